@@ -4,6 +4,146 @@ Causes, conditions, codes and groups travel as values (`CoveredBy`, `Finding.con
 enum's member); words are made from them where a person reads, and may be reworded there.
 """
 
+import ast
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
+_NO_PRODUCT = {"tests", "benchmarks", "scripts", "soak", "hardware", "packaging", "docs"}
+# Fields of findings, incidents, transitions, notices, messages and rows that are for people.
+_WORDS = {"title", "reason", "action", "summary", "heading", "sentence", "source", "held", "label"}
+_OF_TEXT = {
+    *("startswith", "endswith", "removeprefix", "removesuffix", "partition", "rpartition"),
+    *("split", "find", "index", "count", "lower", "casefold"),
+}
+_OF_PATTERNS = {"match", "search", "fullmatch", "findall", "sub", "get"}
+
+# What comes from outside is text until somebody has read it, and layout may look at what it lays out.
+ALLOWED = {
+    "alerts/actions/decide.py: _MARK.match(self.reason)": "a scheduler keeps our mark in its reason",
+    "collector/check/slurm.py: node.reason.startswith(_OURS)": "the same mark",
+    "collector/doctor/groups.py: re.findall('nvml\\\\w+', metric.source)": "names of functions",
+    "gpuvigil/store/writing.py: str(error.reason).split()": "an error of a library, in one line",
+    "gpuvigil/trust.py: (error.reason or 'no PEM in it').lower()": "an error of OpenSSL",
+    "gpuvigil/matching.py: labels.get(self.label)": "a label's name, as Prometheus has them",
+    "gpuvigil/faults/xids.py: _ASIDE.sub('', self.summary)": "a title is made of the summary",
+    "dashboard/efficiency/drawing.py: column.title.removeprefix('COST ')": "a column's head",
+    "dashboard/device/node_page.py: panel.label.partition('/')": "a port's device and number",
+    "dashboard/panels.py: numbers.held == numbers.known": "numbers of GPUs",
+    "dashboard/gpus.py: self.reasons[self.reason[number]]": "the number of a text",
+    "alerts/message.py: told_as not in {'', incident.title}": "says again what was said otherwise",
+    "analyzer/incidents.py: held != candidate.held": "a value, by what people read of it",
+    "collector/gpus.py: gpu.reason not in {None, Unmeasured.RELEASED_FOR_MAINTENANCE}": "an enum",
+}
+# Decisions that still read words: this list only shrinks.
+LEFT = {
+    "alerts/channels/discord.py: outcome.reason.endswith('10008')",
+    "alerts/channels/slack_bot.py: outcome.reason.rpartition(' ')",
+    "alerts/channels/slack_bot.py: outcome.reason.rpartition(' ')[2] in _LOST",
+    "alerts/channels/parts.py: f'Now {how_bad}: ' in message.summary",
+    "analyzer/explain.py: _OURS.search(incident.source)",
+}
+
+
+def reads_words(node: ast.expr) -> bool:
+    match node:
+        case ast.Attribute(attr=name):
+            return name in _WORDS
+        case (
+            ast.Tuple(elts=parts)
+            | ast.Set(elts=parts)
+            | ast.List(elts=parts)
+            | ast.BoolOp(values=parts)
+            | ast.Call(func=ast.Name(id="str"), args=parts)
+        ):
+            return any(map(reads_words, parts))
+        case ast.Subscript(value=of):
+            return reads_words(of)
+        case ast.Call(func=ast.Attribute(value=of, attr=verb)) if verb in _OF_TEXT:
+            return reads_words(of)
+    return False
+
+
+def is_no_text(node: ast.expr) -> bool:
+    """A number, None, or an enum's member."""
+    match node:
+        case ast.Constant(value=value):
+            return not isinstance(value, str | bytes) or value == ""
+        case ast.Attribute(value=ast.Name(id=name)):
+            return name[:1].isupper()
+    return False
+
+
+def decisions(text: str) -> Iterator[str]:
+    """Each expression of a module that compares words, or looks something up by them."""
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Compare(left=left, ops=[ast.Eq() | ast.NotEq() | ast.In() | ast.NotIn()]):
+                parts = [left, *node.comparators]
+                found = any(map(reads_words, parts)) and not any(map(is_no_text, parts))
+            case ast.Call(func=ast.Attribute(value=of, attr=verb), args=given):
+                found = (verb in _OF_TEXT and reads_words(of)) or (
+                    verb in _OF_PATTERNS and any(map(reads_words, given))
+                )
+            case ast.Subscript(slice=by):
+                found = reads_words(by)
+            case _:
+                continue
+        if found:
+            yield ast.unparse(node)
+
+
+def in_module(decision: str) -> tuple[str, str]:
+    """A decision by its module's name alone: folders may change."""
+    path, _, expression = decision.partition(": ")
+    return Path(path).name, expression
+
+
+def test_no_decision_reads_what_is_written_for_people() -> None:
+    found = set()
+    for folder in sorted(ROOT.iterdir()):
+        if folder.is_dir() and folder.name not in _NO_PRODUCT and folder.name[0] not in "._":
+            for path in sorted(folder.rglob("*.py")):
+                where = path.relative_to(ROOT).as_posix()
+                found |= {f"{where}: {it}" for it in decisions(path.read_text(encoding="utf-8"))}
+    known = {in_module(it) for it in (*ALLOWED, *LEFT)}
+    assert sorted(it for it in found if in_module(it) not in known) == []
+    assert {in_module(it) for it in LEFT} <= {in_module(it) for it in found}  # what is mended goes
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "step.reason.startswith('covered by ')",
+        "last.reason.removeprefix(COVERED)",
+        "incident.title == CONDITIONS['cooling'].title",
+        "finding.title in _OWN_HEAT",
+        "'drained' in incident.held",
+        "_CODE.match(what.title)",
+        "_RANK_OF_TITLE[incident.title]",
+        "_RANK_OF_TITLE.get(incident.title, 0)",
+        "incident.action.lower() == 'x'",
+        "'rack' in finding.label.split(' ')",
+        "(a.title, b) == ('x', 1)",
+    ],
+)
+def test_a_decision_that_reads_words_is_found(text: str) -> None:
+    assert list(decisions(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "incident.condition == 'cooling'",
+        "isinstance(step.cause, CoveredBy)",
+        "gpu.reason is Unmeasured.LOST",
+        "gpu.reason == Unmeasured.LOST",
+        "gpus.held == 0",
+        "print(incident.title)",
+        "f'{incident.label}: {incident.title}'",
+    ],
+)
+def test_a_value_may_be_compared_and_words_may_be_shown(text: str) -> None:
+    assert list(decisions(text)) == []
