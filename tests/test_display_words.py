@@ -38,13 +38,7 @@ ALLOWED = {
     "collector/gpus.py: gpu.reason not in {None, Unmeasured.RELEASED_FOR_MAINTENANCE}": "an enum",
 }
 # Decisions that still read words: this list only shrinks.
-LEFT = {
-    "alerts/channels/discord.py: outcome.reason.endswith('10008')",
-    "alerts/channels/slack_bot.py: outcome.reason.rpartition(' ')",
-    "alerts/channels/slack_bot.py: outcome.reason.rpartition(' ')[2] in _LOST",
-    "alerts/channels/parts.py: f'Now {how_bad}: ' in message.summary",
-    "analyzer/explain.py: _OURS.search(incident.source)",
-}
+LEFT = {"analyzer/explain.py: _OURS.search(incident.source)"}
 
 
 def reads_words(node: ast.expr) -> bool:

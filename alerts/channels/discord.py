@@ -37,7 +37,7 @@ class Discord(Posting):
 
     def deliver(self, message: Message) -> Outcome:
         outcome = super().deliver(message)
-        if isinstance(outcome, Refused) and outcome.reason.endswith("10008"):
+        if isinstance(outcome, Refused) and outcome.lost:
             # Somebody has deleted the message.
             return super().deliver(replace(message, receipt=None))
         return outcome
@@ -101,7 +101,7 @@ def judge(answer: Answer) -> Outcome:
         )
     code = said.get("code")
     if code == 10008:
-        return Refused(reason=f"{outcome.reason} 10008")
+        return Refused(reason=f"{outcome.reason} 10008", lost=True)
     if code == 10015:
         return Retry(reason=f"{outcome.reason}: {_GONE}")
     after = said.get("retry_after")

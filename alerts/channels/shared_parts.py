@@ -51,7 +51,7 @@ def title(message: Message, longest: int) -> str:
     """What and where, at most `longest` characters, and how bad: not by a colour alone."""
     how_bad = message.severity.value
     says_so = not message.firing or message.severity is Severity.INFO
-    says_so = says_so or f"Now {how_bad}: " in message.summary
+    says_so = says_so or message.worse
     mark = "" if says_so else f" ({how_bad})"
     return cut(message.summary, longest - len(mark)) + mark
 

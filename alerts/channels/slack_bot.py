@@ -68,7 +68,7 @@ class SlackBot(Posting):
         outcome = super().deliver(message)
         if message.receipt is None:
             return outcome
-        if isinstance(outcome, Refused) and outcome.reason.rpartition(" ")[2] in _LOST:
+        if isinstance(outcome, Refused) and outcome.lost:
             return super().deliver(replace(message, receipt=None))
         # The thread's own `ts` is of no use: the message that stands for the incident stays.
         return Delivered(receipt=message.receipt) if isinstance(outcome, Delivered) else outcome
@@ -120,4 +120,4 @@ def judge(answer: Answer) -> Outcome:
     if error in _LATER or isinstance(outcome, Retry):
         after = outcome.after_seconds if isinstance(outcome, Retry) else None
         return Retry(reason=reason, after_seconds=after)
-    return Refused(reason=reason)
+    return Refused(reason=reason, lost=error in _LOST)

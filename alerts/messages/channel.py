@@ -34,6 +34,7 @@ class Refused:
     """Never: the same message would be refused again."""
 
     reason: str
+    lost: bool = False  # what was to be brought up to date is not there, or may not be changed
     for_nobody: bool = False  # whom it is for has no place there: it says nothing of the receiver
 
 

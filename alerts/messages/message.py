@@ -70,6 +70,7 @@ class Message:
     runbook: str | None = None  # where is written what to do about such a fault
     ended: str = ""  # why it is over, where somebody knows
     loud: bool = True  # worth a sound; what merely changes is not
+    worse: bool = False  # than was sent before: the summary says how bad it is
     news: bool = True  # worth a message of its own; who is hit now is not
     for_owners: tuple[str, ...] = ()  # those of them that it is to reach, or who heard of it before
     owners_only: bool = False  # nobody else need hear it
@@ -160,6 +161,7 @@ def message(  # noqa: PLR0913 - each may be said, or not
         runbook=runbook_url.replace("{fault}", quote(incident.fault, safe="")) or None,
         ended=clean(notice.cause) if over and not _is_covered(notice) else "",
         loud=notice.kind is Kind.FIRED or notice.verdict in _LOUD,
+        worse=not over and notice.verdict is Verdict.WORSE,
         news=notice.verdict is not Verdict.CHANGED,
         answer_link=_answer_link(incident.id, now, external_url, seal) if has_page else None,
         receipt=receipt,
