@@ -7,8 +7,10 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
+from itertools import chain
 from pathlib import Path
 
+from analyzer.correlation.all_detectors import DETECTORS
 from evaluation import drivers, slow
 from evaluation.holders import page as holders_page
 from evaluation.holders import play as holders
@@ -127,7 +129,7 @@ def faults() -> Iterator[str]:
     yield "| fault | severity | what | first action | stops | rarer by | where the rule comes from |"
     yield "|---|---|---|---|---|---|---|"
     yield from map(fault_row, FAULTS.values())
-    yield from condition_rows()
+    yield from chain(detector_rows(), condition_rows())
     yield "## What one look finds"
     yield ""
     yield "Beside those above, and without any history: `gpuvigil check` ([what it is for](check.md)), from `gpuvigil/faults/node_faults.py`."
@@ -150,6 +152,20 @@ def faults() -> Iterator[str]:
         )
     yield ""
     yield from sxid_rows()
+
+
+def detector_rows() -> Iterator[str]:
+    """Who finds them."""
+    yield ""
+    yield "## Detectors"
+    yield ""
+    yield "A detector is a module of `analyzer/detectors/`; what those see that take more than a sentence stands in [detectors](detectors.md)."
+    yield ""
+    yield "| detector | finds | looks for | where the rule comes from |"
+    yield "|---|---|---|---|"
+    for one in DETECTORS:
+        finds = ", ".join(f"`{fault}`" for fault in one.faults)
+        yield f"| `{one.name}` | {finds} | {one.sentence} | {one.source} |"
 
 
 def condition_rows() -> Iterator[str]:
