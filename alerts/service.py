@@ -26,7 +26,7 @@ from gpuvigil.web.signed_links import seal
 from .channels import configured
 from .channels.dead_man import dead_man
 from .decisions.decide import decide
-from .delivery.dispatcher import Courier, hand_out, notices_of
+from .delivery.dispatcher import Dispatcher, hand_out, notices_of
 from .delivery.exporter import Exporter, exposition
 from .delivery.hub_access import CLAIM_LIMIT, LEASE_SECONDS, POLL_SECONDS, Desk
 from .delivery.new_channel import tell_what_stands
@@ -58,7 +58,7 @@ def run(config: Config, _: Namespace, stop: threading.Event) -> None:
         seal=seal(config.alerts),
         prices=Prices(settings=config.cost),
     )
-    couriers = {c.route.name: Courier(c, desk) for c in configured(config.alerts)}
+    couriers = {c.route.name: Dispatcher(c, desk) for c in configured(config.alerts)}
     steps = {**_steps(desk, couriers), **_idle_steps(config, desk, couriers)}
     with _metrics(desk, list(couriers.values())):
         threads = [
@@ -75,7 +75,7 @@ def run(config: Config, _: Namespace, stop: threading.Event) -> None:
     desk.log.info("stopped")
 
 
-def _steps(desk: Desk, couriers: Mapping[str, Courier]) -> dict[str, Callable[[], None]]:
+def _steps(desk: Desk, couriers: Mapping[str, Dispatcher]) -> dict[str, Callable[[], None]]:
     """What each thread does again and again, by the thread's name."""
     settings = desk.settings
     routes = [courier.channel.route for courier in couriers.values()]
@@ -121,7 +121,7 @@ def look_at_models(hub: Hub, desk: Desk) -> None:
 
 
 def _idle_steps(
-    config: Config, desk: Desk, couriers: Mapping[str, Courier]
+    config: Config, desk: Desk, couriers: Mapping[str, Dispatcher]
 ) -> dict[str, Callable[[], None]]:
     """The look at idle GPUs, where a channel writes to owners."""
     if not writes_to_owners([courier.channel.route for courier in couriers.values()]):
@@ -134,7 +134,7 @@ def _idle_steps(
 
 
 @contextmanager
-def _metrics(desk: Desk, couriers: Sequence[Courier]) -> Iterator[None]:
+def _metrics(desk: Desk, couriers: Sequence[Dispatcher]) -> Iterator[None]:
     """Serve `/metrics` where a port is set."""
     settings = desk.settings
     if settings.metrics_port < 0:
@@ -228,7 +228,7 @@ def _unreadable(record: Record, now: datetime) -> Notice:
     )
 
 
-def _keep_pulse(desk: Desk, couriers: Sequence[Courier]) -> None:
+def _keep_pulse(desk: Desk, couriers: Sequence[Dispatcher]) -> None:
     """Say every few seconds that alerts runs and how its channels do."""
     hub, started_at = desk.connect(), to_text(desk.clock.now())
     while not desk.stop.is_set():

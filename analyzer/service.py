@@ -40,9 +40,9 @@ from .hub_queries import (
 from .incidents.acknowledgement import line
 from .incidents.history import Histories
 from .incidents.late_events import Arrival, absence, is_late
-from .jobs.efficiency_job import Thrift
+from .jobs.efficiency_job import EfficiencyJob
 from .jobs.job_accounts import Jobs
-from .jobs.prometheus_inventory import Scout
+from .jobs.prometheus_inventory import PrometheusInventory
 from .jobs.replacement_job import Replacements
 from .jobs.usage_job import UsageCounter
 from .window.index import Indices
@@ -70,10 +70,10 @@ def run(config: Config, _: Namespace, stop: threading.Event) -> None:
     retention = timedelta(days=config.hub.telemetry_days)
     usage = UsageCounter(connect(), clock, stop, retention, Checks.of(config.analyzer))
     steps = [("pass", service.make_pass), ("changes", service.follow), ("usage", usage.step)]
-    steps.append(("thrift", Thrift(connect(), clock, stop).step))
+    steps.append(("thrift", EfficiencyJob(connect(), clock, stop).step))
     if config.store.kind == "prometheus":
         store = PrometheusStore(config.store, clock)
-        steps.append(("scout", Scout(connect(), store, clock, stop).step))
+        steps.append(("scout", PrometheusInventory(connect(), store, clock, stop).step))
     threads = [
         threading.Thread(target=service.loop, args=(name, step), name=name, daemon=True)
         for name, step in steps

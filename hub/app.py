@@ -27,7 +27,7 @@ from gpuvigil.log import Log
 from gpuvigil.web.connections import Limits, Places, most_connections, raise_open_files
 from gpuvigil.web.http_server import limited
 
-from .auth.authentication import WRITE, App, Gate
+from .auth.authentication import WRITE, App, Authentication
 from .auth.tokens import Tokens
 from .bodies.deduplication import Node
 from .embedded import Embedded
@@ -55,7 +55,7 @@ from .records import (
     open_records,
 )
 from .telemetry.committer import Committer
-from .telemetry.compaction import Keeper
+from .telemetry.compaction import Compaction
 from .telemetry.counters import Counters
 
 _LOG = Log("hub")
@@ -199,7 +199,7 @@ def build(
     book.follow(news.heard)
     committer = Committer(store, settings, clock, counters, book.forget)
     counters.watch_queue(committer.waiting)
-    keeper = Keeper(store, settings, clock, counters)
+    keeper = Compaction(store, settings, clock, counters)
     counters.watch_series(committer.series)
     counters.watch_clocks(committer.clocks)
     ingest = Ingest(committer, settings, clock, counters)
@@ -217,7 +217,7 @@ def build(
         *Status(store, book, committer, counters, settings, clock, backups=backups).routes(),
     ]
     inner = Starlette(routes=routes, exception_handlers=EXCEPTION_HANDLERS)
-    gate = Gate(inner, ingest, tokens)
+    gate = Authentication(inner, ingest, tokens)
     return Parts(
         store=store,
         book=book,

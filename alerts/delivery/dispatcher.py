@@ -31,7 +31,7 @@ RECORDING_SECONDS = 5.0
 _MOST_NOTICES = 100_000
 
 
-class Courier:
+class Dispatcher:
     """One channel's worker: what it has in hand is delivered one by one, the most severe first."""
 
     def __init__(self, channel: Channel, desk: Desk) -> None:
@@ -229,7 +229,7 @@ def said(notice: Notice, case: Case, desk: Desk, now: datetime) -> Message:
     )
 
 
-def hand_out(hub: Hub, desk: Desk, couriers: Mapping[str, Courier]) -> None:
+def hand_out(hub: Hub, desk: Desk, couriers: Mapping[str, Dispatcher]) -> None:
     """Claim what is due and give it to the couriers; what has no channel any more is dead.
 
     What a courier has no room for goes back at once, all in one commit.

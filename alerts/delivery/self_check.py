@@ -32,7 +32,7 @@ from ..messages.self_monitoring import (
 from ..routing.route import path
 from ..routing.situation import Lookout
 from .batches import all_of
-from .dispatcher import Courier
+from .dispatcher import Dispatcher
 from .hub_access import Desk
 
 LOOK_SECONDS = 5.0
@@ -52,7 +52,7 @@ MOST_STANDING = 100_000
 class Watch:
     """One process's look at everybody, its own channels included."""
 
-    def __init__(self, desk: Desk, couriers: Sequence[Courier]) -> None:
+    def __init__(self, desk: Desk, couriers: Sequence[Dispatcher]) -> None:
         self._desk = desk
         self._couriers = couriers
         self._hub = desk.connect()

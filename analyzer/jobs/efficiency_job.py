@@ -47,7 +47,7 @@ class _Told:
     whole_from: datetime | None  # of hours before it allocations are missing; None where none are
 
 
-class Thrift:
+class EfficiencyJob:
     """One hour after another, in a thread of its own."""
 
     def __init__(self, hub: Hub, clock: Clock, stop: threading.Event) -> None:

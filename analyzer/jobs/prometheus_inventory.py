@@ -128,7 +128,7 @@ def changed_hands(
     return [*over, *new]
 
 
-class Scout:
+class PrometheusInventory:
     """One look after another, in a thread of its own."""
 
     def __init__(

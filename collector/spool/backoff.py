@@ -12,7 +12,7 @@ _LONGEST_RETRY_AFTER_SECONDS = 60.0
 _IDLE_SECONDS = 1.0  # how soon a thread that waits for the hub sees that it shall stop
 
 
-class Gate:
+class Backoff:
     """Holds all senders back while the hub is away, and lets one at a time try again."""
 
     def __init__(self, clock: Clock, chance: Callable[[], float]) -> None:

@@ -19,7 +19,7 @@ from gpuvigil.lineprotocol.refusal import Meaning
 from gpuvigil.log import Log
 from gpuvigil.loop import Persistence, run_steps
 
-from .backoff import TIMEOUT_SECONDS, Gate
+from .backoff import TIMEOUT_SECONDS, Backoff
 from .body import IDENTITY, RECORDS_PATH, Body
 from .queue import Spool
 from .remote_write import Beside, StoreRefused
@@ -78,7 +78,7 @@ class Shipper:
         self._connections = connections
         self._timeout_seconds = timeout_seconds
         self._pause_seconds = spread_seconds * chance()
-        self._gates = {path: Gate(clock, chance) for path in ("records", "telemetry")}
+        self._gates = {path: Backoff(clock, chance) for path in ("records", "telemetry")}
         self._counting = threading.Lock()
         self._refused_lines = 0
 
@@ -137,7 +137,7 @@ class Shipper:
             return self._beside.connect(self._timeout_seconds, _ANSWER_BYTES)
         return Hub(self._hub_url, self._token, self._timeout_seconds, _ANSWER_BYTES, self._trust)
 
-    def _attempt(self, hub: Hub, gate: Gate, name: str, body: Body) -> None:
+    def _attempt(self, hub: Hub, gate: Backoff, name: str, body: Body) -> None:
         """Send a body once and deal with the answer."""
         try:
             self._send(hub, body)
@@ -176,7 +176,7 @@ class Shipper:
             return False
         return True
 
-    def _keep(self, gate: Gate, name: str, body: Body, error: Exception) -> None:
+    def _keep(self, gate: Backoff, name: str, body: Body, error: Exception) -> None:
         retry_after = error.retry_after_seconds if isinstance(error, HubUnavailable) else None
         # A proxy may dislike just this one: it must not hold the others back.
         odd = isinstance(error, HubRefused) and error.status in _FINAL

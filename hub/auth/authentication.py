@@ -46,7 +46,7 @@ _ALLOWED: dict[Scope, tuple[Collection[Call], str]] = {
 }
 
 
-class Gate:
+class Authentication:
     """ASGI middleware in front of everything; it also takes the write path's short way in."""
 
     def __init__(self, app: App, write: App, tokens: Tokens) -> None:

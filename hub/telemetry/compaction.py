@@ -20,7 +20,7 @@ _LOG = Log("hub")
 _PASS_SECONDS = 60.0
 
 
-class Keeper:
+class Compaction:
     """Tidies the store every minute, beside the committer."""
 
     def __init__(

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from accounting.cost.money import Prices
 from accounting.efficiency.idleness import FOR_JOBS, Idleness
 from alerts.decisions.decide import decide
-from alerts.delivery.dispatcher import Courier, hand_out
+from alerts.delivery.dispatcher import Dispatcher, hand_out
 from alerts.delivery.hub_access import Desk
 from alerts.delivery.resend import Upholder
 from alerts.idle.idle_notice import notice
@@ -73,7 +73,7 @@ class Days:
         )
         self._desk.models.known = {REAL.key: "NVIDIA H100 80GB HBM3"}
         self._upholder = Upholder(self.ear, self._desk)
-        self._courier = Courier(self.ear, self._desk)
+        self._courier = Dispatcher(self.ear, self._desk)
 
     def comes(self, step: Transition) -> None:
         """A step of the incident, and what is sent about it at once."""

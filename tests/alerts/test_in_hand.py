@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from alerts.decisions.decide import decide
-from alerts.delivery.dispatcher import Courier
+from alerts.delivery.dispatcher import Dispatcher
 from alerts.delivery.hub_access import LEASE_SECONDS, Desk
 from alerts.messages.channel import Delivered, Outcome, Pace
 from alerts.messages.message import Message
@@ -47,7 +47,7 @@ def test_what_went_on_elsewhere_and_is_claimed_anew_goes_out_at_once() -> None:
         log=Log("alerts"),
     )
     chat = Chat()
-    courier = Courier(chat, desk)
+    courier = Dispatcher(chat, desk)
 
     def claimed() -> None:
         (record,) = hub.claim(RecordKind.NOTICE, "a", lease_seconds=LEASE_SECONDS)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from accounting.efficiency.inefficient_hours import HOUR, WasteHour
-from analyzer.jobs.efficiency_job import Thrift, hours_due, missing_until
+from analyzer.jobs.efficiency_job import EfficiencyJob, hours_due, missing_until
 from gpuvigil.clock import ManualClock, to_ns
 from gpuvigil.hub_client import Hub
 from gpuvigil.lineprotocol import encode
@@ -60,7 +60,7 @@ def judged(hub: HubProcess) -> list[WasteHour]:
     return sorted(found, key=lambda one: one.start)
 
 
-def steps(thrift: Thrift) -> None:
+def steps(thrift: EfficiencyJob) -> None:
     """All hours that are due, and a wait."""
     for _ in range(2):
         thrift.step()
@@ -71,14 +71,14 @@ def test_each_hour_is_judged_also_what_was_missed_and_a_restart_changes_nothing(
 ) -> None:
     tell(hub)
     clock = ManualClock(NOON + timedelta(minutes=20))
-    steps(Thrift(hub.hub(), clock, threading.Event()))
+    steps(EfficiencyJob(hub.hub(), clock, threading.Event()))
     found = judged(hub)
     assert [one.start for one in found] == [NOON - n * HOUR for n in (3, 2, 1)]
     for one in found:
         (waste,) = one.wastes
         assert (waste.holder, waste.user, waste.gpus, waste.model) == ("job 7", "ann", 2, "H100")
         assert waste.gpu_hours == pytest.approx(1.8)
-    steps(Thrift(hub.hub(), clock, threading.Event()))
+    steps(EfficiencyJob(hub.hub(), clock, threading.Event()))
     assert judged(hub) == found
 
 
@@ -87,16 +87,16 @@ def test_no_hour_is_held_against_who_had_a_gpu_that_was_broken_for_months(hub: H
     stands = incident("gpu_xid", gpu(0, FIRST), Severity.CRITICAL, since=NOON - timedelta(days=60))
     fixed = replace(stands, id="fixed", state="resolved", resolved_at=NOON - 2 * HOUR)
     hub.hub().write_records([fixed.to_record()])
-    steps(Thrift(hub.hub(), ManualClock(NOON + timedelta(minutes=20)), threading.Event()))
+    steps(EfficiencyJob(hub.hub(), ManualClock(NOON + timedelta(minutes=20)), threading.Event()))
     assert [len(one.wastes) for one in judged(hub)] == [0, 1, 1]
     hub.hub().write_records([stands.to_record()])
-    steps(Thrift(hub.hub(), ManualClock(NOON + timedelta(minutes=140)), threading.Event()))
+    steps(EfficiencyJob(hub.hub(), ManualClock(NOON + timedelta(minutes=140)), threading.Event()))
     assert [len(one.wastes) for one in judged(hub)] == [0, 0, 0]
 
 
 def test_what_an_outage_left_late_is_judged_when_it_has_come(hub: HubProcess) -> None:
     clock = ManualClock(NOON + timedelta(minutes=20))
-    thrift = Thrift(hub.hub(), clock, threading.Event())
+    thrift = EfficiencyJob(hub.hub(), clock, threading.Event())
     steps(thrift)
     tell(hub)
     steps(thrift)
@@ -141,7 +141,7 @@ class Counting(Hub):
 def test_the_records_are_read_once_for_all_hours_that_are_due(hub: HubProcess) -> None:
     tell(hub)
     counting = Counting(hub)
-    Thrift(counting, ManualClock(NOON + timedelta(minutes=20)), threading.Event()).step()
+    EfficiencyJob(counting, ManualClock(NOON + timedelta(minutes=20)), threading.Event()).step()
     counting.close()
     assert len(judged(hub)) == 3
     assert counting.asked[RecordKind.INVENTORY] == 1

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.spool.backoff import Gate
+from collector.spool.backoff import Backoff
 from collector.spool.batches import Sender
 from collector.spool.body import Body
 from collector.spool.queue import Spool
@@ -456,7 +456,7 @@ def test_an_address_that_is_none_is_refused_at_the_start(tmp_path: Path) -> None
 
 def test_the_gate_spreads_attempts_and_lets_one_at_a_time_try() -> None:
     clock = ManualClock(NOW)
-    gate = Gate(clock, lambda: 1.0)
+    gate = Backoff(clock, lambda: 1.0)
     assert gate.enter()
     assert gate.failed(None)
     clock.advance(0.37)

@@ -22,7 +22,7 @@ from hub.embedded.sealed_files import sha256
 from hub.embedded.segment_writer import Maker
 from hub.telemetry.body import Body
 from hub.telemetry.committer import commit
-from hub.telemetry.compaction import Keeper
+from hub.telemetry.compaction import Compaction
 from hub.telemetry.counters import Counters
 from tests.hub.hours import (
     GPU,
@@ -160,11 +160,11 @@ def test_what_cannot_be_sealed_or_joined_keeps_nothing_else_from_it(
     clock = SystemClock()
     counters = Counters()
     settings = HubSettings(telemetry_days=40_000.0, rollup_days=40_000.0, hot_hours=1.0)
-    Keeper(store, settings, clock, counters).tidy()
+    Compaction(store, settings, clock, counters).tidy()
     assert [unit.level for unit in store.units()] == [1]
     assert counters.registry.get_sample_value("gpuvigil_hub_failed_tidying_total") == 1
     (store.folder / "node").unlink()
-    Keeper(store, settings, clock, counters).tidy()
+    Compaction(store, settings, clock, counters).tidy()
     assert {unit.measurement for unit in store.units()} == {"gpu", "node"}
 
 

@@ -11,7 +11,7 @@ from gpuvigil.config import HubSettings
 from hub.bodies.tables import TIME
 from hub.embedded import Embedded
 from hub.embedded.statistics import beyond, is_crowded, room_bytes
-from hub.telemetry.compaction import Keeper
+from hub.telemetry.compaction import Compaction
 from hub.telemetry.counters import Counters
 from tests.hub.hours import GPU, HOUR, LATER_NS, NOON
 
@@ -69,7 +69,7 @@ def test_recent_lines_that_are_too_many_never_cost_all_that_is_sealed(
     assert store.seal(LATER_NS, LATER_NS - to_ns(NOON + 2 * HOUR)) == 2
     most = 2 * sealed_bytes(store) - 2
     settings = HubSettings(store_bytes=most)
-    keeper = Keeper(store, settings, SystemClock(), Counters())
+    keeper = Compaction(store, settings, SystemClock(), Counters())
     keeper.make_room()
     keeper.make_room()
     (unit,) = store.units()
@@ -77,7 +77,7 @@ def test_recent_lines_that_are_too_many_never_cost_all_that_is_sealed(
     assert caplog.text.count("recent telemetry alone") == 1
     # Recent lines alone take more than all may.
     assert store.held_bytes() > most
-    keeper = Keeper(store, HubSettings(store_bytes=8 * most), SystemClock(), Counters())
+    keeper = Compaction(store, HubSettings(store_bytes=8 * most), SystemClock(), Counters())
     keeper.make_room()
     assert caplog.text.count("recent telemetry alone") == 1
     store.close()

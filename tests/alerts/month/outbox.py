@@ -1,6 +1,6 @@
 """Alerts itself in simulated time: its own decisions, couriers and digests on a real outbox.
 
-What runs is what the service runs: `tell`, `hand_out`, a `Courier` per channel and the `Watch`, with
+What runs is what the service runs: `tell`, `hand_out`, a `Dispatcher` per channel and the `Watch`, with
 the hub's records in SQLite or, for a month, in memory. Left out are threads and HTTP: one loop goes from moment to moment, and
 what the channels are given is written down instead of sent.
 """
@@ -18,7 +18,7 @@ from typing import Any
 from sqlalchemy import ColumnElement
 
 from alerts.channels import configured
-from alerts.delivery.dispatcher import Courier, hand_out
+from alerts.delivery.dispatcher import Dispatcher, hand_out
 from alerts.delivery.hub_access import Desk
 from alerts.delivery.self_check import Watch
 from alerts.messages.channel import Channel, Delivered, Outcome
@@ -191,14 +191,14 @@ class _Office:
     clock: ManualClock
     ledger: Ledger
     recorders: Sequence[Recorder]
-    couriers: Mapping[str, Courier] = field(init=False)
+    couriers: Mapping[str, Dispatcher] = field(init=False)
     watch: Watch = field(init=False)
     lookout: Lookout = field(init=False)
     hub: Hub = field(init=False)
 
     def __post_init__(self) -> None:
         self.hub = self.desk.connect()
-        self.couriers = {one.route.name: Courier(one, self.desk) for one in self.recorders}
+        self.couriers = {one.route.name: Dispatcher(one, self.desk) for one in self.recorders}
         self.watch = Watch(self.desk, list(self.couriers.values()))
         self.lookout = Lookout(self.desk.connect(), self.desk.settings)
 
@@ -308,7 +308,7 @@ def as_real(record: Record) -> Record:
     return Record.from_json(json.loads(text))
 
 
-def _unless_taken(courier: Courier) -> None:
+def _unless_taken(courier: Dispatcher) -> None:
     """As the service's loops: a lease that ended while a receiver's pace was kept is claimed anew."""
     try:
         courier.step()
