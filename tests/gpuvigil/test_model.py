@@ -38,8 +38,19 @@ SUBJECTS = st.one_of(
 )
 
 
+# As collectors of every version write them: a member may be renamed, its word may not.
+EVENT_WORDS = (
+    "xid gpu_lost gpu_back gpu_reset port_down port_up driver_silent driver_back sxid pcie_error"
+    " oom_kill machine_check logs host shutdown stopped boot"
+)
+
+
 def through_json(record: Record) -> Record:
     return Record.from_json(json.loads(json.dumps(record.to_json())))
+
+
+def test_events_are_written_with_the_words_of_every_version() -> None:
+    assert {kind.value for kind in EventKind} == set(EVENT_WORDS.split())
 
 
 @given(SUBJECTS)
