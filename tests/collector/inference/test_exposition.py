@@ -15,7 +15,11 @@ NAMES = st.from_regex(r"[a-zA-Z_][a-zA-Z0-9_]{0,8}", fullmatch=True)
 VALUES = st.one_of(
     st.floats().map(repr), st.sampled_from(["+Inf", "-Inf", "NaN", "1e3", "0", "-2"])
 )
-LABELS = st.dictionaries(NAMES, st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"])))
+# Names that begin with two underscores are reserved for Prometheus itself.
+LABELS = st.dictionaries(
+    NAMES.filter(lambda name: not name.startswith("__")),
+    st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"])),
+)
 
 
 def by_the_library(line: str) -> Sample:
