@@ -1,4 +1,4 @@
-"""The ways to tell people: a channel is one file here and one line in `CHANNELS`."""
+"""The ways to notify people: a channel is a file here, a line in `CHANNELS`, and its settings in `gpuvigil/config/channels.py`."""
 
 from collections.abc import Callable
 from typing import Any

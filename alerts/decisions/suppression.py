@@ -16,7 +16,6 @@ from ..routing.case import Case, Ruling
 from ..routing.notice import Kind, NoticeState, Verdict, is_idle_end, is_idle_notice
 from ..routing.open_hours import begins, ends
 
-# What is often explained by something that is seen a little later.
 # A silence may be ended before its time, what inhibits may end: it is looked at again this often.
 LOOK_AGAIN = timedelta(seconds=60)
 
@@ -155,7 +154,7 @@ def _until(case: Case, due_at: datetime, verdict: Verdict) -> Ruling | None:
     )
 
 
-# In the order in which they are asked; those before `below_minimum` of `decide` hold for anything.
+# In the order in which they are asked, behind those of `decide` that hold for anything.
 RULES = (
     out_of_service,
     silenced,
