@@ -124,7 +124,7 @@ def excuses(incidents: Iterable[Incident], since: datetime | None = None) -> Exc
     cut_off: set[str] = set()
     stuck: set[str] = set()
     for one in incidents:
-        if one.resolved_at is not None and (since is None or one.resolved_at < since):
+        if one.resolved_at is not None and (since is None or one.resolved_at <= since):
             continue
         keys = struck(one)
         nodes = {Subject.parse(key).of_node().key for key in keys}

@@ -3,7 +3,6 @@
 The words stand here as they were written then: what is called otherwise now changes nothing here.
 """
 
-import logging
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -27,6 +26,8 @@ def cause_in_words(reason: str) -> Cause | None:
 @cache
 def _warn() -> None:
     """Once in a process: there may be thousands of such records."""
+    import logging  # noqa: PLC0415 - the collector's reader carries no logging
+
     logging.getLogger(__name__).warning(
         "incidents of an older version are read by their words; the next version cannot do that"
     )
