@@ -345,7 +345,7 @@ _LOSSES = tuple(LostTo)
 def _seconds(units: _Units, service: _Service) -> dict[str, Floats]:
     """Each of `Seconds`, by unit."""
     grid, width, holding = units.grid, units.width, units.holding
-    still = grid.measured & (grid.used == 0)
+    still = units.known.still
     rest = np.where(still, width - holding, 0.0)
     known, powered = units.known.known, grid.power >= 0
     power = np.where(powered, grid.power, 0.0)

@@ -39,6 +39,11 @@ class Units:
     models: tuple[str, ...]  # by number, "" where nobody names one
     model: Ints  # of each unit
 
+    @property
+    def still(self) -> Bools:
+        """Where nothing was computed: utilisation was measured and is 0. Held, it is idle."""
+        return self.measured & (self.used == 0)
+
 
 def shares(held: Held, units: Units) -> Sequence[Share]:
     """Holders with an allocated second by model, those that had most first."""
@@ -136,7 +141,7 @@ def _amounts(held: Held, units: Units) -> dict[str, Floats]:
         "allocated": allocated,
         "measured": _where(parts, units.measured[gpu]),
         "used": _where(parts, units.used[gpu]),
-        "idle": _where(parts, (units.measured & (units.used == 0))[gpu]),
+        "idle": _where(parts, units.still[gpu]),
         "shared": np.where(held.shared, allocated, 0.0),
         "energy_joules": _where(parts, power[gpu]),
     }
