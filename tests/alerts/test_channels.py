@@ -179,7 +179,7 @@ def test_how_bad_it_is_stands_in_the_title_and_not_in_a_colour_alone(severity: s
     for longest in (40, 60):
         assert len(title(said, longest)) <= longest
         assert title(said, longest).endswith(mark)
-    worse = replace(said, summary=f"Now {severity}: {said.summary}")
+    worse = replace(said, worse=True, summary=f"Now {severity}: {said.summary}")
     assert title(worse, 200) == worse.summary + (mark if severity == "info" else "")
     assert title(ended(), 200) == ended().summary
 
