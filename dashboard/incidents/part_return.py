@@ -30,7 +30,7 @@ def form(story: Story, key: tuple[str, str]) -> None:
     state.setdefault(f"rma-by-{incident.id}", state.get(_NAME, ""))
     with st.form(f"rma-{incident.id}", border=False):
         left, right, *ends = st.columns([2, 3, 1.3, 1.1, 1.2], vertical_alignment="bottom")
-        left.text_input("Your name", key=f"rma-by-{incident.id}", max_chars=LONGEST_NAME)
+        left.text_input("Recorded by", key=f"rma-by-{incident.id}", max_chars=LONGEST_NAME)
         right.text_input(
             "Return to the maker: case, tracking number",
             key=f"rma-note-{incident.id}",

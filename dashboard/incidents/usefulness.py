@@ -45,7 +45,7 @@ def form(incident: Incident) -> None:
     with st.form(f"worth-{incident.id}", border=False):
         left, yes, no = st.columns([5, 1.4, 1.4], vertical_alignment="bottom")
         left.text_input(
-            "Was this alert useful? Your name",
+            "Was this alert useful? Voted by",
             key=f"says-{incident.id}",
             max_chars=LONGEST_NAME,
         )
