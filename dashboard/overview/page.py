@@ -249,6 +249,8 @@ def _trend() -> None:
         key="trend",
         alt=trend.sentence(said, incidents),
     )
+    if wall:  # nobody scrolls to what stands below
+        return
     idle = idle_sentence(said.buckets, Prices(settings=live.shared().config.cost))
     notes = [f"In this time: {one}" for one in (idle, trend.lost_sentence(said)) if one]
     if notes:
