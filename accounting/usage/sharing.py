@@ -42,7 +42,8 @@ class Units:
     @property
     def still(self) -> Bools:
         """Where nothing was computed: utilisation was measured and is 0. Held, it is idle."""
-        return self.measured & (self.used == 0)
+        still: Bools = self.measured & (self.used == 0)
+        return still
 
 
 def shares(held: Held, units: Units) -> Sequence[Share]:
