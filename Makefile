@@ -3,7 +3,7 @@
 #   make test    runs the tests
 .POSIX:
 .SUFFIXES:
-.PHONY: help up test test-unit test-sites smoke check format scoreboard scoreboard-slice scoreboard-quiet test-servers test-hardware mutants bench screenshots soak month docs wheel collector.pyz clean
+.PHONY: help up test test-unit test-sites smoke check format accuracy regression test-servers test-hardware mutants bench screenshots soak month docs wheel collector.pyz clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
@@ -83,21 +83,14 @@ bench: $(VENV)/dev ## measure, write benchmarks/*.json and docs/benchmarks.md (o
 	$(BIN)/python -m benchmarks.fleet
 	$(BIN)/python -m scripts.docs
 
-# One fleet more of each part: SCOREBOARD_FIRST=1 plays the second, and so on; what is there is not played again.
-SCOREBOARD_FIRST ?= 0
-SCOREBOARD_COUNT ?= 1
-SCOREBOARD_WORKERS ?= 2
-scoreboard: $(VENV)/dev ## hold the detectors and others against simulated fleets, write docs/scoreboard.md (hours; goes on where it was)
-	$(BIN)/python -m evaluation.run all $(SCOREBOARD_FIRST) $(SCOREBOARD_COUNT) --workers $(SCOREBOARD_WORKERS)
-	$(BIN)/python -m evaluation.plots
+# Fleets drawn from the hash of the commit, 35 of them a week of 1,000 nodes; each is played once.
+RELEASE_FLEETS ?= 35
+accuracy: $(VENV)/dev ## play fleets that nobody has seen with the committed code, write docs/accuracy.md (hours; goes on where it was)
+	$(BIN)/python -m evaluation.run release --fleets $(RELEASE_FLEETS) --workers $(WORKERS)
 	$(BIN)/python -m scripts.docs
 
-scoreboard-slice: $(VENV)/dev ## play again what the tests play again, after a change of detectors
-	$(BIN)/python -m evaluation.run slice 0 1
-	$(BIN)/python -m scripts.docs
-
-scoreboard-quiet: $(VENV)/dev ## go on adding fault-free node-days until stopped; `make scoreboard` then draws and writes
-	$(BIN)/python -m evaluation.run quiet 0 1000 --sets gpuvigil --workers $(SCOREBOARD_WORKERS)
+regression: $(VENV)/dev ## compare the detectors with those before, on the same faults; ARGUMENTS=--keep holds the next change against them
+	$(BIN)/python -m evaluation.regression $(ARGUMENTS)
 
 screenshots: $(VENV)/dev ## photograph every page of the running product into docs/images
 	$(BIN)/python -m benchmarks.screenshots

@@ -30,7 +30,7 @@ from .delivery.dispatcher import Dispatcher, hand_out, notices_of
 from .delivery.exporter import Exporter, exposition
 from .delivery.hub_access import CLAIM_LIMIT, LEASE_SECONDS, POLL_SECONDS, Desk
 from .delivery.new_channel import tell_what_stands
-from .delivery.resend import Upheld, Upholder
+from .delivery.resend import Resend, Resending
 from .delivery.self_check import Watch, call_dead_man
 from .messages.cost import LOOK_SECONDS
 from .routing.case import Route, writes_to_owners
@@ -88,11 +88,11 @@ def _steps(desk: Desk, couriers: Mapping[str, Dispatcher]) -> dict[str, Callable
         "watch": watching.step,
     }
     if routes:
-        steps["newcomers"] = _once_at_start(desk, routes)
+        steps["new channels"] = _once_at_start(desk, routes)
     for name, courier in couriers.items():
         steps[f"channel {name}"] = courier.step
-        if isinstance(courier.channel, Upheld):
-            steps[f"uphold {name}"] = Upholder(courier.channel, desk).step
+        if isinstance(courier.channel, Resending):
+            steps[f"resend {name}"] = Resend(courier.channel, desk).step
     if desk.prices:
         pricing = desk.connect()
         steps["models"] = lambda: look_at_models(pricing, desk)

@@ -24,8 +24,8 @@ from gpuvigil.schedulers.out_of_service import Checks
 
 from .correlation.all_detectors import DETECTORS, Detector
 from .correlation.breaker import is_whole
-from .correlation.correlate import sight
-from .correlation.observation import Sight
+from .correlation.correlate import observe
+from .correlation.observation import Observation
 from .correlation.several_nodes import is_of_several_with
 from .detectors.node_silent import waited_for
 from .fleet_state import Fleet
@@ -144,7 +144,7 @@ class Analysis:
         found, failed = _find(self._detectors, window)
         findings = [finding for them in found.values() for finding in them]
         believed, unseen = book.believed(fresh=True), _faults(self._detectors, failed)
-        seen = sight(window, findings, book.standing(), believed, unseen)
+        seen = observe(window, findings, book.standing(), believed, unseen)
         waits = waited_for(window)
         reads_not = [d for d in self._detectors if not d.reads_events]
         slow = [finding for d in reads_not for finding in found[d.name]]
@@ -175,7 +175,7 @@ class Analysis:
                 if i.subject.of_node() == node or is_whole(i) or is_of_several_with(i, node)
             ]
             believed, unseen = self._book.believed(fresh=False), _faults(reads, failed)
-            seen = sight(window, findings, standing, believed, unseen | self._unseen, only=node)
+            seen = observe(window, findings, standing, believed, unseen | self._unseen, only=node)
             self._woken.add(node)
             self._conclude(replace(seen, fresh=False), now)
 
@@ -253,7 +253,7 @@ class Analysis:
             self._log.info("detector works again", detector=name)
         self._failing = failed
 
-    def _conclude(self, seen: Sight, now: datetime) -> None:
+    def _conclude(self, seen: Observation, now: datetime) -> None:
         self._keep(*advance(self._book, seen, now, self._patience))
 
     def _keep(self, book: Book, transitions: Iterable[Transition]) -> None:

@@ -1,6 +1,5 @@
 """`gpuvigil explain`: the whole reasoning behind an incident, and what spoke against it."""
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import timedelta
@@ -26,7 +25,6 @@ _MOST = 100_000  # records of a kind
 _TOGETHER = timedelta(minutes=5)
 # What is over so soon was mostly over before anybody came.
 _BRIEF = timedelta(minutes=10)
-_OURS = re.compile(r"\bours\b")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -142,7 +140,7 @@ def _doubts_of_rule(
     """How far the rule itself may be wrong: whose its limits are, and how it did lately."""
     if is_whole(incident):
         yield "so many at once: the rule may be what is wrong, if one of these nodes is well"
-    if _OURS.search(incident.source):
+    if incident.own_limit:
         yield f"its limit is ours and no vendor's: {incident.source}"
     said = [one for one in opinions if one.fault == incident.fault]
     noise = sum(not one.useful for one in said)

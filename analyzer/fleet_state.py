@@ -6,12 +6,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS, XID_FAULTS, Scope
 from gpuvigil.faults.sxids import sxid
 from gpuvigil.faults.xid_messages import Signature, read, signature
 from gpuvigil.model import (
     Allocation,
+    Ended,
+    EndedBy,
     Event,
     EventKind,
     Incident,
@@ -147,10 +148,10 @@ class Fleet:
         """Which nodes are out of service on purpose; `heard`: when each was, by its key."""
         return self._told.away(now, heard)
 
-    def retired(self, heard: Mapping[str, datetime]) -> Mapping[str, str]:
+    def retired(self, heard: Mapping[str, datetime]) -> Mapping[str, Ended]:
         """Of nodes that were retired and not heard since, who says so, by key; `heard` as for `away`."""
         return {
-            key: f"retired by {said.by} at {moment(said.at)}"
+            key: Ended(by=EndedBy.RETIRED, who=said.by, at=said.at)
             for key, said in self._retirements.items()
             if is_retired(said.at, self._told_at(key, heard))
         }
@@ -269,9 +270,9 @@ def _stands(
 
 def _passes(event: Event) -> bool:
     if event.kind is EventKind.SXID:
-        return sxid(event.sxid or 0).scope is Scope.PASSING
+        return sxid(event.code).scope is Scope.PASSING
     return (
         event.kind is EventKind.XID
         and event.xid not in XID_FAULTS
-        and read(event.xid or 0, event.message).scope is Scope.PASSING
+        and read(event.code, event.message).scope is Scope.PASSING
     )

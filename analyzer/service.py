@@ -70,10 +70,10 @@ def run(config: Config, _: Namespace, stop: threading.Event) -> None:
     retention = timedelta(days=config.hub.telemetry_days)
     usage = UsageCounter(connect(), clock, stop, retention, Checks.of(config.analyzer))
     steps = [("pass", service.make_pass), ("changes", service.follow), ("usage", usage.step)]
-    steps.append(("thrift", EfficiencyJob(connect(), clock, stop).step))
+    steps.append(("efficiency", EfficiencyJob(connect(), clock, stop).step))
     if config.store.kind == "prometheus":
         store = PrometheusStore(config.store, clock)
-        steps.append(("scout", PrometheusInventory(connect(), store, clock, stop).step))
+        steps.append(("inventory", PrometheusInventory(connect(), store, clock, stop).step))
     threads = [
         threading.Thread(target=service.loop, args=(name, step), name=name, daemon=True)
         for name, step in steps

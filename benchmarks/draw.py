@@ -33,6 +33,7 @@ from gpuvigil.model import (
     Severity,
     Subject,
     fingerprint,
+    job_holder,
 )
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
@@ -150,7 +151,7 @@ def standing(nodes: int) -> Facts:
         allocations=tuple(
             Allocation(
                 subject=gpu(node, index),
-                holder=f"job {number // 4}",
+                holder=job_holder(number // 4),
                 user="ann",
                 command=None,
                 started_at=NOON,

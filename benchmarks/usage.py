@@ -31,7 +31,7 @@ from benchmarks.footprint import cpu_seconds
 from benchmarks.spine import about, say
 from cli import usage
 from gpuvigil.hub_client import Hub
-from gpuvigil.model import Allocation, GpuIdentity, Inventory, Record, Subject
+from gpuvigil.model import Allocation, GpuIdentity, Inventory, Record, Subject, job_holder
 from tests.servers import HubProcess
 
 RESULT = Path(__file__).with_suffix(".json")
@@ -131,7 +131,7 @@ class _Fleet:
                 for gpu in range(PER_NODE):
                     yield Allocation(
                         subject=self._subject(number * PER_NODE + gpu),
-                        holder=f"job {number * 100 + turn}",
+                        holder=job_holder(number * 100 + turn),
                         user=f"user{(number + turn) % 300}",
                         command="train.py",
                         started_at=began,

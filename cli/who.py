@@ -65,7 +65,7 @@ def _row(cell: Cell, held: Allocation | None, moment: Moment) -> tuple[Value, ..
         cell.state.value,
         cell.utilization_percent,
         held.user if held else None,
-        held.holder if held else None,
+        str(held.holder) if held else None,
         None
         if held is None
         else held_for(held.started_at, moment.now, began_before=held.began_before),

@@ -18,11 +18,13 @@ from gpuvigil.lifecycle import STANDING
 from gpuvigil.model import (
     Allocation,
     Event,
+    Holder,
     Incident,
     Inventory,
     Job,
     RecordKind,
     Subject,
+    job_holder,
     readable,
 )
 from gpuvigil.schedulers.jobs import by_holder, job_of
@@ -54,7 +56,7 @@ _RACKS_BEFORE = timedelta(hours=1)
 class Told:
     """One job as its nodes and Slurm told of it."""
 
-    holder: str
+    holder: Holder
     cluster: str
     job: Job | None
     allocations: tuple[Allocation, ...]
@@ -112,7 +114,7 @@ def grid(
         (one.user for one in told.allocations if one.user), told.job.user if told.job else None
     )
     of_job: tuple[Value, ...] = (
-        told.holder,
+        str(told.holder),
         found.why.value,
         found.said,
         ending.state,
@@ -123,7 +125,7 @@ def grid(
     )
     own: tuple[Value, ...] = (
         ending.ended_at,
-        told.holder,
+        str(told.holder),
         _end(ending) or found.said,
         found.why.value,
     )
@@ -198,14 +200,13 @@ def _indices(hub: Hub, of: Iterable[Subject]) -> Mapping[str, int]:
 
 def _told(hub: Hub, wanted: str, cluster: str | None) -> Told:
     number = wanted.removeprefix("job ").strip()
+    holder = job_holder(number)
     jobs = [
         job
-        for job in readable(hub.records(RecordKind.JOB, parent=f"job {number}"), Job.from_record)
+        for job in readable(hub.records(RecordKind.JOB, parent=str(holder)), Job.from_record)
         if cluster in {None, job.told_by.cluster}
     ]
-    held = _allocations(
-        hub, f"job {number}", max(jobs, key=lambda job: job.submitted_at, default=None)
-    )
+    held = _allocations(hub, holder, max(jobs, key=lambda job: job.submitted_at, default=None))
     of_cluster = [one for one in held if cluster in {None, one.subject.cluster}]
     names = sorted(
         {job.told_by.cluster for job in jobs} | {one.subject.cluster for one in of_cluster}
@@ -218,10 +219,10 @@ def _told(hub: Hub, wanted: str, cluster: str | None) -> Told:
         raise ConfigError(
             f"clusters {', '.join(names)} have a job {number!r} each: add --cluster NAME"
         )
-    return _newest(f"job {number}", names[0], jobs, of_cluster)
+    return _newest(holder, names[0], jobs, of_cluster)
 
 
-def _newest(holder: str, cluster: str, jobs: list[Job], held: list[Allocation]) -> Told:
+def _newest(holder: Holder, cluster: str, jobs: list[Job], held: list[Allocation]) -> Told:
     """Of a number that was given again the last."""
     told = by_holder(jobs)
     if not jobs:
@@ -234,7 +235,7 @@ def _newest(holder: str, cluster: str, jobs: list[Job], held: list[Allocation]) 
     return Told(holder=holder, cluster=cluster, job=job, allocations=tuple(own))
 
 
-def _allocations(hub: Hub, holder: str, job: Job | None) -> list[Allocation]:
+def _allocations(hub: Hub, holder: Holder, job: Job | None) -> list[Allocation]:
     """Those of the holder: on the nodes that Slurm named, else wherever there are any.
 
     The selftest holds GPUs for jobs that nobody has submitted.

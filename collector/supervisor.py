@@ -62,7 +62,7 @@ def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
     if agent.forgetful:
         of = Subject(cluster=sender.cluster, node=sender.node)
         _ask(Hub(config.hub.url, token, trust=trust(config.hub)), of, agent, clock, ended)
-    shipping = threading.Thread(target=shipper.run, args=(ended,), name="ship", daemon=True)
+    shipping = threading.Thread(target=shipper.run, args=(ended,), name="shipper", daemon=True)
     shipping.start()
     try:
         agent.run(stop)
@@ -93,7 +93,7 @@ def _open_door(settings: CollectorSettings, agent: Agent) -> Door | None:
 def _ask(hub: Hub, node: Subject, agent: Agent, clock: Clock, stop: threading.Event) -> None:
     """Ask the hub what this node had, in a thread of its own."""
     arguments = (hub, node, agent.recall, clock, stop)
-    threading.Thread(target=recall, args=arguments, name="recall", daemon=True).start()
+    threading.Thread(target=recall, args=arguments, name="restore", daemon=True).start()
 
 
 def main(arguments: Sequence[str]) -> int:

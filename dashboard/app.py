@@ -4,7 +4,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from dashboard.layout.frame import PLACES, frame
+from dashboard.layout.frame import PAGES, frame
 
 HERE = Path(__file__).parent
 
@@ -13,12 +13,12 @@ st.set_page_config(
 )
 pages = {
     st.Page(
-        HERE / place.script,
-        title=f"{place.title} · gpuvigil",
-        url_path=place.path.strip("/"),
-        default=place.path == "/",
-    ): place
-    for place in PLACES
+        HERE / page.script,
+        title=f"{page.title} · gpuvigil",
+        url_path=page.path.strip("/"),
+        default=page.path == "/",
+    ): page
+    for page in PAGES
 }
 chosen = st.navigation(list(pages), position="hidden")
 frame(pages[chosen])

@@ -41,7 +41,7 @@ from .data import live
 from .data.questions import Questions
 from .data.snapshot import Snapshot
 from .incidents.message_links import Answering
-from .layout.frame import PLACES
+from .layout.frame import PAGES
 from .layout.not_found import Astray
 from .overview import page as _overview  # noqa: F401 - loaded now: the first visitor does not wait for it
 
@@ -155,7 +155,7 @@ def _server(config: Config, keys: Keys, more: Sequence[Route]) -> uvicorn.Server
     # as files in a folder of that name once did.
     PagesManager.uses_pages_directory = False
     routes = [Route("/healthz", _alive), *more]
-    paths = {*(place.path for place in PLACES), "/healthz", "/sign-in"}
+    paths = {*(page.path for page in PAGES), "/healthz", "/sign-in"}
     app = Astray(st.App(SCRIPT, routes=routes), paths)
     door = Door(
         app,

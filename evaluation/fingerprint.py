@@ -1,48 +1,22 @@
-"""What a result belongs to: hashes of the fleet's sources, and of what was judged and how."""
+"""What a result belongs to: hashes of the fleet and of the judge, and the commit of what was judged.
+
+Detectors have no hash: whoever changes one puts nothing away. A result names the commit that they
+are of, and the last one that changed any of them.
+"""
 
 import hashlib
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from gpuvigil.config import AnalyzerSettings
-
 ROOT = Path(__file__).parent.parent
-# The fleet, its parameter ranges, and which fleets are for what.
-_FLEET = ("simulator/fleet", "evaluation/splits.py")
-_JUDGED = (
-    "analyzer",
-    "gpuvigil/faults/conditions.py",
-    "gpuvigil/data",
-    "gpuvigil/faults",
-    "gpuvigil/lifecycle.py",
-    "evaluation/baselines",
-    "evaluation/judge",
-    "evaluation/judge/fault_names.py",
-    "evaluation/replay.py",
-)
-
-
-# Of the analyzer, what no claim depends on.
-_NOT_JUDGED = frozenset(
-    {
-        *(
-            "analyzer/service.py",
-            "analyzer/hub_queries.py",
-            "analyzer/jobs/prometheus_inventory.py",
-            "analyzer/jobs/usage_job.py",
-        ),
-        *(
-            "analyzer/jobs/job_accounts.py",
-            "analyzer/incidents/history.py",
-            "analyzer/window/out_of_service.py",
-        ),
-        *(
-            "analyzer/jobs/replacement_job.py",
-            "analyzer/explain_command.py",
-            "analyzer/jobs/efficiency_job.py",
-        ),
-    }
-)
+# The fleet, its parameter ranges, and which fleets are played.
+_FLEET = ("simulator/fleet", "evaluation/fleets.py")
+# Who says what was right, and what others are given.
+_JUDGE = ("evaluation/baselines", "evaluation/judge", "evaluation/replay.py")
+DETECTORS = ("analyzer", "gpuvigil/faults", "gpuvigil/data", "gpuvigil/lifecycle.py")
+# Results, and the pages made of them: they are no other code.
+_WRITTEN = (":(exclude)evaluation/*.json", ":(exclude)evaluation/*.jsonl", ":(exclude)docs")
 
 
 def fleet_hash() -> str:
@@ -50,20 +24,36 @@ def fleet_hash() -> str:
     return hash_of(_FLEET)
 
 
-def judged_hash() -> str:
-    """16 hex digits that change with the detectors, their default limits, and the judge."""
-    return hash_of(_JUDGED, repr(AnalyzerSettings()))
+def judge_hash() -> str:
+    """16 hex digits that change with how detectors are played and judged."""
+    return hash_of(_JUDGE)
 
 
-def hash_of(places: Iterable[str], values: str = "") -> str:
-    """16 hex digits over the sources at these places, and over what else is said to count."""
-    digest = hashlib.sha256(values.encode())
+def hash_of(places: Iterable[str]) -> str:
+    """16 hex digits over the sources at these places."""
+    digest = hashlib.sha256()
     for place in places:
         path = ROOT / place
-        files = sorted(path.rglob("*")) if path.is_dir() else [path]
-        for file in files:
-            name = file.relative_to(ROOT).as_posix()
-            if file.suffix in {".py", ".csv"} and name not in _NOT_JUDGED:
-                digest.update(name.encode() + b"\0")
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if file.suffix in {".py", ".csv"}:
+                digest.update(file.relative_to(ROOT).as_posix().encode() + b"\0")
                 digest.update(file.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
+
+
+def commit_of_detectors(root: Path = ROOT) -> str:
+    """The last commit that changed a detector, or what they read; "unknown" without a history."""
+    there = [it for it in DETECTORS if (root / it).exists()]
+    return _git(root, "log", "-1", "--format=%H", "--", *there) or "unknown"
+
+
+def checked_out(root: Path = ROOT) -> str:
+    """The commit, with `-dirty` behind it where files were changed that are not written by runs."""
+    found = _git(root, "describe", "--always", "--abbrev=40", "--exclude=*")
+    changed = _git(root, "status", "--porcelain", "--", ".", *_WRITTEN)
+    return f"{found}-dirty" if changed else found or "unknown"
+
+
+def _git(root: Path, *words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=False)
+    return done.stdout.strip()

@@ -1,19 +1,14 @@
-"""`python -m evaluation.run PART FIRST COUNT`: plays fleets and adds what came out to the results.
+"""`python -m evaluation.run release`: plays fleets that nobody has seen, and keeps what came out.
 
-A fleet that was played already, by the same fleet, detectors and judge, is not played again: a run
-that was cut off goes on where it was, several runs add up, and several may write at a time. The
-first run of a part with another fleet or another judge puts what was there into the history, as
-the figures that it came to, and begins the part anew.
-
-With `--again` it plays what is in the results once more, writes nothing, and says what comes out
-otherwise: anybody can check a row.
+The seeds are drawn from the hash of the commit, so nobody knows them before the code stands: a
+tree with changes is refused. Each is played once, and each play is added to
+`evaluation/plays.jsonl`, good or not. `tuning` plays seeds of one's choice, which are kept as such.
 """
 
 import argparse
-import json
-import shlex
-import subprocess
 import sys
+import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from datetime import timedelta
@@ -25,13 +20,14 @@ from analyzer.detectors import gpu_hung
 from gpuvigil.model import Subject
 from simulator.fleet import Fleet, build
 
-from .baselines import SETS, SETTINGS
-from .fingerprint import ROOT, fleet_hash, judged_hash
-from .judge.claims import claims
-from .judge.score import Tally, tally
+from .baselines import ALWAYS, NEVER, OURS, SETS, SETTINGS, variant_of, variants
+from .baselines.trivial import always
+from .fingerprint import ROOT, checked_out, commit_of_detectors, fleet_hash, judge_hash
+from .fleets import like_the_world, release_seed
+from .judge.claims import Claim, claims
+from .judge.tally import Tally, tally
+from .plays import RELEASE, TUNING, append, read, seen
 from .replay import Replay
-from .results import add, read
-from .splits import PARTS
 
 # Memory for an hour of a large fleet is a few hundred MB in each process.
 _BLOCK = timedelta(minutes=30)
@@ -46,15 +42,23 @@ _ASKED = Detector(
     sentence="",
     source="",
 )
-# Results, and the pages made of them: they are no other code.
-_WRITTEN = (":(exclude)evaluation/*.json", ":(exclude)docs")
-# Who plays in the slice that the tests play again.
-SLICE_SETS = ("gpuvigil", "DCGM health", "Mahalanobis")
 
 
-def play(fleet: Fleet, sets: Iterable[str]) -> dict[str, Tally]:
-    """What each set of detectors did on a fleet."""
-    replays = {name: Replay(SETTINGS.get(name), (*SETS[name], _ASKED), _BLOCK) for name in sets}
+def play(
+    fleet: Fleet, sets: Iterable[str], without: frozenset[str] = frozenset()
+) -> dict[str, Tally]:
+    """What each set of detectors did on a fleet, and what a constant alarm and silence would do.
+
+    `without` are names of detectors that are left out.
+    """
+    replays = {
+        name: Replay(
+            SETTINGS.get(name),
+            (*(it for it in SETS[name] if it.name not in without), _ASKED),
+            _BLOCK,
+        )
+        for name in sets
+    }
     for happening in fleet.happenings():
         if happening.kind == "hub restart":
             for replay in replays.values():
@@ -65,127 +69,81 @@ def play(fleet: Fleet, sets: Iterable[str]) -> dict[str, Tally]:
         for replay in replays.values():
             replay.feed(block)
     span = (fleet.settings.start, fleet.settings.end)
+    said: dict[str, list[Claim]] = {ALWAYS: list(always(sorted(nodes), span)), NEVER: []}
+    for name, replay in replays.items():
+        found = defaultdict(list)
+        for one in claims(replay.transitions):
+            found[variant_of(name, one.fault)].append(one)
+        said |= {variant: found[variant] for variant in variants(name)}
+    truths = fleet.truths()
+    return {name: tally(truths, them, len(nodes), span) for name, them in said.items()}
+
+
+def stamp(root: Path = ROOT) -> dict[str, str]:
+    """What is going to play; said before, since the sources may change while it does."""
     return {
-        name: tally(fleet.truths(), claims(replay.transitions), sorted(nodes), span)
-        for name, replay in replays.items()
+        "commit": checked_out(root),
+        "detectors": commit_of_detectors(root),
+        "fleet": fleet_hash(),
+        "judge": judge_hash(),
     }
 
 
-def stamp() -> dict[str, str]:
-    """What is going to play; said before, since the sources may change while it does."""
-    return {"fleet": fleet_hash(), "judged": judged_hash(), "commit": checked_out()}
-
-
-def run(part: str, seed: int, sets: Sequence[str], stamped: Mapping[str, str]) -> dict[str, Any]:
-    """One fleet's entry of the results."""
-    found = play(build(PARTS[part].fleet(seed)), sets)
-    number = seed - PARTS[part].first_seed
+def run(use: str, seed: int, sets: Sequence[str], stamped: Mapping[str, str]) -> dict[str, Any]:
+    """One fleet's line of the results."""
+    begun = time.process_time()
+    found = play(build(like_the_world(seed)), sets)
     return {
-        "part": part,
+        "use": use,
         "seed": seed,
         **stamped,
-        "command": f"python -m evaluation.run {shlex.quote(part)} {number} 1",
-        "tallies": {name: one.to_json() for name, one in found.items()},
+        "cpu_seconds": round(time.process_time() - begun),
+        "tallies": {name: one.to_json(messages=name == OURS) for name, one in found.items()},
     }
 
 
-def missing(results: Mapping[str, Any], part: str, seed: int, sets: Iterable[str]) -> list[str]:
-    """Who has not played this fleet yet, as the fleet, the detectors and the judge are now."""
-    entry = results["runs"].get(f"{part}/{seed}")
-    if part == "slice":
-        sets = [name for name in sets if name in SLICE_SETS]
-    if entry is None or (entry["fleet"], entry["judged"]) != (fleet_hash(), judged_hash()):
-        return list(sets)
-    return [name for name in sets if name not in entry["tallies"]]
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Play the seeds that are not there yet, or those that are there once more."""
-    stamped = stamp()
+def main(arguments: Sequence[str], root: Path = ROOT) -> int:
+    """Play what is asked for and has not been played; 2 when the tree at `root` has changes."""
     chosen = _chosen(arguments)
-    parts = list(PARTS) if chosen.part == "all" else [chosen.part]
-    wanted = [
-        (part, PARTS[part].first_seed + number)
-        for number in range(chosen.first, chosen.first + chosen.count)
-        for part in parts
-    ]
-    results = read()
-    if chosen.again:
-        return 1 if again(results, wanted, chosen.sets, chosen.workers) else 0
-    todo = [(*it, them) for it in wanted if (them := missing(results, *it, chosen.sets))]
-    print(f"{len(wanted) - len(todo)} of {len(wanted)} fleets are there")
-    for entry in _played(todo, chosen.workers, stamped):
-        add(entry)
-        print(
-            f"{entry['part']}/{entry['seed']} played by {', '.join(entry['tallies'])}", flush=True
-        )
+    stamped = stamp(root)
+    if chosen.use == RELEASE:
+        if stamped["commit"].endswith("-dirty") or stamped["commit"] == "unknown":
+            print("figures are published of a commit: commit the changes first", file=sys.stderr)
+            return 2
+        wanted = [release_seed(stamped["commit"], number) for number in range(chosen.fleets)]
+    else:
+        wanted = chosen.seeds
+    known = seen(read())
+    todo = [seed for seed in wanted if seed not in known]
+    if len(todo) < len(wanted):
+        print(f"{len(wanted) - len(todo)} of {len(wanted)} fleets were played already")
+    for entry in _played(chosen.use, todo, chosen, stamped):
+        append(entry)
+        print(f"{entry['seed']}: {entry['cpu_seconds']} s of CPU time", flush=True)
     return 0
 
 
 def _chosen(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m evaluation.run", description=__doc__)
-    parser.add_argument("part", choices=["all", *PARTS])
-    parser.add_argument("first", type=int, help="first seed, counted from the part's own")
-    parser.add_argument("count", type=int)
-    parser.add_argument("--sets", nargs="*", choices=sorted(SETS), default=list(SETS))
-    parser.add_argument("--workers", type=int, default=1, help="fleets played at a time")
-    parser.add_argument(
-        "--again", action="store_true", help="check what is there; exit code 1 when it differs"
-    )
-    chosen = parser.parse_args(arguments)
-    if not 0 <= chosen.first <= chosen.first + chosen.count <= 1000:
-        parser.error("a part has the seeds 0 to 999")
-    return chosen
+    uses = parser.add_subparsers(dest="use", required=True)
+    release = uses.add_parser(RELEASE, help="fleets drawn from the commit, for the page")
+    release.add_argument("--fleets", type=int, default=35, help="35 are 1,000 nodes for a week")
+    tuning = uses.add_parser(TUNING, help="fleets to look at before the code stands")
+    tuning.add_argument("seeds", type=int, nargs="+")
+    for one in (release, tuning):
+        one.add_argument("--sets", nargs="*", choices=list(SETS), default=list(SETS))
+        one.add_argument("--workers", type=int, default=1, help="fleets played at a time")
+    return parser.parse_args(arguments)
 
 
 def _played(
-    todo: Sequence[tuple[str, int, list[str]]], workers: int, stamped: Mapping[str, str]
+    use: str, seeds: Sequence[int], chosen: argparse.Namespace, stamped: Mapping[str, str]
 ) -> Iterator[dict[str, Any]]:
     """What each of these came to, as soon as it is there."""
-    if workers == 1:
-        for one in todo:
-            yield run(*one, stamped)
-        return
-    with ProcessPoolExecutor(workers) as pool:
-        for done in as_completed([pool.submit(run, *one, stamped) for one in todo]):
+    with ProcessPoolExecutor(chosen.workers) as pool:
+        tasks = [pool.submit(run, use, seed, chosen.sets, stamped) for seed in seeds]
+        for done in as_completed(tasks):
             yield done.result()
-
-
-def again(
-    results: Mapping[str, Any], wanted: Sequence[tuple[str, int]], sets: Sequence[str], workers: int
-) -> int:
-    """Plays what is in the results once more, says how it compares, and counts what differs."""
-    todo, different = [], 0
-    for part, seed in wanted:
-        kept = results["runs"].get(f"{part}/{seed}", {"tallies": {}})
-        if them := [name for name in sets if name in kept["tallies"]]:
-            todo.append((part, seed, them))
-        else:
-            print(f"{part}/{seed} is not in the results")
-            different += 1
-    for entry in _played(todo, workers, stamp()):
-        key = f"{entry['part']}/{entry['seed']}"
-        kept = results["runs"][key]
-        as_now = all(kept[it] == entry[it] for it in ("fleet", "judged"))
-        whose = "" if as_now else "; the results are of other code"
-        for name, found in json.loads(json.dumps(entry["tallies"])).items():
-            others = [word for word, it in found.items() if it != kept["tallies"][name].get(word)]
-            different += bool(others)
-            said = f"other {', '.join(others)}{whose}" if others else "the same numbers"
-            print(f"{key} {name}: {said}", flush=True)
-    return different
-
-
-def checked_out(root: Path = ROOT) -> str:
-    """The commit, with `-dirty` behind it where files were changed that are not written by runs."""
-    found = _git(root, "describe", "--always", "--abbrev=40")
-    changed = _git(root, "status", "--porcelain", "--untracked-files=no", "--", ".", *_WRITTEN)
-    return f"{found}-dirty" if changed else found or "unknown"
-
-
-def _git(root: Path, *words: str) -> str:
-    done = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=False)
-    return done.stdout.strip()
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 Fleets of their own seeds with a slow GPU on every third node, as slow as the kind can be, evenly over
 its decades, all detectors at work. Which of them anybody could tell is said by the job that had the
 GPU: four GPUs at least, for ten minutes before. Writes `evaluation/slow.json`; `make docs` makes a
-section of `docs/scoreboard.md` from it.
+section of `docs/accuracy.md` from it.
 """
 
 import argparse
@@ -23,15 +23,14 @@ from gpuvigil.model import Allocation
 from simulator.fleet import FaultOrder, FleetSettings, Truth, build
 from simulator.fleet.kinds import KINDS
 
+from .fleets import MODEL, WORKLOADS
 from .judge.claims import Claim, claims
 from .judge.intervals import exact_rate, wilson
-from .judge.score import PER_NODE_DAYS
+from .judge.measures import PER_NODE_DAYS
 from .replay import Replay
 from .run import stamp
-from .splits import MODEL, PARTS
 
 RESULT = Path(__file__).with_suffix(".json")
-# Those after the seeds of `splits.PARTS`, of which each has a thousand.
 _FIRST_SEED = 17000
 _NODES, _HOURS, _BLOCK = 48, 3.0, timedelta(minutes=30)
 _KIND = "slow GPU"
@@ -64,7 +63,7 @@ def fleet_of(seed: int) -> FleetSettings:
         nodes=_NODES,
         days=_HOURS / 24.0,
         models=(MODEL,),
-        workloads=PARTS["tuning"].fleet(seed).workloads,
+        workloads=WORKLOADS,
         faults=tuple(orders),
     )
 
@@ -124,7 +123,7 @@ def section(result: Mapping[str, Any]) -> Iterator[str]:
     false = sum(fleet["false"] for fleet in result["fleets"])
     yield "## How slow a GPU must be"
     yield ""
-    yield f"`{result['command']}`: {len(faults)} slow GPUs that were at work, in {len(result['fleets'])} fleets of seeds that nothing else has; detectors `{result['judged']}`, fleet `{result['fleet']}`. *Tellable* are those that a job of four GPUs or more had for ten minutes before and after: of the others nobody knows what they did before."
+    yield f"`{result['command']}`: {len(faults)} slow GPUs that were at work, in {len(result['fleets'])} fleets of seeds that nothing else has; fleet `{result['fleet']}`. *Tellable* are those that a job of four GPUs or more had for ten minutes before and after: of the others nobody knows what they did before."
     yield ""
     yield "| loses | found of all | found of the tellable | median s | p95 s |"
     yield "|---|---|---|---|---|"
@@ -141,7 +140,7 @@ def section(result: Mapping[str, Any]) -> Iterator[str]:
     yield from _by_size([it for it in faults if it["percent"] >= _PLAIN])
     yield ""
     low, high = (PER_NODE_DAYS * it for it in exact_rate(false, node_days))
-    yield f"Sound GPUs called slow in these {node_days:g} node-days: {false} (per 1,000 {low:.1f} to {high:.1f}); in more of them, [where nothing is wrong](#where-nothing-is-wrong)."
+    yield f"Sound GPUs called slow in these {node_days:g} node-days: {false} (per 1,000 {low:.1f} to {high:.1f})."
 
 
 def _by_size(faults: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -32,21 +32,21 @@ from .auth.tokens import Tokens
 from .bodies.deduplication import Node
 from .embedded import Embedded
 from .endpoints.query import Telemetry
+from .endpoints.records import RecordsEndpoint
 from .endpoints.starting import Opening
 from .endpoints.status import Status
-from .endpoints.store import StoreDesk
-from .endpoints.tokens import TokenDesk
+from .endpoints.store import StoreEndpoint
+from .endpoints.tokens import TokensEndpoint
 from .endpoints.write import Ingest
 from .http.bearer import tokens_file
 from .http.long_poll import News
 from .http.responses import EXCEPTION_HANDLERS, Arriving, failure
 from .http.tls import ServerTls, server_tls
 from .records import (
-    BackupKeeper,
+    BackupJob,
     Book,
-    Desk,
     Ends,
-    Keyring,
+    IssuedTokens,
     Watch,
     ends_file,
     in_postgresql,
@@ -55,8 +55,8 @@ from .records import (
     open_records,
 )
 from .telemetry.committer import Committer
-from .telemetry.compaction import Compaction
 from .telemetry.counters import Counters
+from .telemetry.retention import Retention
 
 _LOG = Log("hub")
 
@@ -192,14 +192,16 @@ def build(
     store = _opened(settings)
     waits_for("its records")
     book, backups = _records(settings, clock)
-    keyring = Keyring(book.transactions, clock.now, Ends(ends_file(settings.data_directory)))
-    keyring.take_over(tokens_file(settings))
-    tokens.keyring = keyring
+    issued_tokens = IssuedTokens(
+        book.transactions, clock.now, Ends(ends_file(settings.data_directory))
+    )
+    issued_tokens.take_over(tokens_file(settings))
+    tokens.issued_tokens = issued_tokens
     counters, news = Counters(), News()
     book.follow(news.heard)
     committer = Committer(store, settings, clock, counters, book.forget)
     counters.watch_queue(committer.waiting)
-    keeper = Compaction(store, settings, clock, counters)
+    retention = Retention(store, settings, clock, counters)
     counters.watch_series(committer.series)
     counters.watch_clocks(committer.clocks)
     ingest = Ingest(committer, settings, clock, counters)
@@ -211,9 +213,11 @@ def build(
     routes = [
         *Telemetry(store, leaving).routes(),
         Route(WRITE[1], ingest, methods=[WRITE[0]]),
-        *TokenDesk(keyring).routes(),
-        *StoreDesk(store, settings).routes(),
-        *Desk(book, news, settings, clock, counters, leaving=leaving, sent=sent).routes(),
+        *TokensEndpoint(issued_tokens).routes(),
+        *StoreEndpoint(store, settings).routes(),
+        *RecordsEndpoint(
+            book, news, settings, clock, counters, leaving=leaving, sent=sent
+        ).routes(),
         *Status(store, book, committer, counters, settings, clock, backups=backups).routes(),
     ]
     inner = Starlette(routes=routes, exception_handlers=EXCEPTION_HANDLERS)
@@ -221,19 +225,24 @@ def build(
     return Parts(
         store=store,
         book=book,
-        workers=[committer, keeper, Watch(keyring), *([] if backups is None else [backups])],
+        workers=[
+            committer,
+            retention,
+            Watch(issued_tokens),
+            *([] if backups is None else [backups]),
+        ],
         news=news,
         app=gate,
     )
 
 
-def _records(settings: HubSettings, clock: Clock) -> tuple[Book, BackupKeeper | None]:
+def _records(settings: HubSettings, clock: Clock) -> tuple[Book, BackupJob | None]:
     """The records, and who backs them up: PostgreSQL is backed up by whoever runs it."""
     if in_postgresql(settings):
         return Book(open_records(settings)), None
     opened = open_kept(settings, clock)
     book = Book(opened.engine, opened.journal)
-    return book, BackupKeeper(opened, book, clock)
+    return book, BackupJob(opened, book, clock)
 
 
 def _serve(

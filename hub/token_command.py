@@ -20,7 +20,7 @@ from gpuvigil.private_files import UMASK, write_private
 from gpuvigil.state_directory import config_of_up
 
 from .http.bearer import Issued, Scope, tokens_file
-from .records import Ends, Keyring, Transactions, ends_file, open_records
+from .records import Ends, IssuedTokens, Transactions, ends_file, open_records
 from .records.database import SQLITE_NAME
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -111,8 +111,8 @@ def _issued(answer: Mapping[str, Any]) -> tuple[str, str]:
 class _Local:
     """The tokens in the database of a hub that does not run."""
 
-    def __init__(self, keyring: Keyring) -> None:
-        self._keyring = keyring
+    def __init__(self, issued_tokens: IssuedTokens) -> None:
+        self._keyring = issued_tokens
 
     def all(self) -> list[Mapping[str, Any]]:
         return [it.to_json() for it in self._keyring.all()]
@@ -188,14 +188,14 @@ def _is_of_this_machine(host: str) -> bool:
     return False
 
 
-def _opened(settings: HubSettings) -> Keyring:
+def _opened(settings: HubSettings) -> IssuedTokens:
     try:
         ends = Ends(ends_file(settings.data_directory))
-        keyring = Keyring(Transactions(open_records(settings)), SystemClock().now, ends)
-        keyring.take_over(tokens_file(settings))
+        issued_tokens = IssuedTokens(Transactions(open_records(settings)), SystemClock().now, ends)
+        issued_tokens.take_over(tokens_file(settings))
     except StoreError as error:
         raise GpuvigilError(str(error)) from None
-    return keyring
+    return issued_tokens
 
 
 def _create(desk: _Remote | _Local, config: Config, chosen: argparse.Namespace) -> None:

@@ -11,12 +11,11 @@ from itertools import chain
 from pathlib import Path
 
 from analyzer.correlation.all_detectors import DETECTORS
-from evaluation import drivers, slow
+from evaluation import slow
 from evaluation.holders import page as holders_page
 from evaluation.holders import play as holders
 from evaluation.page import page
-from evaluation.plots import pictures
-from evaluation.results import read
+from evaluation.plays import read
 from gpuvigil.config import RECEIVERS, ROUTING, Config, PriceSettings
 from gpuvigil.faults import FAULTS, Described, Fault, xids
 from gpuvigil.faults.conditions import CONDITIONS
@@ -238,14 +237,16 @@ def simulated_faults() -> Iterator[str]:
         yield f"| `{name}` | {kind.target.value} | {kind.sentence} |"
 
 
-def scoreboard_page() -> Iterator[str]:
-    """How well faults are found, from the committed results."""
-    yield from page(read(), json.loads((ROOT / "evaluation/speed.json").read_text()))
+def accuracy() -> Iterator[str]:
+    """How well faults are found, from the committed plays."""
+    yield from page(read())
     yield ""
-    if drivers.RESULT.exists():
-        yield from drivers.section(json.loads(drivers.RESULT.read_text()))
-        yield ""
     yield from slow.section(json.loads(slow.RESULT.read_text()))
+
+
+def idle_accuracy() -> Iterator[str]:
+    """How well it is said who is idle and why jobs ended, from the committed results."""
+    yield "# Accuracy of idle notices and of why jobs ended"
     yield ""
     yield from holders_page.section(holders.read())
 
@@ -260,22 +261,22 @@ PAGES: dict[str, Callable[[], Iterator[str]]] = {
     "hardware.md": hardware_page.page,
     "scaling.md": lambda: scaling_page.page(Figures()),
     "fleet-tables.md": lambda: fleet_page.page(Figures()),
-    "scoreboard.md": scoreboard_page,
+    "accuracy.md": accuracy,
+    "idle-accuracy.md": idle_accuracy,
     "month.md": month_page.page,
 }
 
 
 def written() -> dict[Path, str]:
     """Every generated page and what it should hold."""
-    pages = {ROOT / "docs" / name: "\n".join(write()) + "\n" for name, write in PAGES.items()}
-    return pages | pictures(read())
+    return {ROOT / "docs" / name: "\n".join(write()) + "\n" for name, write in PAGES.items()}
 
 
 def main() -> int:
     """Write the pages, or name those that differ from the code."""
     if "--check" not in sys.argv and is_whole():
         # What was played is bound to code by fingerprints; a rebase takes its commit away.
-        for file in sorted((ROOT / "scoreboard").glob("*.json")):
+        for file in sorted((ROOT / "evaluation").glob("*.json")):
             forget_lost(file)
     different = [
         path for path, text in written().items() if not path.exists() or path.read_text() != text

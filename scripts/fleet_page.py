@@ -34,7 +34,7 @@ def page(figures: Figures) -> Iterator[str]:
     yield ""
     yield "## Workloads"
     yield ""
-    yield "Shares are of what the GPU can do; a slot is the stretch over which work is on or off."
+    yield "Shares are of what the GPU can do; a slot is the stretch over which work is on or off. What asks for 0 % runs only in a [fleet like the world](fleet.md#like-the-world)."
     yield ""
     yield "| workload | GPU time asked for | GPUs | SM | tensor | DRAM | utilisation | slots on | slot s |"
     yield "|---|---|---|---|---|---|---|---|---|"

@@ -76,11 +76,11 @@ ROOMS: Mapping[str, Sequence[str]] = {
         "alerts/decisions/suppression.py",
     ),
     "hub commit": (
-        "hub/records/endpoint.py",
+        "hub/endpoints/records.py",
         "hub/records/record_book.py",
         "hub/records/validation.py",
         "hub/records/transactions.py",
-        "hub/records/authorization.py",
+        "hub/auth/authorization.py",
     ),
     "store": ("hub/embedded/*.py",),
     "usage": ("accounting/usage/*.py",),

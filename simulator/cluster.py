@@ -12,7 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from gpuvigil.model import SIMULATED_CLUSTER, Allocation, GpuIdentity, PortIdentity, Subject
+from gpuvigil.model import (
+    SIMULATED_CLUSTER,
+    Allocation,
+    GpuIdentity,
+    PortIdentity,
+    Subject,
+    job_holder,
+)
 
 NODES_PER_RACK = 8
 DRIVER = "580.95.05"
@@ -222,7 +229,7 @@ def allocations(cluster: Cluster, slot: Slot, run: int, origin: datetime) -> lis
     return [
         Allocation(
             subject=gpu_subject(cluster.nodes[node], gpu),
-            holder=f"job {number}",
+            holder=job_holder(number),
             user=_USERS[(slot.number + run) % len(_USERS)],
             command=slot.workload.command,
             started_at=started,

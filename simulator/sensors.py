@@ -44,6 +44,11 @@ class Moment:
     def at(self) -> datetime:
         return self.origin + timedelta(seconds=self.elapsed_seconds)
 
+    @property
+    def counted_seconds(self) -> float:
+        """The first tick is spread over the time before the origin, where nothing had counted."""
+        return max(self.elapsed_seconds, 0.0)
+
     def seconds(self, at: datetime) -> float:
         """`at` in seconds since the simulation began."""
         return (at - self.origin).total_seconds()
@@ -84,7 +89,7 @@ class NodeSensors:
             return None
         at_ns = round(now.timestamp() * 1e6) * 1000
         works = {
-            slot.number: work(slot, moment.elapsed_seconds)
+            slot.number: work(slot, moment.counted_seconds)
             for slot in self._node.slots
             if slot is not None
         }
@@ -109,7 +114,7 @@ def _gpu(
     slot = node.slots[index]
     now_work = NO_WORK if slot is None else works[slot.number]
     if not faults:
-        return gpu_fields(node, index, now_work, moment.elapsed_seconds, moment.tick)
+        return gpu_fields(node, index, now_work, moment.counted_seconds, moment.tick)
     mine = [f for f in faults if f.kind.target is Target.NODE or f.gpu == index]
     active = {f.kind.effect for f in mine if f.active(moment.at)}
     if Effect.LOST in active:
@@ -121,7 +126,7 @@ def _gpu(
         loaded = _without(lambda t: work(slot, t).loaded_seconds, moment, stops)
         load = 0.0 if Effect.IDLE in active else now_work.load
         now_work = Work(load=load, loaded_seconds=loaded)
-    fields = gpu_fields(node, index, now_work, moment.elapsed_seconds, moment.tick)
+    fields = gpu_fields(node, index, now_work, moment.counted_seconds, moment.tick)
     fields["ecc_uncorrected_errors"] = sum(
         f.kind.uncorrected_errors for f in mine if f.at <= moment.at
     )
@@ -157,7 +162,7 @@ def _without(
     counter: Callable[[float], float], moment: Moment, stops: Iterable[InjectedFault]
 ) -> float:
     """`counter` now, less what it would have gained while it was stopped."""
-    value = counter(moment.elapsed_seconds)
+    value = counter(moment.counted_seconds)
     reached = -math.inf
     for stop in sorted(stops, key=lambda fault: fault.at):
         ended = moment.at if stop.cleared_at is None else min(stop.cleared_at, moment.at)
@@ -175,7 +180,7 @@ def _port(
     mine = [f for f in faults if f.device == port.device and f.port == port.port]
     downs = [f for f in mine if f.kind.effect is Effect.PORT_DOWN]
     moved = _without(lambda t: fabric_bytes(node, t), moment, downs)
-    fields = port_fields(port, moved, moment.elapsed_seconds)
+    fields = port_fields(port, moved, moment.counted_seconds)
     if not mine:
         return fields
     fields["link_downed"] = sum(times_down(fault, moment.at) for fault in mine)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.fingerprint import fleet_hash, judged_hash
+from evaluation.fingerprint import fleet_hash, judge_hash
 from simulator.fleet import FleetSettings
 from soak.results import ROOT, recorded
 from tests.alerts.month.account import accounts
@@ -28,7 +28,7 @@ def test_a_month_is_told_once_and_all_silence_has_a_reason(tmp_path: Path) -> No
     seed = int(os.environ.get("SOAK_SEED") or secrets.randbelow(2**31))
     print(f"\nSOAK_SEED={seed}")  # noqa: T201 - the seed is what a failure is repeated with
     asked = {"nodes": NODES, "days": DAYS, "fault_rate": FAULT_RATE, "tick_seconds": TICK_SECONDS}
-    with recorded("month", seed=seed, fleet=fleet_hash(), judged=judged_hash(), **asked) as result:
+    with recorded("month", seed=seed, fleet=fleet_hash(), judge=judge_hash(), **asked) as result:
         settings = FleetSettings(seed=seed, nodes=NODES, days=DAYS, fault_rate=FAULT_RATE)
         played = kept(settings, TICK_SECONDS, ROOT / "build/month")
         found = {}

@@ -1,9 +1,13 @@
 """What all tests share: what a machine may lack, and the refusal to skip where CI counts on it."""
 
+import gc
 import os
+import re
+import resource
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Set
+import time
+from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -14,17 +18,25 @@ import pytest
 from scripts.isolated import pip_of_user
 from tests.nvml_fake import build
 from tests.postgresql import Postgresql, programs
+from tests.sources import Parsed, parsed, product
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 # How long an example takes says something about the machine, not about the code. A run tries a few examples,
-# others each time, and what fails says how it is had again; `make soak` tries many.
+# others each time, and what fails says how it is had again; the unit tier tries a third, `make soak` many.
 hypothesis.settings.register_profile("few", deadline=None, max_examples=30, print_blob=True)
 hypothesis.settings.register_profile("many", deadline=None, max_examples=1000, print_blob=True)
+hypothesis.settings.register_profile("unit", deadline=None, max_examples=10, print_blob=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "few"))
 
+gc.disable()  # until all tests are collected: none of it is garbage
+
 SECOND_TIER = {"server", "slow", "site"}
+# A test with one of these marks is not of the tier, whatever others it has.
+NOT_IN = {"unit": SECOND_TIER, "test": {"site"}}
+# Most take milliseconds, the longest 2 s while others use the same processors, and they differ by half from run to run.
+UNIT_SECONDS = 5.0
 IN_CI = os.environ.get("CI") == "true"
 
 
@@ -71,6 +83,12 @@ def library(tmp_path_factory: pytest.TempPathFactory, needs: Callable[[str, str]
     return build(tmp_path_factory.mktemp("nvml"))
 
 
+@pytest.fixture(scope="session")
+def product_sources() -> Mapping[Path, Parsed]:
+    """Every module of the product, parsed."""
+    return {path: parsed(path) for path in product()}
+
+
 @pytest.fixture(scope="module")
 def browser(needs: Callable[[str, str], str]) -> Iterator["Browser"]:
     """Chromium, headless."""
@@ -91,6 +109,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--tier", choices=("unit", "test", "sites"), help="the tests of this tier")
 
 
+def pytest_collection_finish() -> None:
+    """Look for garbage only among what the tests make: what they import stays until the end."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave the tier's tests; files that take long begin first, so that small ones fill the end."""
     for item in items:
@@ -103,6 +128,52 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (item for item in items if tier is None or is_in(tier, marks[item])),
         key=lambda item: item.path not in long_,
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Of the unit tier each property tries fewer examples than the run of all tests, unless told otherwise."""
+    if config.getoption("--tier", None) == "unit" and "HYPOTHESIS_PROFILE" not in os.environ:
+        hypothesis.settings.load_profile("unit")
+
+
+def processor_seconds() -> float:
+    """What this process and its ended children have had of the processors."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """A test of the unit tier takes no seconds; what of the processor it has depends little on the machine's load."""
+    began = processor_seconds()
+    yield
+    if item.config.getoption("--tier", None) == "unit":
+        refuse_long(processor_seconds() - began)
+
+
+def refuse_long(seconds: float) -> None:
+    if seconds > UNIT_SECONDS:
+        pytest.fail(
+            f"{seconds:.1f} s of processor time, of the {UNIT_SECONDS:g} s that a test of the unit tier has:"
+            " make it cheaper, or mark it slow"
+        )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave a file unread all of whose tests belong to another tier, unless it was asked for by name."""
+    tier = config.getoption("--tier", None)
+    if tier not in NOT_IN or not collection_path.name.startswith("test_"):
+        return None
+    asked_for = {Path(argument.partition("::")[0]).absolute() for argument in config.args}
+    if collection_path in asked_for:
+        return None
+    return bool(marks_of_file(collection_path) & NOT_IN[tier]) or None
+
+
+def marks_of_file(path: Path) -> set[str]:
+    """The marks that every test of a file has: those of its line `pytestmark = `."""
+    line = re.search(r"^pytestmark = (.*)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return set(re.findall(r"pytest\.mark\.(\w+)", line[1])) if line else set()
 
 
 def is_in(tier: str, marks: Set[str]) -> bool:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.sources import ROOT, parsed
+
 SERVICES = {"collector", "analyzer", "alerts", "dashboard", "hub"}
 # The floors: which packages each may import. Services meet at the hub and never import each other.
 FLOORS: dict[str, set[str]] = {
@@ -24,7 +25,7 @@ FLOORS: dict[str, set[str]] = {
     "integrations": {"collector", "gpuvigil"},
     "cli": {"accounting", "dashboard", "gpuvigil", "report"},
     "simulator": {"collector", "gpuvigil"},
-    "evaluation": {"accounting", "alerts", "analyzer", "gpuvigil", "simulator"},
+    "evaluation": {"accounting", "alerts", "analyzer", "collector", "gpuvigil", "simulator"},
 }
 TOOLS = {"scripts", "benchmarks", "soak", "hardware"}
 
@@ -73,21 +74,21 @@ class Source:
 
 @functools.cache
 def source(module: Path) -> Source:
-    text = module.read_text(encoding="utf-8")
-    tree = ast.parse(text)
-    nodes = list(ast.walk(tree))
-    froms = [node for node in nodes if isinstance(node, ast.ImportFrom)]
-    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    found = parsed(module)
+    froms = [node for node in found.nodes if isinstance(node, ast.ImportFrom)]
+    plain = {
+        alias.name for node in found.nodes if isinstance(node, ast.Import) for alias in node.names
+    }
     return Source(
-        lines=text.count("\n"),
+        lines=found.text.count("\n"),
         imports=frozenset(plain | {node.module or "" for node in froms if not node.level}),
         plain=frozenset(plain),
         froms=tuple(froms),
         relative=tuple(node for node in froms if node.level),
-        at_top=tuple(node for node in tree.body if isinstance(node, ast.ImportFrom)),
+        at_top=tuple(node for node in found.tree.body if isinstance(node, ast.ImportFrom)),
         functions=tuple(
             (f"{module}:{node.lineno} {node.name}", code_lines(node))
-            for node in nodes
+            for node in found.nodes
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         ),
     )
@@ -155,7 +156,7 @@ def test_no_two_folders_import_each_other() -> None:
 
 def test_who_finds_faults_knows_nothing_of_who_makes_them() -> None:
     for module in modules("analyzer"):
-        assert "simulator" not in module.read_text(encoding="utf-8"), module
+        assert "simulator" not in parsed(module).text, module
 
 
 def test_the_model_imports_nothing_of_ours_but_the_clock() -> None:

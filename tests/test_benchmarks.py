@@ -29,6 +29,7 @@ def test_ingest_counts_the_share_of_what_comes_later() -> None:
     assert found["cpu_seconds_of_taking_in"] == [1.0]
 
 
+@pytest.mark.slow
 def test_what_ingest_writes_is_due_to_be_sealed_and_joined(tmp_path: Path) -> None:
     (tmp_path / "hub-data").mkdir()
     fleet = Fleet(8, seed=1, start=start_of(20), step_seconds=10.0)

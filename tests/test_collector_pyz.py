@@ -242,7 +242,7 @@ def test_it_asks_inference_servers_and_the_kubelet(
         def holders() -> set[tuple[str | None, str]]:
             records = hub.hub().records(RecordKind.ALLOCATION)
             held = [Allocation.from_record(one) for one in records]
-            return {(one.subject.gpu, one.holder) for one in held}
+            return {(one.subject.gpu, str(one.holder)) for one in held}
 
         try:
             with running(directory, driver) as process:

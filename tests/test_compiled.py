@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from scripts.compiled import as_pytest
 
 
+@pytest.mark.server
 def test_pytest_takes_what_was_compiled_for_it_until_the_file_changes(tmp_path: Path) -> None:
     file = tmp_path / "test_one.py"
     file.write_text("def test_it() -> None:\n    assert 1 + 1 == 2\n")

@@ -6,25 +6,17 @@ row, a detector and a test. A key that stands elsewhere is such a decision, kept
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from gpuvigil.faults import FAULTS
+from tests.sources import ROOT, Parsed, parse, parsed
 
-ROOT = Path(__file__).parent.parent
-# What plays a fault of its choice, as tests do.
-_TOOLS = {"tests", "benchmarks", "scripts", "soak", "hardware", "packaging", "docs"}
 # What records of the version before say; to be deleted with the version after this.
 _OLDER = {"gpuvigil/model/older.py"}
 _KEY = re.compile(rf"(?<![\w.-])({'|'.join(FAULTS)})(?![\w-])")
-
-
-def product() -> Iterator[Path]:
-    for folder in sorted(ROOT.iterdir()):
-        if folder.is_dir() and folder.name not in _TOOLS and not folder.name.startswith("."):
-            yield from sorted(folder.rglob("*.py"))
 
 
 def at_home(path: str) -> frozenset[str]:
@@ -39,9 +31,9 @@ def at_home(path: str) -> frozenset[str]:
 class Texts:
     """What the expressions of a module come to, as far as they are made of constants."""
 
-    def __init__(self, tree: ast.Module) -> None:
+    def __init__(self, module: Parsed) -> None:
         self._names: dict[str, str] = {}
-        for node in ast.walk(tree):
+        for node in module.nodes:
             if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 text = self.of(node.value)
@@ -97,46 +89,46 @@ class Texts:
 _VERBS = {"lower", "casefold", "strip", "replace", "removeprefix", "removesuffix"}
 
 
-def docstrings(tree: ast.Module) -> set[ast.expr]:
+def docstrings(module: Parsed) -> set[ast.expr]:
     return {
         node.body[0].value
-        for node in ast.walk(tree)
+        for node in module.nodes
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         and node.body
         and isinstance(node.body[0], ast.Expr)
     }
 
 
-def bound(tree: ast.Module) -> frozenset[str]:
+def bound(module: Parsed) -> frozenset[str]:
     """Names at a module's top that stand for a fault: its key, its row, or something made of them."""
+    texts = Texts(module)
     return frozenset(
         target.id
-        for node in tree.body
+        for node in module.tree.body
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
         if isinstance(target, ast.Name) and target.id not in {"DETECTOR", "ROWS"}
-        if any(text in FAULTS for text in map(Texts(tree).of, expressions(node.value)))
+        if any(text in FAULTS for text in map(texts.of, expressions(ast.walk(node.value))))
     )
 
 
-def expressions(tree: ast.AST) -> list[ast.expr]:
-    return [node for node in ast.walk(tree) if isinstance(node, ast.expr)]
+def expressions(nodes: Iterable[ast.AST]) -> list[ast.expr]:
+    return [node for node in nodes if isinstance(node, ast.expr)]
 
 
-def strays(text: str, path: str, homes: Mapping[str, frozenset[str]]) -> Iterator[str]:
+def strays(module: Parsed, path: str, homes: Mapping[str, frozenset[str]]) -> Iterator[str]:
     """The line and the key of each that stands in a module where it is not at home.
 
     `homes`: by the last part of a module's name, the names in it that stand for a fault.
     """
-    tree = ast.parse(text)
-    texts, own, told = Texts(tree), at_home(path), docstrings(tree)
-    for node in expressions(tree):
+    texts, own, told = Texts(module), at_home(path), docstrings(module)
+    for node in expressions(module.nodes):
         said = None if node in told else texts.of(node)
         for key in set(_KEY.findall(said or "")) - own:
             yield f"{path}:{node.lineno} {key}"
         if isinstance(node, ast.Attribute):
             yield from _of_attribute(node, path, homes, own)
-    for imported in (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)):
+    for imported in (node for node in module.nodes if isinstance(node, ast.ImportFrom)):
         names = homes.get((imported.module or "").rpartition(".")[2], frozenset())
         for alias in imported.names:
             if alias.name in names:
@@ -157,19 +149,21 @@ def _of_attribute(
 
 def homes() -> Mapping[str, frozenset[str]]:
     return {
-        path.stem: bound(ast.parse(path.read_text()))
+        path.stem: bound(parsed(path))
         for folder in ("gpuvigil/faults", "analyzer/detectors")
         for path in (ROOT / folder).glob("*.py")
     }
 
 
-def test_a_faults_key_stands_in_its_row_its_detector_and_nowhere_else() -> None:
+def test_a_faults_key_stands_in_its_row_its_detector_and_nowhere_else(
+    product_sources: Mapping[Path, Parsed],
+) -> None:
     known = homes()
     found = [
         stray
-        for module in product()
-        if (path := module.relative_to(ROOT).as_posix()) not in _OLDER
-        for stray in strays(module.read_text(), path, known)
+        for file, module in product_sources.items()
+        if (path := file.relative_to(ROOT).as_posix()) not in _OLDER
+        for stray in strays(module, path, known)
     ]
     assert found == [], (
         "ask the fault's row (gpuvigil/faults) instead, with a new column if need be"
@@ -207,7 +201,7 @@ HOMES = {"gpu_lost": frozenset({"_FAULT", "LOST"})}
     ],
 )
 def test_a_key_in_any_disguise_is_a_stray(text: str) -> None:
-    assert list(strays(text, "alerts/made_up.py", HOMES))
+    assert list(strays(parse(text), "alerts/made_up.py", HOMES))
 
 
 @pytest.mark.parametrize(
@@ -223,16 +217,16 @@ def test_a_key_in_any_disguise_is_a_stray(text: str) -> None:
     ],
 )
 def test_what_only_sounds_like_a_key_is_none(text: str) -> None:
-    assert list(strays(text, "alerts/made_up.py", HOMES)) == []
+    assert list(strays(parse(text), "alerts/made_up.py", HOMES)) == []
 
 
 def test_a_detector_may_name_its_own_faults_and_no_other() -> None:
     text = "_FAULT = FAULTS['gpu_lost']"
-    assert list(strays(text, "analyzer/detectors/gpu_lost.py", HOMES)) == []
-    assert list(strays(text, "gpuvigil/faults/gpus.py", HOMES)) == []
-    assert list(strays(text, "analyzer/detectors/gpu_hot.py", HOMES))
+    assert list(strays(parse(text), "analyzer/detectors/gpu_lost.py", HOMES)) == []
+    assert list(strays(parse(text), "gpuvigil/faults/gpus.py", HOMES)) == []
+    assert list(strays(parse(text), "analyzer/detectors/gpu_hot.py", HOMES))
 
 
 def test_a_name_for_a_fault_is_known_in_its_home() -> None:
     text = "_FAULT = FAULTS['gpu_lost']\nBOTH = ('gpu_lost', 'gpu_xid')\nNEEDS = ()\nDETECTOR = D('gpu_lost')"
-    assert bound(ast.parse(text)) == {"_FAULT", "BOTH"}
+    assert bound(parse(text)) == {"_FAULT", "BOTH"}

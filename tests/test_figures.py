@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.figures_text import commit as in_short
 from scripts import benchmarks_page, fleet_page, scaling_page
 from scripts.commits import cited, forget_lost, is_kept, is_outdated, is_whole
 from scripts.figures import BENCHMARKS, FIGURES, Figure, Figures
@@ -28,7 +27,7 @@ needs_history = pytest.mark.skipif(
 def test_each_figure_names_a_commit_that_this_branch_has(file: Path) -> None:
     commits = set(cited(json.loads(file.read_text(encoding="utf-8"))))
     lost = {it for it in commits if not is_kept(it)}
-    again = "run make docs" if file.parent.name == "scoreboard" else "measure it again"
+    again = "run make docs" if file.parent.name == "evaluation" else "measure it again"
     assert not lost, f"{again}: {file.name} names what no history has"
 
 
@@ -90,18 +89,6 @@ def test_one_result_alone_is_shown_and_the_others_are_missing(
 def test_commits_are_found_in_lists_and_below_other_keys() -> None:
     result = {"history": [{"commit": "a"}, {"commit": None}], "runs": {"x": {"commit": "b-dirty"}}}
     assert list(cited(result)) == ["a", "b-dirty"]
-
-
-@pytest.mark.parametrize(
-    ("described", "shown"),
-    [
-        ("0123456789abcdef", "`012345678`"),
-        ("0123456789abcdef-dirty", "`012345678` (changed)"),
-        (None, "commit not kept"),
-    ],
-)
-def test_the_scoreboard_says_what_is_left_of_a_commit(described: str | None, shown: str) -> None:
-    assert in_short(described) == shown
 
 
 class Repository:

@@ -15,6 +15,7 @@ from scripts.isolated import ROOT, STATE, TEMPORARY, outermost, pip_of_user, pla
 
 ISOLATED = [sys.executable, "-m", "scripts.isolated"]
 IN_CI = os.environ.get("CI") == "true"
+pytestmark = pytest.mark.server
 # No mount namespace may be made in here: user_namespaces(7), /proc/sys/user.
 REFUSED = ["unshare", "-r", "sh", "-c", 'echo 0 >/proc/sys/user/max_mnt_namespaces && exec "$@"']
 

@@ -5,6 +5,7 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,7 @@ def changes(source: str) -> list[str]:
     return [f"{it.was} -> {it.now}" for it in mutants("room", "it.py", source)]
 
 
+@pytest.mark.server
 def test_a_mutant_is_killed_by_the_tests_that_reach_it_or_lives(tmp_path: Path) -> None:
     (tmp_path / "shop").mkdir()
     (tmp_path / "tests").mkdir()
@@ -125,17 +127,23 @@ def test_a_sample_takes_as_many_from_each_room_and_another_seed_draws_others() -
     assert drawn != sample(found, 20, "b")
 
 
-def test_each_glob_of_the_rooms_finds_files() -> None:
+@pytest.fixture(scope="module")
+def all_there() -> Mapping[str, list[Mutant]]:
+    return all_mutants(ROOMS, ROOT)
+
+
+def test_each_glob_of_the_rooms_finds_files(all_there: Mapping[str, list[Mutant]]) -> None:
     empty = [glob for globs in ROOMS.values() for glob in globs if not any(ROOT.glob(glob))]
     assert empty == []
-    found = all_mutants(ROOMS, ROOT)
-    assert min(map(len, found.values())) > 100
+    assert min(map(len, all_there.values())) > 100
 
 
-def test_each_that_is_excused_is_there_and_has_a_reason() -> None:
+def test_each_that_is_excused_is_there_and_has_a_reason(
+    all_there: Mapping[str, list[Mutant]],
+) -> None:
     excused = json.loads(EQUIVALENT.read_text(encoding="utf-8"))
     assert all(excused.values())
-    found = {it.name for of_room in all_mutants(ROOMS, ROOT).values() for it in of_room}
+    found = {it.name for of_room in all_there.values() for it in of_room}
     assert excused.keys() - found == set()
 
 

@@ -22,6 +22,7 @@ ROW = """
         severity=Severity.WARNING,
         action="Look at what runs on the node beside its jobs.",
         source="made up by a test",
+        own_limit=False,
         inferred=False,
         detector="host_overloaded",
         xids=(),

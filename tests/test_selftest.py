@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -97,6 +98,7 @@ def test_there_is_a_fault_for_everything_that_a_detector_can_tell() -> None:
     assert len(nodes) == len(set(nodes))
 
 
+@pytest.mark.slow
 def test_every_rule_fires_and_all_of_it_ends_when_the_nodes_are_silent() -> None:
     site = Site(AnalyzerSettings())
     site.passes(10.0, 1, ticking=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import SECOND_TIER, is_in
+from tests.conftest import NOT_IN, SECOND_TIER, UNIT_SECONDS, is_in, marks_of_file, refuse_long
 
 ROOT = Path(__file__).parent.parent
 MARKS = [some for size in range(4) for some in combinations(sorted(SECOND_TIER), size)]
@@ -16,6 +16,31 @@ def test_every_test_is_of_one_of_the_two_that_run_all(given: tuple[str, ...]) ->
     marks = set(given)
     assert is_in("test", marks) != is_in("sites", marks)
     assert is_in("test", marks) or not is_in("unit", marks)
+
+
+@pytest.mark.parametrize("given", MARKS, ids="+".join)
+@pytest.mark.parametrize("tier", sorted(NOT_IN))
+def test_a_file_is_left_unread_only_if_none_of_its_tests_can_be_of_the_tier(
+    tier: str, given: tuple[str, ...], tmp_path: Path
+) -> None:
+    file = tmp_path / "test_it.py"
+    marks = "".join(f"pytest.mark.{mark}, " for mark in given)
+    file.write_text(f"import pytest\n\npytestmark = [{marks}pytest.mark.timeout(9)]\n")
+    assert marks_of_file(file) == {*given, "timeout"}
+    if marks_of_file(file) & NOT_IN[tier]:
+        assert not any(is_in(tier, {*given, *more}) for more in MARKS)
+
+
+def test_a_file_without_a_mark_is_always_read(tmp_path: Path) -> None:
+    file = tmp_path / "test_it.py"
+    file.write_text("import pytest\n\n@pytest.mark.server\ndef test_it(): pass\n")
+    assert marks_of_file(file) == set()
+
+
+def test_a_test_of_the_unit_tier_may_take_5_seconds_of_processor_time_and_no_more() -> None:
+    refuse_long(UNIT_SECONDS)
+    with pytest.raises(pytest.fail.Exception, match=r"5\.1 s of processor time.* mark it slow"):
+        refuse_long(UNIT_SECONDS + 0.1)
 
 
 @pytest.mark.parametrize(("target", "tier"), [("test", "test"), ("test-sites", "sites")])

@@ -98,7 +98,7 @@ def waste_hour(
             one = them[0]
             wastes.append(
                 Waste(
-                    holder=one.holder,
+                    holder=str(one.holder),
                     user=one.user,
                     account=one.account,
                     partition=one.partition,
@@ -129,7 +129,7 @@ def _alone(
     found: defaultdict[_Holder, list[Allocation]] = defaultdict(list)
     out: set[_Holder] = set()
     for one in held:
-        key = one.holder, one.user
+        key = str(one.holder), one.user
         of_gpu[one.subject.key].add(key)
         found[key].append(one)
         whole = one.started_at <= span[0] and (one.ended_at is None or one.ended_at >= span[1])

@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from gpuvigil.model import Allocation
+from gpuvigil.model import Allocation, HolderKind
 
 Gpu = tuple[str, str]  # its node's name and its UUID
 Floats = npt.NDArray[np.float64]
@@ -165,7 +165,7 @@ def owner_of(allocation: Allocation) -> Owner:
 
 def holder_of(allocation: Allocation) -> str:
     """A job or a pod by itself, a process as one of its user's."""
-    return PROCESSES if allocation.holder.startswith("pid ") else allocation.holder
+    return PROCESSES if allocation.holder.kind is HolderKind.PROCESS else str(allocation.holder)
 
 
 def project_of(allocation: Allocation) -> str:

@@ -14,6 +14,7 @@ from gpuvigil.log import Log, Value
 from gpuvigil.model import (
     Allocation,
     AllocationState,
+    Holder,
     Incident,
     RecordKind,
     Subject,
@@ -83,14 +84,15 @@ class IdleJobs:
         found = self._due(now, standing, self._allocations() if self._is_any(standing, now) else [])
         installed = sum(machine.gpus for machine in machines.values())
         may, may_not = within(self._settings, found.endings, lately(steps, now), installed)
-        found.refused += [(one.held.holder, why) for one, why in may_not]
+        found.refused += [(str(one.held.holder), why) for one, why in may_not]
         found.endings = [one for one in may if self._do(one, found.refused)]
         self._said.only(
             "not ended", {(job, "idle"): {"why": why.value} for job, why in found.refused}
         )
         if self._settings.dry_run:
             self._said.only(
-                "would be ended", {(one.held.holder, "idle"): _facts(one) for one in found.endings}
+                "would be ended",
+                {(str(one.held.holder), "idle"): _facts(one) for one in found.endings},
             )
         return found
 
@@ -108,7 +110,7 @@ class IdleJobs:
         running = self._slurm.job(ending.number) if again.endings else None
         why = by_slurm(ending, running, now) if again.endings else None
         if not again.endings or running is None or why is not None:
-            refused += [(ending.held.holder, why or NoEnd.CHANGED)]
+            refused += [(str(ending.held.holder), why or NoEnd.CHANGED)]
             return False
         ending = again.endings[0]
         facts = _facts(ending)
@@ -131,7 +133,7 @@ class IdleJobs:
     def _settle(self, steps: Iterable[Transition]) -> None:
         """Tell of what was begun, by whichever process, and is known to be ended only now."""
         for step in filter(is_begun, steps):
-            number = str(step.snapshot["body"]["label"]).removeprefix("job ")
+            number = Holder.parse(str(step.snapshot["body"]["label"])).name
             found = self._slurm.job(number)
             if found is None or not found.goes_on(step.at):
                 self._untold.append(done(step))
@@ -165,7 +167,7 @@ class IdleJobs:
         for held, asked in due:
             why = self._why_not(held, asked, standing, jobs, look)
             if isinstance(why, NoEnd):
-                found.refused.append((held.holder, why))
+                found.refused.append((str(held.holder), why))
             else:
                 found.endings.append(why)
         return found

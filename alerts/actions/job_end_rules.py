@@ -102,7 +102,7 @@ class Ending:
     @property
     def number(self) -> str:
         """Slurm's own."""
-        return self.held.holder.removeprefix("job ")
+        return self.held.holder.name
 
     @property
     def gpus(self) -> int:

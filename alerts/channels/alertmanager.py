@@ -22,7 +22,7 @@ MISSED_POSTS = 4
 
 
 class Alertmanager(Posting):
-    """The channel to one Alertmanager; `uphold` repeats what it should still believe.
+    """The channel to one Alertmanager; `resend` repeats what it should still believe.
 
     What is over is repeated for five minutes, for one that was away meanwhile.
     """
@@ -33,9 +33,9 @@ class Alertmanager(Posting):
         super().__init__(settings, self._posts)
         self.resend_seconds = settings.resend_seconds
 
-    def uphold(self, messages: Sequence[Message], now: datetime) -> Outcome:
+    def resend(self, messages: Sequence[Message], now: datetime) -> Outcome:
         """Post again what stands and what has just ended; ConfigError without a URL."""
-        return self.send([self._post_of(messages, now)], "uphold", now)
+        return self.send([self._post_of(messages, now)], "resend", now)
 
     def _posts(self, message: Message) -> list[Post]:
         return [self._post_of([message], message.at)]

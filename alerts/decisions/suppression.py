@@ -14,7 +14,7 @@ from gpuvigil.lifecycle import State
 from ..messages.self_monitoring import CHANNEL_FAILED, DIGEST, OWN
 from ..routing.case import Case, Ruling
 from ..routing.notice import Kind, NoticeState, Verdict, is_idle_end, is_idle_notice
-from ..routing.open_hours import begins, ends
+from ..routing.quiet_hours import begins, ends
 
 # A silence may be ended before its time, what inhibits may end: it is looked at again this often.
 LOOK_AGAIN = timedelta(seconds=60)
@@ -126,17 +126,17 @@ def digested(case: Case) -> Ruling | None:
     return Ruling(verdict=Verdict.DIGEST, state=NoticeState.HELD)
 
 
-def out_of_hours(case: Case) -> Ruling | None:
+def quiet_hours(case: Case) -> Ruling | None:
     assert case.path is not None
-    opens = ends(case.path.quiet_times, case.now) or begins(case.path.times, case.now)
-    return None if opens is None else _until(case, opens, Verdict.OUT_OF_HOURS)
+    ends_at = ends(case.path.quiet_times, case.now) or begins(case.path.times, case.now)
+    return None if ends_at is None else _until(case, ends_at, Verdict.OUT_OF_HOURS)
 
 
 def owner_maximum(case: Case) -> Ruling | None:
     """Who has many idle jobs hears of some of them a day, of the others when that day is over."""
     most, day = case.settings.idle_notices_per_day, timedelta(days=1)
     counts = is_idle_notice(case.notice.incident) and not is_idle_end(case.notice.incident)
-    told = sorted((at for at in case.told_to_owner if at > case.now - day), reverse=True)
+    told = sorted(case.told_to_owner, reverse=True)
     if not (counts and 0 < most <= len(told)) or case.believed_firing:
         return None
     return _until(case, told[most - 1] + day, Verdict.OWNER_MAXIMUM)
@@ -162,6 +162,6 @@ RULES = (
     escalation,
     waits_for_cause,
     digested,
-    out_of_hours,
+    quiet_hours,
     owner_maximum,
 )

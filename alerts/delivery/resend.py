@@ -1,4 +1,4 @@
-"""What stands is said again and again to those who forget what nobody repeats, as Alertmanager does."""
+"""Open alerts are sent again and again to receivers that forget what nobody repeats, as Alertmanager does."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -21,7 +21,7 @@ MOST_STANDING = 100_000
 
 
 @runtime_checkable
-class Upheld(Protocol):
+class Resending(Protocol):
     """A channel whose receiver forgets."""
 
     resend_seconds: float
@@ -30,39 +30,39 @@ class Upheld(Protocol):
     @property
     def route(self) -> Route: ...
 
-    def uphold(self, messages: Sequence[Message], now: datetime) -> Outcome:
-        """Say all of these again."""
+    def resend(self, messages: Sequence[Message], now: datetime) -> Outcome:
+        """Send all of these again."""
 
 
-class Upholder:
+class Resend:
     """One such channel's loop: every `resend_seconds` all that it was told of and still counts."""
 
-    def __init__(self, upheld: Upheld, desk: Desk) -> None:
-        self._upheld = upheld
+    def __init__(self, channel: Resending, desk: Desk) -> None:
+        self._channel = channel
         self._desk = desk
         self._hub = desk.connect()
 
     def step(self) -> None:
-        """Wait, then say it all again."""
-        desk, upheld = self._desk, self._upheld
-        if desk.clock.wait(desk.stop, upheld.resend_seconds):
+        """Wait, then send it all again."""
+        desk, channel = self._desk, self._channel
+        if desk.clock.wait(desk.stop, channel.resend_seconds):
             return
-        now, name = desk.clock.now(), upheld.route.name
-        found = (self._told(one, now) for one in _incidents(self._hub, now - upheld.ended_for))
+        now, name = desk.clock.now(), channel.route.name
+        found = (self._told(one, now) for one in _incidents(self._hub, now - channel.ended_for))
         cases = [one for one in found if one is not None]
         if not cases:
             return
         outcome = tried(
-            lambda: upheld.uphold([said(one.notice, one, desk, now) for one in cases], now)
+            lambda: channel.resend([said(one.notice, one, desk, now) for one in cases], now)
         )
         if isinstance(outcome, Delivered):
-            desk.log.debug("upheld", channel=name, messages=len(cases))
+            desk.log.debug("resent", channel=name, messages=len(cases))
         else:
-            desk.log.warning("not upheld", channel=name, error=outcome.reason)
+            desk.log.warning("not resent", channel=name, error=outcome.reason)
 
     def _told(self, incident: str, now: datetime) -> Case | None:
         """What the channel was told last of an incident, beside all that it was told before."""
-        route = self._upheld.route
+        route = self._channel.route
         notices = [
             one for one in notices_of(self._hub, incident).values() if one.channel == route.name
         ]

@@ -9,7 +9,15 @@ from gpuvigil.clock import EPOCH
 from gpuvigil.errors import StoreError
 from gpuvigil.hub_client import Hub
 from gpuvigil.lifecycle import STANDING, State
-from gpuvigil.model import Allocation, AllocationState, Incident, RecordKind, Transition, readable
+from gpuvigil.model import (
+    Allocation,
+    AllocationState,
+    Holder,
+    Incident,
+    RecordKind,
+    Transition,
+    readable,
+)
 from gpuvigil.schedulers.jobs import filled, jobs_since
 
 from ..delivery.dispatcher import notices_of
@@ -52,7 +60,9 @@ class IdleWatch:
         self._hub = connect()
         self._below = below_percent
         self._sent: dict[str, datetime] = {}  # by the notice's incident
-        self._suspended: dict[tuple[str, str], datetime] = {}  # jobs, when they were seen so last
+        self._suspended: dict[
+            tuple[str, Holder], datetime
+        ] = {}  # jobs, when they were seen so last
         self._asked_again: dict[str, datetime] = {}  # when a holder is looked at again, by the same
 
     def step(self) -> None:

@@ -31,6 +31,8 @@ from gpuvigil.matching.matchers import Labels, fit
 from gpuvigil.model import (
     Allocation,
     Evidence,
+    Holder,
+    HolderKind,
     Impact,
     Incident,
     Severity,
@@ -45,7 +47,7 @@ from ..routing.notice import IDLE_NOTICE
 # Job names under which people sit in front of a job: shells, `salloc`, Open OnDemand, notebooks.
 _INTERACTIVE = frozenset({"bash", "sh", "zsh", "tcsh", "interactive", "salloc", "vscode"})
 _INTERACTIVE_BEGIN = ("sys/dashboard/", "jupyter", "ood-")
-_PROCESSES = "processes"
+_PROCESSES = Holder(HolderKind.OTHER, "processes")
 PLACE = Subject(cluster=OWN, node="idle")  # where the notices are said to be
 
 
@@ -54,7 +56,7 @@ class Held:
     """What one job, one pod, or a user's processes hold in a cluster."""
 
     cluster: str
-    holder: str  # "job 1234", "pod team/train-0", or "processes"
+    holder: Holder  # a job, a pod, or `_PROCESSES`
     pod: str | None = None  # of what Kubernetes runs, one of its pods: "team/train-0"
     user: str
     gpus: tuple[Subject, ...]
@@ -78,7 +80,7 @@ class Held:
     @property
     def of_slurm(self) -> bool:
         """Whether it is a job, and no pod's."""
-        return self.holder.startswith("job ") and self.pod is None
+        return self.holder.kind is HolderKind.JOB and self.pod is None
 
     @property
     def labels(self) -> Labels:
@@ -89,7 +91,7 @@ class Held:
             "cluster": (self.cluster,),
             "node": tuple(nodes),
             "owner": (self.user,),
-            "holder": (self.holder,),
+            "holder": (str(self.holder),),
             "account": (self.account or "",),
             "partition": (self.partition or "",),
         }
@@ -123,12 +125,12 @@ def holdings(allocations: Iterable[Allocation], idle: Mapping[str, datetime]) ->
     Left out is what has no user's name, and what is shared or a slice: whose idleness that is,
     nobody can say.
     """
-    groups: dict[tuple[str, str, str], list[Allocation]] = defaultdict(list)
+    groups: dict[tuple[str, Holder, str], list[Allocation]] = defaultdict(list)
     users: dict[str, set[str | None]] = defaultdict(set)
     for one in allocations:
         users[one.subject.key].add(one.user)
         if one.user and one.ended_at is None and one.part is None:
-            named = one.holder.startswith(("job ", "pod "))
+            named = one.holder.kind in {HolderKind.JOB, HolderKind.POD}
             holder = one.holder if named else _PROCESSES
             groups[one.subject.cluster, holder, one.user].append(one)
     shared = {key for key, of_gpu in users.items() if len(of_gpu) > 1}
@@ -249,7 +251,7 @@ def notice(
         updated_at=now,
         impact=Impact(
             gpus=count,
-            holders=(held.holder,),
+            holders=(str(held.holder),),
             users=(held.user,),
             text=f"{many} of {len(held.gpus)} that you hold; {hours:.1f} GPU-hours idle until now",
             accounts=(held.account,) if held.account else (),
@@ -262,7 +264,7 @@ def notice(
         action=_action(held, why),
         source="the site's idle policy",
         members=tuple(one.key for one in idle) if count > 1 else (),
-        label=held.holder,
+        label=str(held.holder),
     )
     said = replace(incident, action=f"{incident.action}{_last(held, stage, policy)}")
     return Transition(
@@ -298,11 +300,10 @@ _HINTS = {
 
 
 def _action(held: Held, why: Idleness) -> str:
-    kind, _, name = held.holder.partition(" ")
     if held.pod:
         ends = f"If you do not need them, scale down or delete what pod {held.pod} is of"
-    elif kind == "job":
-        ends = f"If you do not need them: scancel {name}"
+    elif held.holder.kind is HolderKind.JOB:
+        ends = f"If you do not need them: scancel {held.holder.name}"
     else:
         ends = "If you do not need them, end the processes"
     return f"{_HINTS.get(why, '')}{ends}."

@@ -9,12 +9,15 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from enum import Enum, auto
 from functools import lru_cache
 
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS, where
 from gpuvigil.model import (
     CoveredBy,
+    Ended,
+    EndedBy,
     Evidence,
     Finding,
     Group,
@@ -61,7 +64,7 @@ class Folded:
 
     candidates: Mapping[str, Candidate] = field(default_factory=dict)  # of whole clusters
     covered: Mapping[str, CoveredBy] = field(default_factory=dict)
-    over: Mapping[str, str] = field(default_factory=dict)  # of whole clusters, and why
+    over: Mapping[str, Ended] = field(default_factory=dict)  # of whole clusters
     unknown: frozenset[str] = frozenset()
 
 
@@ -90,7 +93,7 @@ def fold(
     wholes = {(i.subject.cluster, i.fault): i for i in standing.values() if is_whole(i)}
     made: dict[str, Candidate] = {}
     covered: dict[str, CoveredBy] = {}
-    over: dict[str, str] = {}
+    over: dict[str, Ended] = {}
     unknown: set[str] = set()
     groups = _groups(candidates.values())
     for place in sorted({*groups, *wholes}):
@@ -102,16 +105,16 @@ def fold(
         else:
             alike = [c for c in alike if not _is_older(c, one, standing)]
         verdict = _verdict(window, place, one, alike, place[1] in unseen)
-        if verdict == "whole":
+        if verdict is _Verdict.WHOLE:
             candidate = _whole(window, place, one, alike, standing)
             made[candidate.finding.fingerprint] = candidate
             covered |= _covered(alike, candidate.finding.fingerprint, candidate.label)
-        elif one is not None and verdict == "unknown":
+        elif one is not None and verdict is _Verdict.UNKNOWN:
             unknown.add(one.fingerprint)
             nodes = _nodes(one)
             own = [c for c in alike if c.finding.subject.of_node() in nodes]
             covered |= _covered(own, one.fingerprint, one.label)
-        elif one is not None and verdict:
+        elif one is not None and isinstance(verdict, Ended):
             over[one.fingerprint] = verdict
     for one in [i for i in wholes.values() if i.fingerprint in unknown]:
         silent = silence_of(one.subject.cluster, [*made.values()], wholes.values())
@@ -220,28 +223,33 @@ def _is_older(candidate: Candidate, one: Incident, standing: Mapping[str, Incide
     return known is not None and raised_at(known) < raised_at(one) - _TOGETHER
 
 
+class _Verdict(Enum):
+    WHOLE = auto()
+    UNKNOWN = auto()
+
+
 def _verdict(
     window: Window, place: Place, one: Incident | None, alike: Sequence[Candidate], blind: bool
-) -> str:
-    """`whole`, `unknown`, why it is over, or nothing."""
+) -> _Verdict | Ended | None:
+    """None: it goes on as it stands, or nothing is there."""
     nodes = {candidate.finding.subject.of_node() for candidate in alike}
     least, share = (LEAST, SHARE) if one is None else (_LEAST_LEFT, _LEFT)
     total = len(heard_lately(window, place[0]) | {node.key for node in nodes}) if nodes else 0
     if len(nodes) >= max(least, share * total) and (
         one is not None or place[1] not in SILENCES or _is_of_the_middle(window, place[0], alike)
     ):
-        return "whole"
+        return _Verdict.WHOLE
     if one is not None:
         left = _left(window, one)
         if not left:
-            return "its nodes are gone"
+            return Ended(by=EndedBy.GONE)
         if blind or not _is_visible(window, one, left):
-            return "unknown"
+            return _Verdict.UNKNOWN
     if one is None or (not nodes and one.fault not in SILENCES):
-        return ""
+        return None
     if not nodes:
-        return "its nodes report again"
-    return f"only {len(nodes)} of {total} nodes left: each is told for itself"
+        return Ended(by=EndedBy.REPORTS_AGAIN)
+    return Ended(by=EndedBy.APART, left=(len(nodes), total))
 
 
 def _is_of_the_middle(window: Window, cluster: str, alike: Iterable[Candidate]) -> bool:

@@ -191,6 +191,7 @@ def _in_known_words(event: Finding, standing: Mapping[str, Incident]) -> Finding
         xid=None,
         action=known.action,
         source=known.source,
+        own_limit=known.own_limit,
     )
 
 
@@ -214,6 +215,7 @@ def _of_its_rack(finding: Finding, standing: Mapping[str, Incident]) -> Finding:
         condition=rack.condition,
         action=rack.action,
         source=rack.source,
+        own_limit=rack.own_limit,
         evidence=rack.evidence,
     )
 
@@ -300,6 +302,7 @@ def _both(first: Finding, second: Finding) -> Finding:
         xid=graver.xid,
         action=graver.action,
         source=graver.source,
+        own_limit=graver.own_limit,
         evidence=(*graver.evidence, *lesser.evidence),
         since=min(first.since, second.since),
         certain=first.certain or second.certain,

@@ -5,9 +5,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS
-from gpuvigil.model import CoveredBy, Finding, Impact, Incident, Severity, Subject
+from gpuvigil.model import CoveredBy, Ended, EndedBy, Finding, Impact, Incident, Severity, Subject
 
 from ..detectors.node_silent import Hearing, hearing, is_missed
 from ..evidence.cures import last_cure, tried
@@ -30,7 +29,7 @@ from .causes import (
 )
 from .hindsight import hindsights, nodes_of, silent_nodes_of
 from .impact import impact, touched
-from .observation import Candidate, Sight
+from .observation import Candidate, Observation
 from .several_nodes import is_of_rack, is_of_several, is_of_switch, rack_of, several
 from .vendor_report import case
 
@@ -42,14 +41,14 @@ _TICKS = 3
 _SAME_LOSS = LINKS_DOWN | SILENCES
 
 
-def sight(
+def observe(
     window: Window,
     findings: Iterable[Finding],
     standing: Iterable[Incident],
     believed: Collection[str] = frozenset(),
     unseen: Collection[str] = frozenset(),
     only: Subject | None = None,
-) -> Sight:
+) -> Observation:
     """What this window says about the fleet and about the incidents that are not over.
 
     `unseen`: faults that nobody could look for, of which absence therefore says nothing.
@@ -96,7 +95,7 @@ def sight(
     # A rack's silence, or a switch, is about more than the node that it is named by.
     of_several = {i.fingerprint for i in (*racks, *filter(is_of_switch, all_standing))}
     of_several |= {print_ for print_, one in candidates.items() if is_of_several(one.finding)}
-    return Sight(
+    return Observation(
         candidates=candidates,
         covered=_by_last_causes(covered),
         cured={**_cures(window, [i for i in blind if i.fault not in unseen]), **folded.over},
@@ -423,8 +422,8 @@ def _by_incident(one: Incident) -> CoveredBy:
     return CoveredBy(fingerprint=one.fingerprint, what=f"{one.label}: {one.title}")
 
 
-def _cures(window: Window, missing: Iterable[Incident]) -> dict[str, str]:
-    cured: dict[str, str] = {}
+def _cures(window: Window, missing: Iterable[Incident]) -> dict[str, Ended]:
+    cured: dict[str, Ended] = {}
     for incident in missing:
         if not spreads(incident) and (why := window.retired.get(incident.subject.of_node().key)):
             cured[incident.fingerprint] = why
@@ -434,12 +433,9 @@ def _cures(window: Window, missing: Iterable[Incident]) -> dict[str, str]:
             continue
         cure = last_cure(window, incident.fault, incident.subject)
         if cure is not None and cure.at >= incident.since:
-            what = cure.kind.value.replace("_", " ")
-            cured[incident.fingerprint] = f"cured: {what} at {moment(cure.at)}"
+            cured[incident.fingerprint] = Ended(by=EndedBy.EVENT, event=cure.kind, at=cure.at)
         elif (last := _lapsed(window, incident)) is not None:
-            cured[incident.fingerprint] = (
-                f"not seen since {moment(last)}; no job can show it now: run a benchmark on it"
-            )
+            cured[incident.fingerprint] = Ended(by=EndedBy.NOT_SHOWN, at=last)
     return cured
 
 
@@ -449,12 +445,12 @@ def _lapsed(window: Window, incident: Incident) -> datetime | None:
     return None if last_shown is None else last_shown(window, incident)
 
 
-def _heard_again(window: Window, silent: Incident) -> dict[str, str]:
+def _heard_again(window: Window, silent: Incident) -> dict[str, Ended]:
     """That silence is over, or no longer a rack's."""
     nodes = nodes_of(silent) if is_of_rack(silent) else {silent.subject}
     if all(hearing(window, node) is Hearing.HEARD for node in nodes):
-        at = moment(max(window.heard[node.key] for node in nodes))
-        return {silent.fingerprint: f"reports again since {at}"}
+        at = max(window.heard[node.key] for node in nodes)
+        return {silent.fingerprint: Ended(by=EndedBy.REPORTS_AGAIN, at=at)}
     if is_of_rack(silent) and is_visible(window, silent):
-        return {silent.fingerprint: "no matter of its rack any more: each is told for itself"}
+        return {silent.fingerprint: Ended(by=EndedBy.APART)}
     return {}

@@ -26,7 +26,7 @@ def impact(window: Window, finding: Finding) -> Impact:
     everybody = [*now, *ended]
     return Impact(
         gpus=_together([own, *(h.gpus for h in others.values())]),
-        holders=tuple(sorted({a.holder for a in everybody})),
+        holders=tuple(sorted({str(a.holder) for a in everybody})),
         users=tuple(sorted({a.user for a in everybody if a.user})),
         text=_text(finding, now, ended, standing.values()),
         running=bool(now),

@@ -3,7 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpuvigil.model import CoveredBy, Evidence, Finding, Impact, OutOfService, Severity, Subject
+from gpuvigil.model import (
+    CoveredBy,
+    Ended,
+    Evidence,
+    Finding,
+    Impact,
+    OutOfService,
+    Severity,
+    Subject,
+)
 
 from ..window.out_of_service import NOBODY, Away
 
@@ -38,7 +47,7 @@ class Hindsight:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class Observation:
     """What one look says about the fleet; mappings and sets are by fingerprint.
 
     A standing incident that is in none of them was looked for and not found.
@@ -46,7 +55,7 @@ class Sight:
 
     candidates: Mapping[str, Candidate] = field(default_factory=dict)
     covered: Mapping[str, CoveredBy] = field(default_factory=dict)
-    cured: Mapping[str, str] = field(default_factory=dict)  # by what, in words
+    cured: Mapping[str, Ended] = field(default_factory=dict)
     afterwards: Mapping[str, Hindsight] = field(default_factory=dict)  # of what is cured
     unknown: frozenset[str] = frozenset()  # absence of data says nothing about these
     fresh: bool = True  # rows were newly read: a second look confirms a suspect

@@ -35,9 +35,9 @@ class Detector:
     find: Callable[[Window], list[Finding]]
     faults: tuple[str, ...]
     needs: tuple[Need, ...]
-    reads_events: bool
     sentence: str
     source: str
+    reads_events: bool = False
     next_due: Callable[[Window], datetime | None] | None = None
     # Of what shows itself only under load, or over a span: whether an incident that stands would
     # show now if it were there. None: the lines of its subject are enough.

@@ -27,6 +27,7 @@ def wrong_clocks(window: Window) -> list[Finding]:
             detector="clock_wrong",
             action=_FAULT.action,
             source=_FAULT.source,
+            own_limit=_FAULT.own_limit,
             # The hub has judged it by several bodies, or by one that came before it was sent.
             certain=True,
         )
@@ -39,7 +40,6 @@ DETECTOR = Detector(
     find=wrong_clocks,
     faults=found_by("clock_wrong"),
     needs=(),
-    reads_events=False,
     sentence="A node whose clock is too far off to be put right.",
     source="when its bodies were sent, and when they reached the hub",
 )

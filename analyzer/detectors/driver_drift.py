@@ -38,7 +38,7 @@ def _drifted(inventories: Sequence[Inventory]) -> Sequence[_Odd]:
             racks[inventory.subject.cluster, inventory.rack].append(inventory)
     found: list[_Odd] = []
     for (_, rack), them in sorted(racks.items()):
-        (usual, times), *_ = Counter(i.driver for i in them).most_common(1)
+        ((usual, times),) = Counter(i.driver for i in them).most_common(1)
         if len(them) < _NODES or times < _SHARE * len(them):
             continue
         odd = sorted((i for i in them if i.driver != usual), key=lambda i: i.subject)
@@ -65,6 +65,7 @@ def _finding(inventory: Inventory, rack: str, usual: str | None, times: int) -> 
         detector="driver_drift",
         action=_FAULT.action,
         source=_FAULT.source,
+        own_limit=_FAULT.own_limit,
     )
 
 
@@ -73,7 +74,6 @@ DETECTOR = Detector(
     find=drifted_drivers,
     faults=found_by("driver_drift"),
     needs=(),
-    reads_events=False,
     sentence="A node with another driver version than most of its rack.",
     source="the majority of the rack's inventories",
 )

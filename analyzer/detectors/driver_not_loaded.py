@@ -48,6 +48,7 @@ def _finding(one: Inventory) -> Finding:
         detector="driver_not_loaded",
         action=NOUVEAU_ACTION if held else _FAULT.action,
         source=_FAULT.source,
+        own_limit=_FAULT.own_limit,
         certain=True,
     )
 
@@ -62,7 +63,6 @@ DETECTOR = Detector(
     find=nodes_without_driver,
     faults=found_by("driver_not_loaded"),
     needs=(),
-    reads_events=False,
     sentence="A node with NVIDIA GPUs on its PCI bus for which no driver is loaded.",
     source="the PCI bus in sysfs, and NVML_ERROR_DRIVER_NOT_LOADED",
 )

@@ -54,6 +54,7 @@ def _finding(window: Window, node: Subject, event: Event | None, row: Row | None
         detector="driver_silent",
         action=_FAULT.action,
         source=_FAULT.source,
+        own_limit=_FAULT.own_limit,
         certain=True,
         late=row is None and window.came_late([event] if event else []),
     )

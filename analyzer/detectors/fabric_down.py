@@ -79,6 +79,7 @@ def _finding(node: Subject, found: list[tuple[Subject, Row]], expected: bool) ->
         detector="fabric_down",
         action=_FAULT.action,
         source=_FAULT.source,
+        own_limit=_FAULT.own_limit,
         members=tuple(sorted(subject for subject, _ in found)),
     )
 
@@ -88,7 +89,6 @@ DETECTOR = Detector(
     find=fabrics_down,
     faults=found_by("fabric_down"),
     needs=NEEDS,
-    reads_events=False,
     sentence="A node whose GPUs have not joined the NVLink fabric.",
     source="nvmlDeviceGetGpuFabricInfoV",
 )

@@ -39,7 +39,9 @@ def says_whether_stuck(window: Window, incident: Incident) -> bool | None:
     None where nobody reads its utilization, as of one that MIG has cut in slices.
     """
     row = window.get("gpu", Span.STEADY).get(incident.subject)
-    busy = 0.0 if row is None else row[_BUSY.column]
+    if row is None:
+        return False
+    busy = row[_BUSY.column]
     return None if busy is None else bool(busy >= _BUSY_PERCENT)
 
 
@@ -74,6 +76,7 @@ def stuck_clocks(window: Window) -> list[Finding]:
             detector="gpu_clocks",
             action=_FAULT.action,
             source=_FAULT.source,
+            own_limit=_FAULT.own_limit,
         )
         for (subject, row), usual_share in zip(rows.where(stuck), usual[stuck], strict=True)
     ]
@@ -84,7 +87,6 @@ DETECTOR = Detector(
     find=stuck_clocks,
     faults=found_by("gpu_clocks"),
     needs=NEEDS,
-    reads_events=False,
     sentence="A GPU whose clocks stay low under load, though neither power nor heat says why.",
     source="clock event counters, and the cluster's other GPUs of the model",
     would_show=says_whether_stuck,

@@ -318,7 +318,6 @@ DETECTOR = Detector(
     find=hot_gpus,
     faults=found_by("gpu_hot"),
     needs=NEEDS,
-    reads_events=False,
     sentence="A GPU that heat slows down, or that is hotter than its power and its peers explain.",
     source="nvml.h, clock event reasons; degrees per watt against peers",
     would_show=says_whether_hot,

@@ -89,7 +89,9 @@ def _holders(window: Window, gpu: Subject) -> _Holders:
 
 def _holder(window: Window, gpus: Sequence[Subject]) -> str:
     """Several jobs may hang on one node, each a matter of its own; a GPU names itself."""
-    return "" if len(gpus) == 1 else "|".join(_holders(window, gpus[0])[1:])
+    first, *others = gpus
+    _, *names = _holders(window, first)
+    return "|".join(names) if others else ""
 
 
 def _whole(window: Window, gpus: Iterable[Subject]) -> frozenset[Subject]:
@@ -102,8 +104,8 @@ def _whole(window: Window, gpus: Iterable[Subject]) -> frozenset[Subject]:
 def _stopped(window: Window) -> dict[_Holders, list[tuple[Subject, Row]]]:
     """By holder the GPUs whose steps have stopped, where they have on all that tell of steps."""
     rows = window.get("gpu", Span.NOW)
-    limit = np.fmax(_STEP_SECONDS, _STEP_TIMES * rows.values(_P99))
-    late = (rows.values(_AGE) >= limit) & ~np.isnan(rows.values(_P99))
+    # Which of them are within what their own steps take is asked of these few.
+    late = (rows.values(_AGE) >= _STEP_SECONDS) & ~np.isnan(rows.values(_P99))
     found: dict[_Holders, list[tuple[Subject, Row]]] = defaultdict(list)
     for subject, row in rows.where(late):
         found[_holders(window, subject)].append((subject, row))
@@ -135,7 +137,7 @@ def _without_steps(window: Window, gpus: list[tuple[Subject, Row]]) -> Finding:
     # The last of them to stop says how long the job has stood.
     _, last = min(gpus, key=lambda found: (found[1][_AGE], found[0]))
     held = window.held(subjects[0])
-    name = held[0].holder if held else "a process"
+    name = str(held[0].holder) if held else "a process"
     return Finding(
         fault="gpu_hung",
         subject=subjects[0] if len(subjects) == 1 else nodes[0],
@@ -155,6 +157,7 @@ def _without_steps(window: Window, gpus: list[tuple[Subject, Row]]) -> Finding:
         condition="no_steps",
         action=_FAULT.action,
         source="ours: the job's own step reports",
+        own_limit=True,
         members=() if len(subjects) == 1 else tuple(subjects),
         holder=_holder(window, subjects),
     )
@@ -225,7 +228,7 @@ def _finding(
     lasts = any(gpu in lasting for gpu in gpus)
     seconds = window.settings.steady_seconds if lasts else window.settings.window_seconds
     watts = max(row[_WATTS.column] for row in rows)
-    held = sorted({a.holder for a in window.held(gpus[0])})
+    held = sorted({str(a.holder) for a in window.held(gpus[0])})
     name = held[0] if held else "a process"
     return Finding(
         fault="gpu_hung",
@@ -244,6 +247,7 @@ def _finding(
         detector="gpu_hung",
         action=_FAULT.action,
         source=_FAULT.source,
+        own_limit=_FAULT.own_limit,
         members=() if len(gpus) == 1 else tuple(gpus),
         holder=_holder(window, gpus),
     )
@@ -254,7 +258,6 @@ DETECTOR = Detector(
     find=hung_jobs,
     faults=found_by("gpu_hung"),
     needs=NEEDS,
-    reads_events=False,
     sentence="A job whose GPUs are fully used at low power and move nothing.",
     source="what kernels do that spin in a collective",
 )

@@ -90,7 +90,7 @@ def _together(window: Window, findings: Iterable[Finding]) -> list[Finding]:
     """One finding per node and holder that has several of these GPUs."""
     groups: dict[tuple[Subject, tuple[str, ...]], list[Finding]] = defaultdict(list)
     for finding in findings:
-        holders = tuple(sorted({a.holder for a in window.held(finding.subject)}))
+        holders = tuple(sorted({str(a.holder) for a in window.held(finding.subject)}))
         if holders:
             groups[finding.subject.of_node(), holders].append(finding)
     return [
@@ -103,13 +103,14 @@ def _together(window: Window, findings: Iterable[Finding]) -> list[Finding]:
 def _joined(
     window: Window, node: Subject, holders: tuple[str, ...], group: Sequence[Finding]
 ) -> Finding:
+    first, *_ = group
     members = tuple(finding.subject for finding in group)
-    held = window.held(members[0])
+    held = window.held(first.subject)
     names = " and ".join(sorted({_name(allocation) for allocation in held}))
     span = duration(timedelta(seconds=window.settings.idle_after_seconds))
     under = f"under {window.settings.idle_below_percent:g} %"
     return replace(
-        group[0],
+        first,
         subject=node,
         members=members,
         holder="|".join(holders),
@@ -145,6 +146,7 @@ def _finding(window: Window, subject: Subject, row: Row) -> Finding:
         detector="gpu_idle_held",
         action=_action(held),
         source=_FAULT.source,
+        own_limit=_FAULT.own_limit,
     )
 
 
@@ -167,7 +169,7 @@ def _covered(window: Window, rows: Rows) -> Numbers:
     expected = np.maximum(span / window.ticks(rows), 1.0)
     missing_seconds = (rows.values("first_at") - micros(_start(window))) / 1e6
     counted = np.fmax(*(rows.values(f"{field}_count") for field in _OF_KERNELS))
-    return (counted >= _COVERAGE * expected) & (missing_seconds <= (1.0 - _COVERAGE) * span)
+    return (counted >= _COVERAGE * expected) & (missing_seconds <= span - _COVERAGE * span)
 
 
 def _used(window: Window, rows: Rows) -> Numbers:
@@ -216,7 +218,7 @@ def _holding(allocation: Allocation) -> Evidence:
 def _action(held: tuple[Allocation, ...], what_is: str = "GPU is") -> str:
     if not held:
         return "Find the process that holds the GPU (nvidia-smi) and ask whether it still needs it."
-    names = ", ".join(sorted({allocation.user or allocation.holder for allocation in held}))
+    names = ", ".join(sorted({allocation.user or str(allocation.holder) for allocation in held}))
     what = "; ".join(sorted({_who(allocation) for allocation in held}))
     return f"Ask {names} whether the {what_is} still needed ({what})."
 
@@ -236,7 +238,6 @@ DETECTOR = Detector(
     find=idle_held_gpus,
     faults=found_by("gpu_idle_held"),
     needs=NEEDS,
-    reads_events=False,
     sentence="A GPU that was held and computed nothing over the whole idle span.",
     source="job_defense_shield: 0 % at every sample",
     would_show=says_whether_held_idle,

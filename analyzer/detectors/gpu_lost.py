@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from gpuvigil.clock import moment
-from gpuvigil.faults import FAULTS, XID_FAULTS, found_by, xid
+from gpuvigil.faults import FAULTS, XID_FAULTS, found_by
 from gpuvigil.faults.xid_messages import read
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Subject, Unmeasured
 
@@ -32,7 +32,7 @@ def lost_gpus(window: Window) -> list[Finding]:
     """
     events: dict[Subject, list[Event]] = defaultdict(list)
     for event in window.all_events(EventKind.XID, EventKind.GPU_LOST):
-        if event.kind is EventKind.GPU_LOST or XID_FAULTS.get(event.xid or 0) == "gpu_lost":
+        if event.kind is EventKind.GPU_LOST or XID_FAULTS.get(event.code) == "gpu_lost":
             events[event.subject].append(event)
     rows = window.get("gpu", Span.NOW)
     down = dict(rows.where(rows.values("up") == 0))
@@ -50,8 +50,6 @@ def _finding(
         row = None
     if not standing and row is None:
         return None
-    codes = [event for event in standing if event.xid is not None]
-    known = xid(codes[-1].xid or 0) if codes else None
     return Finding(
         fault="gpu_lost",
         subject=subject,
@@ -60,7 +58,7 @@ def _finding(
         evidence=_evidence(standing, row),
         detector="gpu_lost",
         action=_FAULT.action,
-        source=known.source if known else _FAULT.source,
+        source=_FAULT.source,
         certain=True,
         late=row is None and window.came_late(standing),
     )
@@ -94,7 +92,7 @@ def _evidence(events: list[Event], row: Row | None) -> tuple[Evidence, ...]:
 def xid_evidence(events: Sequence[Event]) -> list[Evidence]:
     """What alike reports say, oldest event first: when, how often, and all that is known of it."""
     newest = events[-1]
-    row, at = read(newest.xid or 0, newest.message), moment(newest.at)
+    row, at = read(newest.code, newest.message), moment(newest.at)
     count = sum(event.count for event in events)
     times = f"{count} times, last at" if count > 1 else "reported at"
     evidence = [

@@ -152,8 +152,8 @@ def _uncorrected(window: Window) -> Iterator[Claim]:
 def _is_behind(window: Window, node: Subject) -> bool:
     """Whether what the node sends last of its spool is older than `late_after_seconds`."""
     row = window.newest(node)
-    seconds: float = (row and row.get("spool_oldest_seconds")) or 0.0
-    return seconds > window.settings.late_after_seconds
+    seconds = None if row is None else row.get("spool_oldest_seconds")
+    return seconds is not None and bool(seconds > window.settings.late_after_seconds)
 
 
 def _gained(row: Row) -> int:
@@ -174,7 +174,6 @@ DETECTOR = Detector(
     find=failing_memory,
     faults=found_by("gpu_memory"),
     needs=NEEDS,
-    reads_events=False,
     sentence="A GPU whose memory failed, waits for a repair, or corrects errors again and again.",
     source="NVIDIA, A100 GPU memory error management; DCGM health",
 )

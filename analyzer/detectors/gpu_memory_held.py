@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from gpuvigil.clock import micros, moment
 from gpuvigil.faults import FAULTS, found_by
-from gpuvigil.model import Allocation, Evidence, Finding, Subject
+from gpuvigil.model import Allocation, Evidence, Finding, HolderKind, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..window.rows import Row
@@ -45,7 +45,7 @@ def _left_at(_: Subject, allocations: tuple[Allocation, ...] | None) -> float:
 
 
 def _last_job(allocations: Iterable[Allocation]) -> Allocation | None:
-    jobs = [a for a in allocations if a.holder.startswith("job ") and a.ended_at is not None]
+    jobs = [a for a in allocations if a.holder.kind is HolderKind.JOB and a.ended_at is not None]
     return max(jobs, key=lambda a: a.ended_at or a.started_at, default=None)
 
 
@@ -66,6 +66,7 @@ def _finding(window: Window, subject: Subject, row: Row) -> Finding | None:
         detector="gpu_memory_held",
         action=_FAULT.action,
         source=_FAULT.source,
+        own_limit=_FAULT.own_limit,
     )
 
 
@@ -74,7 +75,6 @@ DETECTOR = Detector(
     find=held_memory,
     faults=found_by("gpu_memory_held"),
     needs=NEEDS,
-    reads_events=False,
     sentence="A GPU whose memory is in use although the scheduler has ended its job.",
     source="memory in use, and no allocation for five minutes",
 )

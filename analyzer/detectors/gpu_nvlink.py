@@ -95,7 +95,6 @@ DETECTOR = Detector(
     find=broken_links,
     faults=found_by("gpu_nvlink"),
     needs=NEEDS,
-    reads_events=False,
     sentence="A GPU with fewer NVLinks up than its peers, or whose NVLinks count errors.",
     source="DCGM health, NVLink",
 )

@@ -103,7 +103,6 @@ DETECTOR = Detector(
     find=degraded_links,
     faults=found_by("gpu_pcie"),
     needs=NEEDS,
-    reads_events=False,
     sentence="A GPU whose PCIe link has lost lanes or speed, or repeats packets.",
     source="NVML's current and maximum link; DCGM's limit for replays",
 )

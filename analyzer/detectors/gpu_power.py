@@ -101,7 +101,6 @@ DETECTOR = Detector(
     find=held_back,
     faults=found_by("gpu_power"),
     needs=NEEDS,
-    reads_events=False,
     sentence="A GPU that the power brake slows down, or whose power limit somebody lowered.",
     source="nvml.h, clock event reason 0x80; the board's default limit",
 )

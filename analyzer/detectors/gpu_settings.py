@@ -38,7 +38,7 @@ def _firmware(inventories: Sequence[Inventory]) -> list[Claim]:
                 kin[inventory.subject.cluster, gpu.model, gpu.part_number].append((inventory, gpu))
     found = []
     for _, them in sorted(kin.items(), key=lambda known: str(known[0])):
-        (usual, times), *_ = Counter(gpu.vbios for _, gpu in them).most_common(1)
+        ((usual, times),) = Counter(gpu.vbios for _, gpu in them).most_common(1)
         if len(them) < _KIN or times < _KIN_SHARE * len(them):
             continue
         found += [
@@ -82,7 +82,6 @@ DETECTOR = Detector(
     find=odd_settings,
     faults=found_by("gpu_settings"),
     needs=NEEDS,
-    reads_events=False,
     sentence="A GPU that alone in its node has ECC off or MIG on.",
     source="nvmlDeviceGetEccMode, nvmlDeviceGetMigMode",
 )

@@ -60,6 +60,7 @@ def _finding(window: Window, subject: Subject, row: Row) -> Finding | None:
         detector="gpu_silent",
         action=_FAULT.action,
         source=_FAULT.source,
+        own_limit=_FAULT.own_limit,
         certain=certain,
     )
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from gpuvigil.clock import EPOCH, micros
 from gpuvigil.faults import FAULTS, found_by
-from gpuvigil.model import Allocation, Evidence, Finding, Incident, Subject
+from gpuvigil.model import Allocation, Evidence, Finding, HolderKind, Incident, Subject
 
 from ..evidence.job_pace import LOOKS, NEEDS, PEERS, Change, Look, beside_of, change_of
 from ..window.columns import Floats, per_group
@@ -69,7 +69,7 @@ def lapsed(window: Window, incident: Incident) -> datetime | None:
 
 def _can_show(window: Window, held: Allocation) -> bool:
     holding = window.holdings.get(holder_key(held))
-    return held.holder.startswith("job ") and holding is not None and len(holding.gpus) >= PEERS
+    return held.holder.kind is HolderKind.JOB and holding is not None and len(holding.gpus) >= PEERS
 
 
 def _gpus_of(incident: Incident) -> list[Subject]:
@@ -178,6 +178,7 @@ def _finding(window: Window, look: Look, change: Change, row: int) -> Finding:
         detector="gpu_slow",
         action=_FAULT.action,
         source=_FAULT.source,
+        own_limit=_FAULT.own_limit,
     )
 
 
@@ -197,7 +198,6 @@ DETECTOR = Detector(
     find=slow_gpus,
     faults=found_by("gpu_slow"),
     needs=NEEDS,
-    reads_events=False,
     sentence="A GPU that its job's other GPUs began to wait for.",
     source="what a GPU draws at its clock, against its job's others and its own past",
     would_show=says_whether_slow,

@@ -30,6 +30,14 @@ _XIDS = Coded(
 )
 _ADVICE = 154
 _MOST_OTHERS = 8
+# A replacement and a reboot do all that a reset does.
+_ASKED = (
+    "field diagnostic, and have",
+    "reboot",
+    "check the link's seating, then reset",
+    "drain the node, then reset",
+    "reset the gpu",
+)
 
 
 def xid_faults(window: Window) -> list[Finding]:
@@ -52,7 +60,7 @@ def _finding(window: Window, subject: Subject, events: list[Event]) -> Finding |
     judged = _as_judged(tuple(wanted), frozenset(came_back))
     worst = judged.worst(told)
     row = judged.row(worst)
-    more = came_back.get(worst.xid)
+    more = came_back.get(worst.code)
     evidence = [*_evidence(told, judged), *(() if more is None else more.evidence)]
     finding = judged.finding(window, subject, told, evidence)
     finding = replace(
@@ -66,21 +74,18 @@ def _finding(window: Window, subject: Subject, events: list[Event]) -> Finding |
     return _raised(finding, judged.row(judged.worst(advice)))
 
 
-def _came_back(
-    window: Window, subject: Subject, told: Sequence[Event]
-) -> dict[int | None, Repeats]:
+def _came_back(window: Window, subject: Subject, told: Sequence[Event]) -> dict[int, Repeats]:
     """The programs' codes that have come back on this GPU more often than programs explain."""
-    codes = {event.xid for event in told}
-    found = {code: repeats(window, subject, code or 0) for code in codes}
+    found = {code: repeats(window, subject, code) for code in {event.code for event in told}}
     return {code: one for code, one in found.items() if one is not None}
 
 
-@lru_cache(maxsize=64)
-def _as_judged(wanted: tuple[str, ...], came_back: frozenset[int | None]) -> Coded[Xid]:
+@lru_cache
+def _as_judged(wanted: tuple[str, ...], came_back: frozenset[int]) -> Coded[Xid]:
     """Xids with the severities that count: a suspect's for what came back, and the site's own."""
 
     def row(event: Event) -> Xid:
-        known = suspect(event.xid or 0) if event.xid in came_back else row_of(event)
+        known = suspect(event.code) if event.code in came_back else row_of(event)
         return overridden(known, wanted) or known
 
     return replace(_XIDS, row=row)
@@ -96,7 +101,7 @@ def _is_the_programs(row: Xid) -> bool:
 
 def _raised(finding: Finding, advice: Xid) -> Finding:
     """With what the driver asks for, where that is more."""
-    more = _weight(advice.action) > _weight(finding.action)
+    more = _asks(advice.action) > _asks(finding.action)
     return replace(
         finding,
         fault="gpu_xid",
@@ -107,14 +112,10 @@ def _raised(finding: Finding, advice: Xid) -> Finding:
     )
 
 
-def _weight(action: str) -> int:
-    """Of an action's words: a replacement and a reboot do all that a reset does."""
+def _asks(action: str) -> tuple[bool, ...]:
+    """Of an action's words, what it asks for, the most first: these are compared in that order."""
     text = action.lower()
-    if "field diagnostic, and have" in text or "reboot" in text:
-        return 3
-    if "drain the node, then reset" in text or "check the link's seating, then reset" in text:
-        return 2
-    return 1 if "reset the gpu" in text else 0
+    return tuple(words in text for words in _ASKED)
 
 
 def _evidence(events: list[Event], judged: Coded[Xid]) -> list[Evidence]:
@@ -127,21 +128,20 @@ def _evidence(events: list[Event], judged: Coded[Xid]) -> list[Evidence]:
         said = _signature(event)
         if said != leading:
             rank = judged.row(event).severity.rank
-            others[rank, event.xid or 0, said[1].place] += event.count
+            others[rank, event.code, said[1].place] += event.count
     named = [
         f"{' '.join(filter(None, (str(code), place)))} x{n}"
         for (_, code, place), n in sorted(others.items())
     ]
     if named:
-        left = len(named) - _MOST_OTHERS
-        more = f" and {left} more" if left > 0 else ""
-        value = ", ".join(named[:_MOST_OTHERS]) + more
+        shown, left = named[:_MOST_OTHERS], named[_MOST_OTHERS:]
+        value = ", ".join(shown) + (f" and {len(left)} more" if left else "")
         evidence.append(Evidence(name="other Xids", value=value))
     return evidence
 
 
 def _signature(event: Event) -> tuple[int | None, Signature]:
-    return event.xid, signature(event.xid or 0, event.message)
+    return event.xid, signature(event.code, event.message)
 
 
 DETECTOR = Detector(

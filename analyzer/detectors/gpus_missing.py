@@ -31,7 +31,7 @@ def _with_too_few(inventories: Sequence[Inventory]) -> Sequence[Finding]:
             kinds[inventory.subject.cluster, models.pop()].append(inventory)
     found: list[Finding] = []
     for (_, model), kin in sorted(kinds.items()):
-        (usual, times), *_ = Counter(len(i.gpus) for i in kin).most_common(1)
+        ((usual, times),) = Counter(len(i.gpus) for i in kin).most_common(1)
         if len(kin) < _NODES or times < _SHARE * len(kin):
             continue
         fewer = sorted((i for i in kin if len(i.gpus) < usual), key=lambda i: i.subject)
@@ -59,6 +59,7 @@ def _finding(inventory: Inventory, model: str, usual: int, times: int) -> Findin
         detector="gpus_missing",
         action=_FAULT.action,
         source=_FAULT.source,
+        own_limit=_FAULT.own_limit,
     )
 
 
@@ -67,7 +68,6 @@ DETECTOR = Detector(
     find=nodes_with_too_few,
     faults=found_by("gpus_missing"),
     needs=(),
-    reads_events=False,
     sentence="A node with fewer GPUs than most nodes with the same model.",
     source="the majority of the cluster's inventories",
 )

@@ -57,6 +57,7 @@ def _finding(node: Subject, since: datetime, evidence: list[Evidence]) -> Findin
         detector="host_disk",
         action=_FAULT.action,
         source=_FAULT.source,
+        own_limit=_FAULT.own_limit,
     )
 
 
@@ -65,7 +66,6 @@ DETECTOR = Detector(
     find=full_disks,
     faults=found_by("host_disk"),
     needs=NEEDS,
-    reads_events=False,
     sentence="A node whose collector cannot write its spool, or has to give up what it measured.",
     source="writes that the spool's disk refused, and bodies given up",
 )

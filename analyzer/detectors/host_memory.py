@@ -99,6 +99,7 @@ def _finding(window: Window, node: Subject, events: list[Event]) -> Finding:
         detector="host_memory",
         action=_FAULT.action,
         source=_FAULT.source,
+        own_limit=_FAULT.own_limit,
         certain=True,
         late=window.came_late(events),
     )

@@ -86,6 +86,7 @@ def _finding(
         detector="host_sensors",
         action=row.action,
         source=row.source,
+        own_limit=row.own_limit,
     )
 
 
@@ -101,7 +102,6 @@ DETECTOR = Detector(
     find=failing_parts,
     faults=found_by("host_sensors"),
     needs=NEEDS,
-    reads_events=False,
     sentence="A node of which a power supply, a fan, a mount or a file system fails.",
     source="the kernel's hwmon, power_supply and statvfs",
 )

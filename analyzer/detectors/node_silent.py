@@ -10,7 +10,7 @@ from functools import cached_property
 
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS, found_by
-from gpuvigil.model import Allocation, Evidence, Finding, Severity, Subject
+from gpuvigil.model import Allocation, Evidence, Finding, HolderKind, Severity, Subject
 from gpuvigil.model.reporting import ARRIVAL, are_most, in_the_middle, late_after, silent_after
 from gpuvigil.node_silence import IN_ORDER, NodeSilence
 
@@ -80,9 +80,8 @@ def waited_for(window: Window) -> dict[str, float]:
         plain = silent_after(window.settings.silent_after_seconds, tick)
         if window.now - window.heard[key] >= plain:
             node = Subject.parse(key)
-            limit = _limit_seconds(window, node)
-            if limit > plain.total_seconds() and hearing(window, node) is Hearing.HEARD:
-                found[key] = limit
+            if hearing(window, node) is Hearing.HEARD:
+                found[key] = _limit_seconds(window, node)
     return found
 
 
@@ -167,6 +166,7 @@ def _unheard(window: Window, node: Subject) -> Finding:
         detector="node_silent",
         action=_FAULT.action,
         source=_FAULT.source,
+        own_limit=_FAULT.own_limit,
         certain=True,
     )
 
@@ -278,6 +278,7 @@ def _missed(window: Window, went: _Went, others: "_Others", alike: int) -> Findi
         detector="node_silent",
         action=_FAULT.action if told is None else told.action,
         source=_FAULT.source,
+        own_limit=_FAULT.own_limit,
         title="" if told is None else told.heading,
         condition="" if told is None else told.value,
     )
@@ -387,7 +388,7 @@ def _was_over(window: Window, allocation: Allocation, since: datetime) -> bool:
 
 def _jobs(window: Window, node: Subject) -> list[Allocation]:
     """What a scheduler has or lately had on the node."""
-    return [a for a in _held(window, node) if a.holder.startswith("job ")]
+    return [a for a in _held(window, node) if a.holder.kind is HolderKind.JOB]
 
 
 def _held(window: Window, node: Subject) -> Iterator[Allocation]:
@@ -427,7 +428,6 @@ DETECTOR = Detector(
     find=silent_nodes,
     faults=found_by("node_silent"),
     needs=NEEDS,
-    reads_events=False,
     sentence="A node that reported before and of which the hub hears nothing any more.",
     source="three ticks without a body",
 )

@@ -13,7 +13,7 @@ _SXIDS = Coded(
     fault="nvswitch_error",
     kind=EventKind.SXID,
     code=lambda event: event.sxid,
-    row=lambda event: sxid(event.sxid or 0),
+    row=lambda event: sxid(event.code),
 )
 
 
@@ -26,7 +26,7 @@ def sxid_faults(window: Window) -> list[Finding]:
 
 
 def _evidence(events: list[Event]) -> list[Evidence]:
-    row = sxid(_SXIDS.worst(events).sxid or 0)
+    row = sxid(_SXIDS.worst(events).code)
     same = [event for event in events if event.sxid == row.code]
     count, at = sum(event.count for event in same), moment(same[-1].at)
     times = f"{count} times, last at" if count > 1 else "reported at"

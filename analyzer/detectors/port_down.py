@@ -103,6 +103,7 @@ def _flapping(window: Window, port: Subject, downs: list[Event], row: Row | None
         detector="port_down",
         action=fault.action,
         source=fault.source,
+        own_limit=fault.own_limit,
         certain=len(recent) >= limit,
         late=row is None and window.came_late(recent),
     )
@@ -137,6 +138,7 @@ def _down(window: Window, port: Subject, downs: list[Event], row: Row | None) ->
         detector="port_down",
         action=fault.action,
         source=fault.source,
+        own_limit=fault.own_limit,
         certain=certain,
         late=row is None and window.came_late([event] if event else []),
     )

@@ -92,6 +92,7 @@ def _finding(fault: str, port: Subject, since: datetime, evidence: tuple[Evidenc
         detector="port_errors",
         action=known.action,
         source=known.source,
+        own_limit=known.own_limit,
     )
 
 
@@ -100,7 +101,6 @@ DETECTOR = Detector(
     find=bad_ports,
     faults=found_by("port_errors"),
     needs=NEEDS,
-    reads_events=False,
     sentence="A network port with physical errors that its peers do not have, or that drops packets.",
     source="NVSentinel's limits, and the cluster's other ports",
 )

@@ -148,6 +148,7 @@ def _finding(window: Window, group: Sequence[Drop]) -> Finding:
         detector="switch_down",
         action=_FAULT.action if known else _CHECK_SHARED,
         source=_FAULT.source,
+        own_limit=_FAULT.own_limit,
         title="" if known else AT_ONCE,
         condition="" if known else "ports_at_once",
         members=(*sorted(ports - {first.port}), *silent),
@@ -198,7 +199,6 @@ DETECTOR = Detector(
     find=switches_down,
     faults=found_by("switch_down"),
     needs=NEEDS,
-    reads_events=False,
     sentence="Fabric ports of several nodes that went down together.",
     source="three nodes at once are no cables",
 )

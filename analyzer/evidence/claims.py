@@ -50,6 +50,7 @@ def _finding(fault: str, subject: Subject, claims: Sequence[Claim]) -> Finding:
         detector=fault,
         action=row.action,
         source=row.source,
+        own_limit=row.own_limit,
         title=row.title,
         condition=worst.condition,
         members=worst.members,

@@ -67,6 +67,7 @@ def tried(window: Window, finding: Finding) -> Finding:
         action=_INSPECT.format(cures=f"{count} cures"),
         evidence=(*finding.evidence, Evidence(name="came back after", value=", ".join(named))),
         source=f"{finding.source}; two cures without effect are ours",
+        own_limit=True,
     )
 
 
@@ -94,14 +95,14 @@ def in_vain(window: Window, finding: Finding) -> list[Event]:
 
 def _tells_of(event: Event, fault: str) -> bool:
     """Whether an event says that this fault is there: a code of its own, or one that stands."""
-    own = XID_FAULTS.get(event.xid or 0) if event.kind is EventKind.XID else None
+    own = XID_FAULTS.get(event.code) if event.kind is EventKind.XID else None
     if own is not None:
         return own == fault
     if event.kind not in FAULTS[fault].told_by:
         return False
     if event.kind is EventKind.XID:
         return event.xid is not None and read(event.xid, event.message).scope is Scope.STICKY
-    return event.kind is not EventKind.SXID or sxid(event.sxid or 0).scope is Scope.STICKY
+    return event.kind is not EventKind.SXID or sxid(event.code).scope is Scope.STICKY
 
 
 # What events tell of, and people cure.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuvigil.clock import micros
-from gpuvigil.model import Allocation, Subject
+from gpuvigil.model import Allocation, HolderKind, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..window.columns import (
@@ -268,4 +268,6 @@ def _alone(allocations: tuple[Allocation, ...] | None) -> Allocation | None:
     """The job that has a GPU to itself."""
     held = [a for a in allocations or () if a.ended_at is None]
     one = held[0] if len(held) == 1 else None
-    return one if one is not None and one.part is None and one.holder.startswith("job ") else None
+    if one is None or one.part is not None or one.holder.kind is not HolderKind.JOB:
+        return None
+    return one

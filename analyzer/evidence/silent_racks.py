@@ -68,6 +68,7 @@ def _of_rack(window: Window, rack: Sequence[Subject], silent: Sequence[Finding])
         condition=told.value,
         action=told.action,
         source="ours: half of a rack within five minutes",
+        own_limit=True,
         evidence=(
             Evidence(
                 name=f"nodes of rack {name}",

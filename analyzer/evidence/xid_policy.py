@@ -23,7 +23,7 @@ _DIAGNOSE = (
 
 def row_of(event: Event) -> Xid:
     """What the table says of an event, made more exact by its message."""
-    return read(event.xid or 0, event.message)
+    return read(event.code, event.message)
 
 
 def audible(window: Window, subject: Subject, events: Sequence[Event]) -> list[Event]:

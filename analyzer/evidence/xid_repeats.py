@@ -176,4 +176,4 @@ def _held_at(held: Iterable[Allocation], at: datetime) -> Allocation | None:
 
 def _user(allocation: Allocation) -> str:
     """Of one user it may be one program, started again."""
-    return allocation.user or allocation.holder
+    return allocation.user or str(allocation.holder)

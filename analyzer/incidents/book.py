@@ -11,6 +11,8 @@ from gpuvigil.lifecycle import STANDING, Patience, Signal, State, step
 from gpuvigil.model import (
     Cause,
     CoveredBy,
+    Ended,
+    EndedBy,
     Impact,
     Incident,
     OutOfService,
@@ -21,7 +23,7 @@ from gpuvigil.model import (
 from gpuvigil.node_silence import PLAIN
 
 from ..correlation.breaker import is_whole, raised_at
-from ..correlation.observation import Candidate, Hindsight, Sight
+from ..correlation.observation import Candidate, Hindsight, Observation
 from ..window.fault_kinds import SILENCES, SLOW_JOBS
 from ..window.out_of_service import Away, why_held
 
@@ -76,16 +78,16 @@ class Book:
 
 
 def advance(
-    book: Book, sight: Sight, now: datetime, patience: Patience
+    book: Book, observation: Observation, now: datetime, patience: Patience
 ) -> tuple[Book, tuple[Transition, ...]]:
     """The book after a look at the fleet, and the steps that led there, oldest first."""
     entries: dict[str, Entry] = {}
     transitions: list[Transition] = []
     kept = _not_over(book.entries.values(), now, patience)
-    for print_ in sorted({*book.entries, *sight.candidates}):
+    for print_ in sorted({*book.entries, *observation.candidates}):
         known = book.entries.get(print_)
         before = known if known is not None and known.incident.id in kept else None
-        after, made = _next(before, print_, sight, now, patience)
+        after, made = _next(before, print_, observation, now, patience)
         transitions += made
         if after is not None:
             entries[print_] = after
@@ -106,22 +108,22 @@ Step = tuple[Entry | None, list[Transition]]
 
 
 def _next(
-    before: Entry | None, print_: str, sight: Sight, now: datetime, patience: Patience
+    before: Entry | None, print_: str, observation: Observation, now: datetime, patience: Patience
 ) -> Step:
     """What becomes of one fingerprint."""
-    candidate = sight.candidates.get(print_)
-    if candidate is not None and sight.speaks_of(candidate.finding.subject, print_):
+    candidate = observation.candidates.get(print_)
+    if candidate is not None and observation.speaks_of(candidate.finding.subject, print_):
         old = None if before is None else before.incident
         subject = candidate.finding.subject
         is_new = before is None or before.state is State.RESOLVED
         raised = now if is_new or old is None else raised_at(old)
         urgency = _urgency(candidate.severity, candidate.impact)
-        held = why_held(sight.away, old, subject, candidate.members, raised, urgency)
+        held = why_held(observation.away, old, subject, candidate.members, raised, urgency)
         said = replace(candidate, held=held) if held != candidate.held else candidate
-        return _found(before, said, sight.fresh, now, patience)
-    if before is not None and sight.speaks_of(before.incident.subject, print_):
-        after, made = _not_found(before, print_, sight, now, patience)
-        return (after, made) if made or after is None else _held(after, sight.away, now)
+        return _found(before, said, observation.fresh, now, patience)
+    if before is not None and observation.speaks_of(before.incident.subject, print_):
+        after, made = _not_found(before, print_, observation, now, patience)
+        return (after, made) if made or after is None else _held(after, observation.away, now)
     return before, []
 
 
@@ -269,7 +271,11 @@ def _by_its_name(old: Incident, candidate: Candidate) -> Candidate:
 
 def _in_words_of(old: Incident, candidate: Candidate) -> Candidate:
     finding = replace(
-        candidate.finding, condition=old.condition, action=old.action, source=old.source
+        candidate.finding,
+        condition=old.condition,
+        action=old.action,
+        source=old.source,
+        own_limit=old.own_limit,
     )
     return replace(candidate, title=old.title, finding=finding)
 
@@ -335,41 +341,43 @@ _MATERIAL: Mapping[str, Any] = {
 }
 
 
-def _not_found(before: Entry, print_: str, sight: Sight, now: datetime, patience: Patience) -> Step:
+def _not_found(
+    before: Entry, print_: str, observation: Observation, now: datetime, patience: Patience
+) -> Step:
     if before.state is State.RESOLVED:
         return before, []
-    if print_ in sight.covered:
-        return _clear(before, now, sight.covered[print_])
+    if print_ in observation.covered:
+        return _clear(before, now, observation.covered[print_])
     flapping = before.state is State.FLAPPING
-    told = sight.afterwards.get(print_)
-    if print_ in sight.cured and not flapping:
-        return _cured(before, now, sight.cured[print_], told, patience)
-    if print_ in sight.unknown:
+    told = observation.afterwards.get(print_)
+    if print_ in observation.cured and not flapping:
+        return _cured(before, now, observation.cured[print_], told, patience)
+    if print_ in observation.unknown:
         return replace(before, absent_since=None), []
     wait = patience.flap_window if flapping else patience.clear
     since = before.absent_since or now
     if before.state is State.SUSPECT or now - since >= wait:
-        words = f"not seen for {(now - since).total_seconds():.0f} s"
-        return _settled(before, now, words, told if told is not None and told.sure else None)
+        unseen = Ended(by=EndedBy.NOT_SEEN, seconds=(now - since).total_seconds())
+        return _settled(before, now, unseen, told if told is not None and told.sure else None)
     return replace(before, absent_since=since), []
 
 
 def _cured(
-    before: Entry, now: datetime, reason: str, told: Hindsight | None, patience: Patience
+    before: Entry, now: datetime, why: Ended, told: Hindsight | None, patience: Patience
 ) -> Step:
     """Over at once, but where more may come that says what it was."""
     since = before.absent_since or now
     unsure = told is not None and not told.sure and before.state in STANDING
     if unsure and now - since < patience.clear:
         return replace(before, absent_since=since), []
-    return _settled(before, now, reason, told)
+    return _settled(before, now, why, told)
 
 
-def _settled(before: Entry, now: datetime, reason: str, told: Hindsight | None) -> Step:
+def _settled(before: Entry, now: datetime, why: Ended, told: Hindsight | None) -> Step:
     """Over, in the words that turned out to be true: those are said while it still stands."""
     old = before.incident
     if told is None or before.state not in STANDING or told.condition == old.condition:
-        return _clear(before, now, reason)
+        return _clear(before, now, why)
     said = replace(
         old,
         condition=told.condition,
@@ -378,16 +386,16 @@ def _settled(before: Entry, now: datetime, reason: str, told: Hindsight | None) 
         evidence=(*old.evidence, *told.evidence),
     )
     put_right, made = signalled(before, said, Signal.CHANGED, now, _changes(["title"], said))
-    over, last = _clear(put_right, now, reason)
+    over, last = _clear(put_right, now, why)
     return over, [*made, *last]
 
 
-def _clear(before: Entry, now: datetime, reason: str | CoveredBy) -> Step:
+def _clear(before: Entry, now: datetime, why: Ended | CoveredBy) -> Step:
     if step(before.state, Signal.CLEARED) is State.DISMISSED:
         return None, []
-    by = reason.fingerprint if isinstance(reason, CoveredBy) else ""
+    by = why.fingerprint if isinstance(why, CoveredBy) else ""
     over = replace(before.incident, resolved_at=now, covered_by=by)
-    return signalled(before, over, Signal.CLEARED, now, reason)
+    return signalled(before, over, Signal.CLEARED, now, why)
 
 
 def signalled(
@@ -468,6 +476,7 @@ def _say(incident: Incident, candidate: Candidate) -> Incident:
     said["held"], said["held_state"] = _hold(candidate.held)
     if min(candidate.severity.rank, finding.severity.rank) <= _rank_of_words(incident):
         said |= {"title": candidate.title, "action": finding.action, "source": finding.source}
+        said["own_limit"] = finding.own_limit
         said |= {"condition": finding.condition, "xid": finding.xid, "sxid": finding.sxid}
     # Most of what stands says the same at every look.
     if all(getattr(incident, name) == value for name, value in said.items()):

@@ -46,7 +46,7 @@ class Jobs:
         job = Job(account=allocation.account, partition=allocation.partition)
         if job == Job(account=None, partition=None):
             return
-        key = allocation.subject.of_node().key, allocation.holder
+        key = allocation.subject.of_node().key, str(allocation.holder)
         with self._lock:
             if allocation.ended_at is None:
                 self._held[key] = job

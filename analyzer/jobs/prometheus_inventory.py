@@ -19,6 +19,7 @@ from gpuvigil.model import (
     Allocation,
     AllocationState,
     GpuIdentity,
+    Holder,
     Inventory,
     PortIdentity,
     RecordKind,
@@ -93,7 +94,7 @@ def renewed(before: Inventory | None, found: Inventory) -> Inventory | None:
 
 
 def changed_hands(
-    named: Mapping[Subject, Collection[tuple[str, str | None]]],
+    named: Mapping[Subject, Collection[tuple[Holder, str | None]]],
     held: Iterable[Allocation],
     looked_at: Mapping[Subject, datetime],
     now: datetime,

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from gpuvigil.model import Allocation, Subject
+from gpuvigil.model import Allocation, HolderKind, Subject
 
 from .copied import Copied
 
@@ -28,14 +28,14 @@ def holder_key(allocation: Allocation) -> str:
 
     The cluster is part of it, so that simulated and real GPUs are never counted together.
     """
-    spans_nodes = allocation.holder.startswith("job ")
+    spans_nodes = allocation.holder.kind is HolderKind.JOB
     place = allocation.subject.cluster if spans_nodes else allocation.subject.of_node().key
     return f"{place}|{allocation.holder}"
 
 
 def name(allocation: Allocation) -> str:
     """`job 1042 of alice`."""
-    return f"{allocation.holder} of {allocation.user}" if allocation.user else allocation.holder
+    return f"{allocation.holder}" + (f" of {allocation.user}" if allocation.user else "")
 
 
 class Holdings:

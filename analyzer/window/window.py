@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from gpuvigil.config import AnalyzerSettings
-from gpuvigil.model import Allocation, Event, EventKind, Inventory, Subject
+from gpuvigil.model import Allocation, Ended, Event, EventKind, Inventory, Subject
 from gpuvigil.store import Aggregate
 
 from .holdings import Holding
@@ -77,7 +77,7 @@ class Window:
     # Which nodes are out of service on purpose: detectors look at them as at any other.
     away: Away = NOBODY
     # By node that is not expected any more, who retired it and when, in words.
-    retired: Mapping[str, str] = field(default_factory=dict)
+    retired: Mapping[str, Ended] = field(default_factory=dict)
     # The view of all nodes that this one of a single node was cut out of.
     whole: "Window | None" = field(default=None, repr=False, compare=False)
     # What `once` has worked out; a copy with other contents begins anew.

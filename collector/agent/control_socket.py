@@ -61,7 +61,7 @@ class Door:
         except OSError:
             self._socket.close()
             raise
-        threading.Thread(target=self._run, name="door", daemon=True).start()
+        threading.Thread(target=self._run, name="control", daemon=True).start()
 
     def close(self) -> None:
         """Take no more requests."""
@@ -80,7 +80,9 @@ class Door:
                 self._closed.wait(_REST_SECONDS)
                 continue
             # Each in a thread of its own, so that one who says nothing keeps nobody waiting.
-            serving = threading.Thread(target=self._serve, args=(guest,), name="guest", daemon=True)
+            serving = threading.Thread(
+                target=self._serve, args=(guest,), name="control-client", daemon=True
+            )
             try:
                 serving.start()
             except RuntimeError:  # no room for one more

@@ -45,9 +45,9 @@ _CURES = frozenset({EventKind.GPU_BACK, EventKind.GPU_RESET, EventKind.DRIVER_BA
 def is_grave(event: Event) -> bool:
     """Whether an event by itself is a hardware critical."""
     if event.kind is EventKind.XID:
-        return read(event.xid or 0, event.message).severity is Severity.CRITICAL
+        return read(event.code, event.message).severity is Severity.CRITICAL
     if event.kind is EventKind.SXID:
-        return sxid(event.sxid or 0).severity is Severity.CRITICAL
+        return sxid(event.code).severity is Severity.CRITICAL
     return event.kind in {EventKind.GPU_LOST, EventKind.DRIVER_SILENT}
 
 

@@ -5,6 +5,7 @@ what others have waited for: the collector, or a check that was killed and is st
 """
 
 from ..processes.watchdog_child import CALL_SECONDS
+from .evidence import Item
 from .facts import Facts
 
 # A driver that is not kept loaded may take this long for its first answer; after it, it hangs.
@@ -34,17 +35,17 @@ def _judged(*silences: float | None) -> float | None:
     return longest if longest >= CALL_SECONDS else None
 
 
-def evidence(facts: Facts, gpu: int | None = None) -> dict[str, str]:
+def evidence(facts: Facts, gpu: int | None = None) -> dict[Item, str]:
     """Who has waited, and for how long."""
-    found, stuck = dict[str, str](), facts.stuck
+    found, stuck = dict[Item, str](), facts.stuck
     own = facts.called.get("driver" if gpu is None else f"GPU {gpu}", 0.0)
     agent = facts.agent_silent_seconds if gpu is None else facts.silent_gpus.get(gpu)
     if own >= CALL_SECONDS:
-        found["no answer within"] = f"{own:.1f} s"
+        found[Item.NO_ANSWER_WITHIN] = f"{own:.1f} s"
     if stuck is not None and stuck.killed and gpu is None:
-        found["a call has not returned for"] = f"{stuck.seconds:.0f} s (process {stuck.pid})"
+        found[Item.CALL_STUCK_FOR] = f"{stuck.seconds:.0f} s (process {stuck.pid})"
     if agent is not None:
-        found["the collector has had no answer for"] = f"{agent:.0f} s"
+        found[Item.COLLECTOR_UNANSWERED_FOR] = f"{agent:.0f} s"
     return found
 
 

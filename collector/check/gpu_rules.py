@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from gpuvigil.model import Severity
 
 from ..samples.field_values import Values
+from .evidence import Item
 
 HW_SLOWDOWN, SW_THERMAL, HW_THERMAL, POWER_BRAKE = 0x8, 0x20, 0x40, 0x80
 
@@ -15,7 +16,7 @@ class Claim:
     """A fault of `gpuvigil.faults.node_faults`, its evidence, and where they differ its severity and action."""
 
     fault: str
-    evidence: Mapping[str, str]
+    evidence: Mapping[Item, str]
     severity: Severity | None = None
     action: str | None = None
 
@@ -32,19 +33,22 @@ def judge(values: Values) -> Judged:
 def _ecc(values: Values) -> Judged:
     count = values.get("ecc_uncorrected_errors")
     if count:
-        yield Claim(fault="ecc_uncorrected", evidence={"uncorrectable errors": f"{count}"})
+        yield Claim(fault="ecc_uncorrected", evidence={Item.UNCORRECTABLE_ERRORS: f"{count}"})
     if values.get("sram_threshold_exceeded") == 1:
-        names = {"sram_parity_errors": "parity", "sram_secded_errors": "SEC-DED"}
-        found = {word: f"{values[name]}" for name, word in names.items() if values.get(name)}
-        yield Claim(fault="sram_threshold", evidence={"threshold exceeded": "yes", **found})
+        names = {
+            "sram_parity_errors": Item.SRAM_PARITY_ERRORS,
+            "sram_secded_errors": Item.SRAM_SECDED_ERRORS,
+        }
+        found = {item: f"{values[name]}" for name, item in names.items() if values.get(name)}
+        yield Claim(fault="sram_threshold", evidence={Item.SRAM_THRESHOLD: "yes", **found})
 
 
 def _repairs(values: Values) -> Judged:
     """Rows, banks, pages and channels that were or will be replaced."""
     rows = values.get("remapped_rows_uncorrected")
-    seen = {} if rows is None else {"rows remapped for uncorrectable errors": f"{rows}"}
+    seen = {} if rows is None else {Item.ROWS_REMAPPED: f"{rows}"}
     if values.get("remap_failure") == 1:
-        yield Claim(fault="remap_failed", evidence={"remap failure": "yes", **seen})
+        yield Claim(fault="remap_failed", evidence={Item.REMAP_FAILURE: "yes", **seen})
     names = {
         "remap_pending": "row",
         "bank_remap_pending": "bank",
@@ -54,15 +58,13 @@ def _repairs(values: Values) -> Judged:
     waiting = [word for name, word in names.items() if values.get(name) == 1]
     if waiting:
         yield Claim(
-            fault="repair_pending", evidence={"waits for a reset": ", ".join(waiting), **seen}
+            fault="repair_pending", evidence={Item.WAITS_FOR_RESET: ", ".join(waiting), **seen}
         )
     if values.get("retired_pages_pending") == 1:
-        yield Claim(fault="retirement_pending", evidence={"pages wait for a reboot": "yes"})
+        yield Claim(fault="retirement_pending", evidence={Item.PAGES_WAIT_FOR_REBOOT: "yes"})
     exhausted = values.get("remap_banks_none")
     if exhausted:
-        yield Claim(
-            fault="spare_rows_used_up", evidence={"banks without a spare row": f"{exhausted}"}
-        )
+        yield Claim(fault="spare_rows_used_up", evidence={Item.BANKS_WITHOUT_SPARE: f"{exhausted}"})
 
 
 # NVML_GPU_RECOVERY_ACTION_* of nvml.h: what it is called, and what to do. To drain peer-to-peer
@@ -98,16 +100,16 @@ def _recovery(values: Values) -> Judged:
     if number:
         unknown = (f"action {number}", _RESET, Severity.WARNING)
         advice, action, severity = _ADVICE.get(number, unknown)
-        evidence = {"the driver advises": advice}
+        evidence = {Item.DRIVER_ADVICE: advice}
         yield Claim(fault="recovery_action", evidence=evidence, severity=severity, action=action)
 
 
 def _slowdown(values: Values) -> Judged:
     """The umbrella bit 0x8 is told by itself only when neither of its two causes is."""
     reasons = int(values.get("clock_event_reasons") or 0)
-    evidence = {"clock event reasons": f"0x{reasons:x}"}
+    evidence = {Item.CLOCK_EVENT_REASONS: f"0x{reasons:x}"}
     celsius = values.get("temperature_celsius")
-    heat = evidence | ({} if celsius is None else {"temperature": f"{celsius} °C"})
+    heat = evidence | ({} if celsius is None else {Item.TEMPERATURE: f"{celsius} °C"})
     if reasons & POWER_BRAKE:
         yield Claim(fault="power_brake", evidence=evidence)
     if reasons & HW_THERMAL:
@@ -121,11 +123,11 @@ def _slowdown(values: Values) -> Judged:
 def _pcie(values: Values) -> Judged:
     width, widest = values.get("pcie_width"), values.get("pcie_width_max")
     if width and widest and width < widest:
-        yield Claim(fault="pcie_narrow", evidence={"lanes": f"{width} of {widest}"})
+        yield Claim(fault="pcie_narrow", evidence={Item.PCIE_LANES: f"{width} of {widest}"})
     generation, highest = values.get("pcie_generation"), values.get("pcie_generation_max")
     busy = values.get("utilization_percent") or 0
     if busy and generation and highest and generation < highest:
-        at = {"generation": f"{generation} of {highest}", "utilisation": f"{busy} %"}
+        at = {Item.PCIE_GENERATION: f"{generation} of {highest}", Item.UTILIZATION: f"{busy} %"}
         yield Claim(fault="pcie_slow", evidence=at)
 
 
@@ -140,14 +142,20 @@ def _fabric(values: Values) -> Judged:
     state = int(values.get("fabric_state") or 0)
     status = int(values.get("fabric_status") or 0)
     if state in _FABRIC_STATES:
-        yield Claim(fault="fabric_not_ready", evidence={"registration": _FABRIC_STATES[state]})
+        yield Claim(
+            fault="fabric_not_ready", evidence={Item.FABRIC_REGISTRATION: _FABRIC_STATES[state]}
+        )
     elif state == _FABRIC_COMPLETED and status:
         yield Claim(
-            fault="fabric_not_ready", evidence={"registration ended with": f"NVML code {status}"}
+            fault="fabric_not_ready",
+            evidence={Item.FABRIC_REGISTRATION_ENDED: f"NVML code {status}"},
         )
     elif (health := int(values.get("fabric_health") or 0)) in _FABRIC_UNHEALTHY:
         mask = int(values.get("fabric_health_mask") or 0)
-        evidence = {"health": _FABRIC_UNHEALTHY[health], "mask": f"0x{mask:x}"}
+        evidence = {
+            Item.FABRIC_HEALTH: _FABRIC_UNHEALTHY[health],
+            Item.FABRIC_HEALTH_MASK: f"0x{mask:x}",
+        }
         yield Claim(fault="fabric_unhealthy", evidence=evidence)
 
 

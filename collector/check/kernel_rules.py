@@ -10,6 +10,7 @@ from gpuvigil.faults.xid_messages import read
 from gpuvigil.model import Severity
 
 from ..sensors.kernel_event import KernelEventKind
+from .evidence import CheckEvidence, Item, shown
 from .kernel_log import KernelSeen
 
 # azurehpc-health-checks looks back as far; what came before it was lived with, or cured unseen.
@@ -25,7 +26,7 @@ class Reported:
 
     address: str | None
     row: Xid | Sxid
-    evidence: dict[str, str]
+    evidence: tuple[CheckEvidence, ...]
     certain: bool
 
 
@@ -82,15 +83,16 @@ def _worst(address: str | None, reports: list[tuple[KernelSeen, Xid | Sxid]]) ->
     worst_seen, worst = min(reports, key=lambda it: (it[1].severity.rank, it[0].seconds_ago))
     word = "SXid" if isinstance(worst, Sxid) else "Xid"
     counts = Counter(row.code for _, row in reports)
-    evidence = {}
+    evidence: list[CheckEvidence] = []
     for code, count in counts.most_common():
         last = min(seen.seconds_ago for seen, row in reports if row.code == code)
         times = f"{count} times, last " if count > 1 else ""
-        evidence[f"{word} {code}"] = f"{times}{_ago(last)}"
+        key, value = f"{word.lower()}_{code}", f"{times}{_ago(last)}"
+        evidence.append(CheckEvidence(key=key, name=f"{word} {code}", value=value))
     if worst_seen.event.text:
-        evidence["the driver's words"] = worst_seen.event.text[:120]
+        evidence += shown({Item.DRIVER_WORDS: worst_seen.event.text[:120]})
     certain = worst_seen.seconds_ago <= FRESH_SECONDS
-    return Reported(address=address, row=worst, evidence=evidence, certain=certain)
+    return Reported(address=address, row=worst, evidence=tuple(evidence), certain=certain)
 
 
 def _ago(seconds: float) -> str:

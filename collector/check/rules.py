@@ -6,10 +6,11 @@ from dataclasses import replace
 from gpuvigil.faults import FAULTS, NOUVEAU_ACTION, Described, Look
 from gpuvigil.faults.node_faults import NODE_FAULTS
 from gpuvigil.faults.sxids import Sxid
-from gpuvigil.model import Evidence, Finding, GpuIdentity, Severity, Subject, Unmeasured
+from gpuvigil.model import Finding, GpuIdentity, Severity, Subject, Unmeasured
 
 from ..sensors.pci import PciGpu, same_form
 from . import driver_silence
+from .evidence import Item, shown
 from .facts import Facts, GpuFacts
 from .gpu_rules import judge
 from .kernel_rules import standing
@@ -41,7 +42,7 @@ def findings(facts: Facts) -> list[Finding]:
 def _finding(
     facts: Facts,
     key: str,
-    evidence: Mapping[str, str],
+    evidence: Mapping[Item, str],
     gpu: str | None = None,
     *,
     certain: bool = True,
@@ -52,7 +53,7 @@ def _finding(
         subject=Subject(cluster=facts.cluster, node=facts.node, gpu=gpu),
         severity=fault.severity,
         since=facts.at,
-        evidence=tuple(Evidence(name=name, value=value) for name, value in evidence.items()),
+        evidence=shown(evidence),
         detector=DETECTOR,
         action=fault.action,
         source=fault.source,
@@ -68,28 +69,28 @@ def driver(facts: Facts) -> Iterator[Finding]:
         return
     if facts.is_released:
         yield _finding(
-            facts, "driver_released", {"until": f"{facts.known.released_until:%H:%M} UTC"}
+            facts, "driver_released", {Item.UNTIL: f"{facts.known.released_until:%H:%M} UTC"}
         )
         return
     if facts.driver is None:
         yield from _silent_driver(facts)
         return
     if facts.driver.failure and facts.driver.code == _MISMATCH:
-        yield _finding(facts, "driver_mismatch", {"NVML": facts.driver.failure})
+        yield _finding(facts, "driver_mismatch", {Item.NVML: facts.driver.failure})
     elif facts.driver.failure and expected:
-        evidence = {"GPUs that should be here": str(expected), "NVML": facts.driver.failure}
+        evidence = {Item.GPUS_EXPECTED: str(expected), Item.NVML: facts.driver.failure}
         if facts.driver.reason is Unmeasured.DRIVER_NOT_LOADED:
             yield _driver_not_loaded(facts, evidence)
         else:
             yield _finding(facts, "driver_unusable", evidence)
 
 
-def _driver_not_loaded(facts: Facts, evidence: Mapping[str, str]) -> Finding:
+def _driver_not_loaded(facts: Facts, evidence: Mapping[Item, str]) -> Finding:
     """Critical where GPUs are expected; a card that nobody ever used may be left without a driver."""
     found = _finding(facts, _SEEN[Look.NO_DRIVER], evidence)
     if any(gpu.driver == "nouveau" for gpu in facts.pci or ()):
-        held = Evidence(name="the GPUs are held by", value="nouveau")
-        found = replace(found, evidence=(*found.evidence, held), action=NOUVEAU_ACTION)
+        held = shown({Item.HELD_BY: "nouveau"})
+        found = replace(found, evidence=(*found.evidence, *held), action=NOUVEAU_ACTION)
     expected = facts.known.gpus or facts.gpus_wanted or facts.expects_gpus
     return found if expected else replace(found, severity=Severity.WARNING)
 
@@ -97,7 +98,7 @@ def _driver_not_loaded(facts: Facts, evidence: Mapping[str, str]) -> Finding:
 def unsupported(facts: Facts) -> Iterator[Finding]:
     """GPUs of other makers, so that nobody takes them for watched."""
     for gpu in facts.unsupported:
-        evidence = {"maker": gpu.vendor, "driver": gpu.driver or "none"}
+        evidence = {Item.MAKER: gpu.vendor, Item.DRIVER: gpu.driver or "none"}
         yield _finding(facts, "gpu_unsupported", evidence, gpu.address)
 
 
@@ -136,11 +137,11 @@ def missing_gpus(facts: Facts) -> Iterator[Finding]:
         return
     on_bus = {gpu.address for gpu in facts.pci or ()}
     for address, uuid in unclaimed(facts).items():
-        evidence = {"PCI address": address, "the driver lists": f"{facts.driver.gpus} GPUs"}
+        evidence = {Item.PCI_ADDRESS: address, Item.GPUS_LISTED: f"{facts.driver.gpus} GPUs"}
         if uuid in facts.known.missing_since:
-            evidence["missing since"] = f"{facts.known.missing_since[uuid]:%Y-%m-%d %H:%M} UTC"
+            evidence[Item.MISSING_SINCE] = f"{facts.known.missing_since[uuid]:%Y-%m-%d %H:%M} UTC"
         if facts.pci is not None:
-            evidence["on the PCI bus"] = "yes" if address in on_bus else "no"
+            evidence[Item.ON_PCI_BUS] = "yes" if address in on_bus else "no"
         yield _finding(facts, _SEEN[Look.GPU_GONE], evidence, uuid or address)
 
 
@@ -151,7 +152,7 @@ def too_few_gpus(facts: Facts) -> Iterator[Finding]:
         return
     named = 0 if any(gpu.identity is None for gpu in facts.listed) else len(unclaimed(facts))
     if facts.driver.gpus + named < wanted:
-        yield _finding(facts, "too_few_gpus", {"GPUs": f"{facts.driver.gpus} of {wanted}"})
+        yield _finding(facts, "too_few_gpus", {Item.GPUS: f"{facts.driver.gpus} of {wanted}"})
 
 
 def unclaimed(facts: Facts) -> dict[str, str | None]:
@@ -176,7 +177,7 @@ def gpus(facts: Facts) -> Iterator[Finding]:
         elif gpu.values is None:
             lost = gpu.reason is Unmeasured.LOST
             key = _SEEN[Look.GPU_GONE] if lost else "gpu_unreadable"
-            yield _finding(facts, key, {"NVML": gpu.failure}, subject_of(facts, gpu))
+            yield _finding(facts, key, {Item.NVML: gpu.failure}, subject_of(facts, gpu))
         else:
             for claim in judge(gpu.values):
                 found = _finding(facts, claim.fault, claim.evidence, subject_of(facts, gpu))
@@ -224,7 +225,7 @@ def nvlinks(facts: Facts) -> Iterator[Finding]:
         most[identity.model] = max(most.get(identity.model, 0), up)
     for identity, up in told:
         if up < most[identity.model]:
-            evidence = {"links up": f"{up}", "peers on this node": f"{most[identity.model]}"}
+            evidence = {Item.NVLINKS_UP: f"{up}", Item.NVLINKS_OF_PEERS: f"{most[identity.model]}"}
             yield _finding(facts, "nvlink_down", evidence, identity.uuid)
 
 
@@ -240,7 +241,7 @@ def ports(facts: Facts) -> Iterator[Finding]:
             found = _finding(
                 facts,
                 _SEEN[Look.PORT_DOWN],
-                {"link": "has gone from the system" if gone else "down", "role": port.role},
+                {Item.LINK: "has gone from the system" if gone else "down", Item.ROLE: port.role},
             )
             subject = replace(found.subject, device=port.device, port=port.port)
             yield replace(found, subject=subject)
@@ -258,9 +259,10 @@ def kernel_log(facts: Facts) -> Iterator[Finding]:
     for told in standing(seen, driver_answers=answers, overrides=wanted):
         key = _SEEN[Look.SXID] if isinstance(told.row, Sxid) else _SEEN[Look.XID]
         gpu = None if told.address is None else uuids.get(told.address, told.address)
-        found = _finding(facts, key, told.evidence, gpu, certain=told.certain)
+        found = _finding(facts, key, {}, gpu, certain=told.certain)
         yield replace(
             found,
+            evidence=told.evidence,
             severity=told.row.severity,
             title=told.row.title,
             action=told.row.action,

@@ -5,15 +5,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from gpuvigil.log import Log
-from gpuvigil.model import Allocation, GpuIdentity, Subject
+from gpuvigil.model import Allocation, GpuIdentity, Holder, Subject, job_holder
 
 from . import gres
 from .gres import Gres
 from .jobfiles import JobFile, JobFiles
 
 log = Log("collector")
-
-HOLDER = "job "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +124,7 @@ class Jobs:
     def _allocation(self, job: JobFile, uuid: str) -> Allocation:
         return Allocation(
             subject=replace(self._node, gpu=uuid),
-            holder=HOLDER + job.job,
+            holder=job_holder(job.job),
             user=job.user,
             command=job.name,
             started_at=job.started_at,
@@ -145,8 +143,8 @@ class Jobs:
         return booted if booted is not None and one.started_at < booted < now else now
 
 
-_Key = tuple[str, datetime]  # holder and start: a job that is requeued keeps its number
+_Key = tuple[Holder, datetime]  # holder and start: a job that is requeued keeps its number
 
 
 def _key(job: JobFile) -> _Key:
-    return HOLDER + job.job, job.started_at
+    return job_holder(job.job), job.started_at

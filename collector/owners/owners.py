@@ -6,12 +6,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from gpuvigil.log import Log
-from gpuvigil.model import Allocation, Subject
+from gpuvigil.model import Allocation, HolderKind, Subject, job_holder, pod_holder
 
-from . import pods
 from .cgroups import Place
 from .jobfiles import JobFiles
-from .jobs import HOLDER, Gpus, Jobs
+from .jobs import Gpus, Jobs
 from .kubelet.device_map import Answer
 from .pods import Pods
 from .processes import Holders, ProcessTable
@@ -43,10 +42,10 @@ def _by_kind(held: Iterable[Allocation]) -> _ByKind:
     found = _ByKind([], [], [])
     for one in held:
         if one.pod is not None:
-            found.pods.append(replace(one, holder=f"{pods.HOLDER}{one.pod}"))
-        elif one.holder.startswith(HOLDER):
+            found.pods.append(replace(one, holder=pod_holder(one.pod)))
+        elif one.holder.kind is HolderKind.JOB:
             found.jobs.append(one)
-        elif one.holder.removeprefix("pid ").isdigit():
+        elif one.holder.kind is HolderKind.PROCESS and one.holder.name.isdigit():
             found.processes.append(one)
     return found
 
@@ -127,18 +126,18 @@ class Owners:
             return place.pod_uid is not None and self._is_early(uuid, pid, place, now)
         self._early.pop((uuid, pid), None)
         if place.job is not None:
-            if HOLDER + place.job in {one.holder for one in jobs}:
+            if job_holder(place.job) in {one.holder for one in jobs}:
                 return True
-            self._disagree(uuid, jobs[0].holder, pid, f"job {place.job}")
+            self._disagree(uuid, str(jobs[0].holder), pid, str(job_holder(place.job)))
             return False
         of_pods = [one for one in jobs if one.pod is not None]
         if place.pod_uid is not None:
             # The kubelet tells no uids. It gave the GPU to pods, and this is a process of a pod.
             if not of_pods:
-                self._disagree(uuid, jobs[0].holder, pid, f"pod {place.pod_uid}")
+                self._disagree(uuid, str(jobs[0].holder), pid, str(pod_holder(place.pod_uid)))
             return bool(of_pods)
         if of_pods and place.name is not None:
-            self._disagree(uuid, of_pods[0].holder, pid, place.name)
+            self._disagree(uuid, str(of_pods[0].holder), pid, place.name)
         # No control group says so: then whose it is.
         return known.user is not None and known.user in {one.user for one in jobs}
 
@@ -146,7 +145,7 @@ class Owners:
         """Whether the kubelet may not have been asked since a pod's process came to a GPU."""
         if now - self._early.setdefault((uuid, pid), now) < _PODS_WAIT:
             return True
-        self._disagree(uuid, "no pod, says the kubelet", pid, f"pod {place.pod_uid}")
+        self._disagree(uuid, "no pod, says the kubelet", pid, str(pod_holder(place.pod_uid or "")))
         return False
 
     def _disagree(self, uuid: str, holder: str, pid: int, place: str) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from gpuvigil.log import Log
-from gpuvigil.model import Allocation, Subject
+from gpuvigil.model import Allocation, Holder, Subject, pod_holder
 
 from .jobs import Gpus
 from .kubelet import device_map
@@ -14,7 +14,6 @@ from .processes import goes_on
 
 log = Log("collector")
 
-HOLDER = "pod "
 SHARED = "shared"  # time slicing or MPS: others may have the same GPU, and none of its numbers is one's own
 # A MIG device is known with the first slow look at its GPU.
 _PATIENCE = timedelta(minutes=3)
@@ -47,7 +46,8 @@ class Pods:
         self._migs: dict[str, str] = {}  # what was ever told: not every look tells it
         self._unplaced: dict[str, datetime] = {}  # devices that no GPU here is known by, since when
         self._told: set[str] = set()
-        self._absent: dict[tuple[str | None, str], datetime] = {}  # what is held, but not told of
+        # What is held, but not told of.
+        self._absent: dict[tuple[str | None, Holder], datetime] = {}
         self._answered = False  # at the last look
 
     @property
@@ -57,7 +57,7 @@ class Pods:
 
     def recall(self, held: Iterable[Allocation]) -> tuple[Allocation, ...]:
         """As `Holders.recall`; a pod whose GPU it still is goes on as the older hold."""
-        known: dict[tuple[str | None, str], dict[str, Allocation]] = {}
+        known: dict[tuple[str | None, Holder], dict[str, Allocation]] = {}
         for one in (*held, *self._held.values()):
             known.setdefault((one.subject.gpu, one.holder), {})[one.id] = one
         ended: list[Allocation] = []
@@ -76,7 +76,7 @@ class Pods:
             return ()
         found, unplaced = self._place(answer.holds, gpus)
         self._tell(answer, unplaced, gpus, now)
-        waiting = {f"{HOLDER}{hold.name}" for hold in unplaced.values()}
+        waiting = {pod_holder(hold.name) for hold in unplaced.values()}
         by = {(one.subject.gpu, one.holder): one for one in self._held.values()}
         self._absent = {
             key: self._absent.get(key, now)
@@ -99,7 +99,7 @@ class Pods:
 
     def _place(
         self, holds: Iterable[Hold], gpus: Gpus
-    ) -> tuple[dict[tuple[str, str], _Part], dict[str, Hold]]:
+    ) -> tuple[dict[tuple[str, Holder], _Part], dict[str, Hold]]:
         """By GPU and holder what is held, and the devices that no GPU is known by."""
         minors = {gpu.minor: gpu.uuid for gpu in gpus.known.values() if gpu.minor is not None}
         # What a MIG device belonged to when it was given, it belongs to while it is held.
@@ -108,7 +108,7 @@ class Pods:
             for one in self._held.values()
             for part in (one.part or "").split(",")
         } | self._migs
-        found: dict[tuple[str, str], _Part] = {}
+        found: dict[tuple[str, Holder], _Part] = {}
         unplaced: dict[str, Hold] = {}
         for hold in holds:
             for name in hold.devices:
@@ -117,14 +117,14 @@ class Pods:
                 if device is None or uuid is None:
                     unplaced[name] = hold
                     continue
-                part = found.setdefault((uuid, HOLDER + hold.name), _Part(hold.namespace))
+                part = found.setdefault((uuid, pod_holder(hold.name)), _Part(hold.namespace))
                 part.containers.add(hold.container)
                 part.parts |= {it for it in (device.mig, device.instance) if it}
                 part.parts |= {SHARED} if device.shared else set()
         return found, unplaced
 
     def _begin(
-        self, uuid: str, holder: str, part: _Part, now: datetime, *, before: bool
+        self, uuid: str, holder: Holder, part: _Part, now: datetime, *, before: bool
     ) -> Allocation:
         one = Allocation(
             subject=replace(self._node, gpu=uuid),
@@ -133,7 +133,7 @@ class Pods:
             command=None,
             started_at=now,
             account=part.namespace,
-            pod=holder.removeprefix(HOLDER),
+            pod=holder.name,
             place=",".join(sorted(part.containers)),
             part=",".join(sorted(part.parts)) or None,
             began_before=before,

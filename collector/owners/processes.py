@@ -13,7 +13,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from gpuvigil.clock import EPOCH
-from gpuvigil.model import Allocation, Subject
+from gpuvigil.model import Allocation, Holder, Subject, process_holder
 
 from ..processes.abandonable_thread import Patient
 from ..sensors import files
@@ -156,7 +156,7 @@ class Holders:
         self._table = table
         self._held = {(a.subject.gpu or "", a.holder): a for a in held}
         # By holder, when its process was started, and when it was last found to be the same.
-        self._started: dict[tuple[str, str], tuple[int, datetime]] = {}
+        self._started: dict[tuple[str, Holder], tuple[int, datetime]] = {}
         self._read: frozenset[str] = frozenset()  # the GPUs that the last look told of
 
     @property
@@ -169,7 +169,7 @@ class Holders:
 
         A hold that was taken for a new one meanwhile goes on as the older one, and ends where it began.
         """
-        known: dict[tuple[str, str], list[Allocation]] = {}
+        known: dict[tuple[str, Holder], list[Allocation]] = {}
         for one in (*held, *self._held.values()):
             known.setdefault((one.subject.gpu or "", one.holder), []).append(one)
         ended: list[Allocation] = []
@@ -189,7 +189,7 @@ class Holders:
         unread = [key for key in self._held if key[0] not in processes and self._has_died(key)]
         changed = [self._end(key, now) for key in unread]
         for uuid, pids in processes.items():
-            present = {f"pid {pid}": pid for pid in pids}
+            present = {process_holder(pid): pid for pid in pids}
             for key in [key for key in self._held if key[0] == uuid and key[1] not in present]:
                 changed.append(self._end(key, now))
             for holder, pid in present.items():
@@ -197,11 +197,11 @@ class Holders:
         self._read = frozenset(processes)
         return tuple(changed)
 
-    def _end(self, key: tuple[str, str], at: datetime) -> Allocation:
+    def _end(self, key: tuple[str, Holder], at: datetime) -> Allocation:
         self._started.pop(key, None)
         return replace(self._held.pop(key), ended_at=at)
 
-    def _has_died(self, key: tuple[str, str]) -> bool:
+    def _has_died(self, key: tuple[str, Holder]) -> bool:
         """A process of another PID namespace cannot be seen to die: it has no user."""
         held = self._held[key]
         if held.user is None:
@@ -209,7 +209,7 @@ class Holders:
         started_at = self._table.started_at(_pid(held.holder))
         return started_at is None or _is_another(started_at, held)
 
-    def _see(self, uuid: str, holder: str, pid: int, now: datetime) -> list[Allocation]:
+    def _see(self, uuid: str, holder: Holder, pid: int, now: datetime) -> list[Allocation]:
         """A process on a GPU: nothing new, a new holder, or another under an old one's id."""
         key, changed = (uuid, holder), []
         old, before = self._held.get(key), self._started.get(key)
@@ -254,8 +254,8 @@ def goes_on(
     return first, [*ended, *(replace(one, ended_at=one.started_at) for one in others)]
 
 
-def _pid(holder: str) -> int:
-    return int(holder.removeprefix("pid "))
+def _pid(holder: Holder) -> int:
+    return int(holder.name)
 
 
 def _is_another(process_started: datetime | None, held: Allocation) -> bool:

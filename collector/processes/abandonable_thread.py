@@ -21,7 +21,7 @@ class Patient:
         if self._thread is not None and self._thread.is_alive():
             return otherwise
         found: queue.SimpleQueue[T] = queue.SimpleQueue()
-        thread = threading.Thread(target=lambda: found.put(work()), name="patient", daemon=True)
+        thread = threading.Thread(target=lambda: found.put(work()), name="abandonable", daemon=True)
         try:
             thread.start()
         except RuntimeError:

@@ -15,6 +15,7 @@ from gpuvigil.model import (
     CoveredBy,
     Event,
     EventKind,
+    HolderKind,
     Incident,
     Record,
     Subject,
@@ -245,7 +246,8 @@ def _jobs(allocations: Iterable[Allocation]) -> list[tuple[str, "_Span"]]:
     """What each job, pod or program did, and when it took or let go of which GPUs."""
     holders: dict[tuple[str, str, str], list[Allocation]] = {}
     for one in allocations:
-        name = one.holder if one.holder.startswith(("job ", "pod ")) else one.command or "a program"
+        named = one.holder.kind in {HolderKind.JOB, HolderKind.POD}
+        name = str(one.holder) if named else one.command or "a program"
         holders.setdefault((one.subject.cluster, name, one.user or ""), []).append(one)
     found: list[tuple[str, _Span]] = []
     for (_, name, user), held in holders.items():

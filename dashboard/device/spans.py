@@ -99,7 +99,7 @@ def _go_on(found: list[Span], start: datetime, end: datetime, text: str) -> None
 def _named(holding: Iterable[Allocation]) -> str:
     everybody: dict[str, None] = {}
     for one in holding:
-        who = one.holder + (f" ({one.user})" if one.user else "")
+        who = str(one.holder) + (f" ({one.user})" if one.user else "")
         everybody[f"{who}: {one.command}" if one.command else who] = None
     named = list(everybody)
     rest = f" and {len(named) - MOST_NAMED} more" if named[MOST_NAMED:] else ""

@@ -77,7 +77,7 @@ def holders(roster: Roster, allocations: tuple[Allocation, ...], before: Holders
         number = roster.numbers.get((one.subject.cluster, one.subject.node, one.subject.gpu or ""))
         if number is not None:
             user = f" ({one.user})" if one.user else ""
-            found.setdefault(number, []).append(one.holder + user)
+            found.setdefault(number, []).append(str(one.holder) + user)
     texts = {"": 0}
     holder = np.zeros(len(roster.uuid), np.int64)
     for number, names in found.items():

@@ -28,7 +28,7 @@ _LEAVE = "gv-leave"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Page:
     """One page: its path in the address, its script, and what it is called."""
 
     path: str
@@ -37,18 +37,18 @@ class Place:
     listed: bool = True  # in the line over every page; the others are reached by links
 
 
-PLACES = (
-    Place(path=page_links.OVERVIEW, script="pages/overview.py", title="Overview"),
-    Place(path=page_links.NODE, script="pages/node.py", title="Node", listed=False),
-    Place(path=page_links.GPU, script="pages/gpu.py", title="GPU", listed=False),
-    Place(path=page_links.INCIDENTS, script="pages/incidents.py", title="Incidents"),
-    Place(path=page_links.EFFICIENCY, script="pages/efficiency.py", title="Efficiency"),
-    Place(path=page_links.SILENCES, script="pages/silences.py", title="Silences"),
-    Place(path=page_links.PIPELINE, script="pages/pipeline.py", title="Pipeline"),
+PAGES = (
+    Page(path=page_links.OVERVIEW, script="pages/overview.py", title="Overview"),
+    Page(path=page_links.NODE, script="pages/node.py", title="Node", listed=False),
+    Page(path=page_links.GPU, script="pages/gpu.py", title="GPU", listed=False),
+    Page(path=page_links.INCIDENTS, script="pages/incidents.py", title="Incidents"),
+    Page(path=page_links.EFFICIENCY, script="pages/efficiency.py", title="Efficiency"),
+    Page(path=page_links.SILENCES, script="pages/silences.py", title="Silences"),
+    Page(path=page_links.PIPELINE, script="pages/pipeline.py", title="Pipeline"),
 )
 
 
-def frame(current: Place) -> None:
+def frame(current: Page) -> None:
     """Draw the line over the page; a link that was followed leaves this page at once."""
     st.session_state["runs"] = st.session_state.get("runs", 0) + 1
     wall = current.path == page_links.OVERVIEW and is_wall()
@@ -57,7 +57,7 @@ def frame(current: Place) -> None:
     asked = show(
         key="shell",
         data={
-            "pages": [[place.path, place.title if place.listed else ""] for place in PLACES],
+            "pages": [[page.path, page.title if page.listed else ""] for page in PAGES],
             "current": current.path,
             "wall": wall,
             "theme": _theme(wall),
@@ -104,10 +104,10 @@ def _theme(wall: bool) -> str:
 def go(href: str) -> None:
     """Leave for another of our pages; an address that is none of them changes nothing."""
     parts = urlsplit(href)
-    for place in PLACES:
-        if place.path == parts.path:
+    for page in PAGES:
+        if page.path == parts.path:
             query = dict(parse_qsl(parts.query))
-            st.switch_page(place.script, query_params=_lasting(query))
+            st.switch_page(page.script, query_params=_lasting(query))
 
 
 def _lasting(query: dict[str, str]) -> Mapping[str, str]:

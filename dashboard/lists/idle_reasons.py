@@ -117,7 +117,7 @@ def labels_of(held: Sequence[Allocation]) -> Labels:
         "cluster": (first.subject.cluster,),
         "node": tuple(dict.fromkeys(one.subject.node for one in held)),
         "owner": (first.user or "",),
-        "holder": (first.holder,),
+        "holder": (str(first.holder),),
         "account": (first.account or "",),
         "partition": (first.partition or "",),
     }
@@ -125,7 +125,7 @@ def labels_of(held: Sequence[Allocation]) -> Labels:
 
 
 def _key(held: Allocation) -> _Holder:
-    return held.subject.cluster, held.holder, held.user
+    return held.subject.cluster, str(held.holder), held.user
 
 
 def excused(moment: Moment) -> Excuses:

@@ -108,7 +108,7 @@ def _alone(moment: Moment) -> Mapping[_Holder, Sequence[Allocation]]:
     for cluster in moment.clusters:
         for cell in cluster.cells:
             held = moment.of(cell.subject)
-            keys = {(cluster.name, one.holder, one.user) for one in held}
+            keys = {(cluster.name, str(one.holder), one.user) for one in held}
             if len(keys) > 1 or any(one.part for one in held):
                 shared |= keys
             for key in keys:

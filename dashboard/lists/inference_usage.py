@@ -165,7 +165,7 @@ def _service(
         numbers=numbers(replicas),
         judged=judged,
         queue_seconds=sum(queued) / answered if queued and answered else None,
-        holders=tuple(dict.fromkeys(held.holder for held in mine)),
+        holders=tuple(dict.fromkeys(str(held.holder) for held in mine)),
         users=tuple(dict.fromkeys(held.user for held in mine if held.user)),
         gpus=len(gpus),
         spare_gpu_hours=spare * (heard / timedelta(hours=1)),

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     chosen = commands.parse_args(arguments)
     try:
         config = _config(chosen)
-        start, end = _span(chosen, SystemClock().now())
+        start, end = span(chosen, SystemClock().now(), _LAST)
         with closing(hubs(config)()) as hub:
             found = played(hub, config, start, end, quiet=not sys.stderr.isatty())
     except GpuvigilError as error:
@@ -204,12 +204,13 @@ def _variables(given: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _span(chosen: argparse.Namespace, now: datetime) -> tuple[datetime, datetime]:
+def span(chosen: argparse.Namespace, now: datetime, usual: str) -> tuple[datetime, datetime]:
+    """From when to when, by `--last`, `--from` and `--to`; ConfigError where they make no span."""
     if chosen.last is not None and chosen.start is not None:
         raise ConfigError("name --last or --from, not both")
     end = now if chosen.end is None else min(moment(chosen.end, "--to"), now)
     if chosen.start is None:
-        return end - length(chosen.last or _LAST, "--last"), end
+        return end - length(chosen.last or usual, "--last"), end
     start = moment(chosen.start, "--from")
     if start >= end:
         raise ConfigError(f"--from {chosen.start} is not before the end: there is nothing to play")

@@ -88,7 +88,9 @@ def blocks(store: Store, past: Past) -> Iterator[Block]:
     start, unheard = past.start, {it.subject.key: it for it in past.inventories}
     while start < past.end:
         end = min(start + BLOCK, past.end)
-        tables = {name: _lines(store, name, start, end) for name in _FIELDS}
+        tables = {
+            name: lines(store, name, fields, (start, end), {}) for name, fields in _FIELDS.items()
+        }
         events = tuple(event for event in past.events if start <= event.at < end)
         yield Block(
             start=start,
@@ -133,9 +135,16 @@ def _first_heard(lines: pa.Table) -> Iterator[tuple[str, datetime]]:
         yield Subject(cluster=row["cluster"], node=row["node"]).key, row["at_min"]
 
 
-def _lines(store: Store, name: str, start: datetime, end: datetime) -> pa.Table:
-    measurement, fields = MEASUREMENTS[name], _FIELDS[name]
-    found = store.series(name, fields, {}, (start, end), _STEP)
+def lines(
+    store: Store,
+    name: str,
+    fields: Sequence[str],
+    span: tuple[datetime, datetime],
+    where: Mapping[str, str],
+) -> pa.Table:
+    """The lines of a measurement as they were measured, but for those of a selftest."""
+    measurement = MEASUREMENTS[name]
+    found = store.series(name, fields, where, span, _STEP)
     found = found.filter(pc.not_equal(found["cluster"], SELFTEST_CLUSTER))
     late = pc.multiply(found["offset_seconds"], 1e6)
     late = pc.round(late).cast(pa.int64()).cast(pa.duration("us"))

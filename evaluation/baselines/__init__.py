@@ -1,8 +1,8 @@
 """Whom the detectors are held against: what others ship, and what a library gives for nothing.
 
 Each is a list of detectors like the analyzer's own, so that the same passes, correlation and book
-make incidents of what they find, and the same judge judges it. Nobody's rules get a second look
-taken away or added: the analyzer's life of an incident is everybody's.
+make incidents of what they find, and the same judge judges it. All of them have the inputs that our
+own have, and the analyzer's life of an incident: an alert stands as long as its fault does.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,14 +10,30 @@ from collections.abc import Mapping, Sequence
 from analyzer.correlation.all_detectors import DETECTORS, Detector
 from gpuvigil.config import AnalyzerSettings
 
-from .peers import PEERS
+from ..judge.fault_names import NAMING
+from .peers import LIMITS, PEERS, named
 from .peers import SETTINGS as PEERS_SETTINGS
 from .rules import RULES
 from .rules import SETTINGS as RULES_SETTINGS
+from .trivial import ALWAYS, NEVER
 
-SETS: Mapping[str, Sequence[Detector]] = {"gpuvigil": DETECTORS, **RULES, **PEERS}
+__all__ = ["ALWAYS", "NEVER", "OURS", "SETS", "SETTINGS", "TRIVIAL", "variant_of", "variants"]
+
+OURS = "gpuvigil"
+SETS: Mapping[str, Sequence[Detector]] = {OURS: DETECTORS, **RULES, **PEERS}
 # With which settings each runs; a set that is not here has the product's own.
 SETTINGS: Mapping[str, AnalyzerSettings] = {
     **RULES_SETTINGS,
     **dict.fromkeys(PEERS, PEERS_SETTINGS),
 }
+TRIVIAL = (ALWAYS, NEVER)
+
+
+def variants(name: str) -> tuple[str, ...]:
+    """What a set's claims are kept under: one for each limit where it has a score."""
+    return tuple(named(name, far) for far in LIMITS) if name in PEERS else (name,)
+
+
+def variant_of(name: str, fault: str) -> str:
+    """Of which variant of a set a claim is, by the fault that it claims."""
+    return fault.partition(NAMING)[0] if name in PEERS else name

@@ -7,8 +7,8 @@ GPU differs from its peers. All jobs' differences together, each in units of its
 to the estimator, and a GPU whose score lies far out names its machine. They name no cause.
 
 The span is that of Minder's baseline (NSDI 25: Mahalanobis, F1 0.777 on its own data), which sees
-no counters of errors and no silence: here both are given to it. How far is far is the limit in
-`FAR` that was best on the tuning fleets (`python -m evaluation.tune`).
+no counters of errors and no silence: here both are given to it. How far is far is a score: each of
+`LIMITS` is played, and the one that is best on tuning seeds counts as what would be shipped.
 """
 
 import warnings
@@ -18,16 +18,14 @@ from typing import Any
 
 import numpy as np
 from sklearn.covariance import MinCovDet
-from sklearn.decomposition import PCA
 from sklearn.ensemble import IsolationForest
-from sklearn.neighbors import LocalOutlierFactor
 
 from analyzer.correlation.all_detectors import Detector
 from analyzer.window.index import NOWHERE, Index
 from analyzer.window.rows import Column, Rows
 from analyzer.window.window import Need, Span, Window
 from gpuvigil.config import AnalyzerSettings
-from gpuvigil.model import Evidence, Finding, Severity, Subject
+from gpuvigil.model import Evidence, Finding, Holder, HolderKind, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..judge.fault_names import NAMING
@@ -111,21 +109,9 @@ def mahalanobis(rows: Matrix) -> Matrix:
         return MinCovDet(random_state=0).fit(rows).mahalanobis(rows) ** 0.5
 
 
-def principal(rows: Matrix) -> Matrix:
-    """What three components leave over."""
-    model = PCA(n_components=3, random_state=0).fit(rows)
-    return np.linalg.norm(rows - model.inverse_transform(model.transform(rows)), axis=1)
-
-
 def isolation(rows: Matrix) -> Matrix:
     """How few cuts set a row apart."""
     return -IsolationForest(n_estimators=100, random_state=0).fit(rows).score_samples(rows)
-
-
-def local(rows: Matrix) -> Matrix:
-    """How much thinner it is around a row than around its neighbours."""
-    neighbours = min(20, len(rows) - 1)
-    return -LocalOutlierFactor(n_neighbors=neighbours).fit(rows).negative_outlier_factor_
 
 
 def features(window: Window) -> tuple[Index, Matrix]:
@@ -176,10 +162,10 @@ def _of_ports(window: Window, nodes: Rows, asked: Rows) -> list[Matrix]:
 def differences(window: Window) -> tuple[list[Subject], Matrix]:
     """Each working GPU's difference from the median of its job, in spreads of all of them."""
     gpus, table = features(window)
-    jobs: dict[str, list[int]] = defaultdict(list)
+    jobs: dict[Holder, list[int]] = defaultdict(list)
     for number, subject in enumerate(gpus.subjects):
         holders = {it.holder for it in window.held(subject)}
-        if len(holders) == 1 and (holder := holders.pop()).startswith("job "):
+        if len(holders) == 1 and (holder := holders.pop()).kind is HolderKind.JOB:
             jobs[holder].append(number)
     chosen: list[int] = []
     parts = []
@@ -209,8 +195,16 @@ def _median(values: Matrix) -> Matrix:
     return (ordered[low, columns] + ordered[high, columns]) / 2.0
 
 
-def outliers(name: str, scores: Scores, far: float) -> Detector:
-    """An estimator as a detector of machines; `far` is in median absolute deviations."""
+def named(name: str, far: float) -> str:
+    """What an estimator's claims are called that are at least so far out."""
+    return f"{name} > {far:g}"
+
+
+def outliers(name: str, scores: Scores) -> Detector:
+    """An estimator as a detector of machines; a finding for each limit that the machine is beyond.
+
+    Limits are in median absolute deviations.
+    """
 
     def find(window: Window) -> list[Finding]:
         gpus, rows = differences(window)
@@ -224,15 +218,20 @@ def outliers(name: str, scores: Scores, far: float) -> Detector:
         usual = max(float(np.median(np.abs(score - middle))), 1e-9)
         worst: dict[Subject, float] = {}
         for gpu, distance in zip(gpus, (score - middle) / usual, strict=True):
-            if distance > far:
+            if distance > LIMITS[0]:
                 node = gpu.of_node()
                 worst[node] = max(float(distance), worst.get(node, 0.0))
-        return [_finding(window, name, node, worst[node]) for node in sorted(worst)]
+        return [
+            _finding(window, named(name, far), node, worst[node])
+            for node in sorted(worst)
+            for far in LIMITS
+            if worst[node] > far
+        ]
 
     return Detector(
         name=name,
         find=find,
-        faults=(name + NAMING,),
+        faults=tuple(named(name, far) + NAMING for far in LIMITS),
         needs=_NEEDS,
         reads_events=False,
         sentence=f"Outliers among the GPUs of a job, by {name}.",
@@ -254,14 +253,9 @@ def _finding(window: Window, name: str, node: Subject, distance: float) -> Findi
     )
 
 
-ESTIMATORS: Mapping[str, Scores] = {
-    "Mahalanobis": mahalanobis,
-    "PCA": principal,
-    "IsolationForest": isolation,
-    "LOF": local,
-}
-# The best of those that `evaluation.tune` tries, by F1 on the tuning fleets.
-FAR: Mapping[str, float] = {"Mahalanobis": 3.0, "PCA": 2.0, "IsolationForest": 1.0, "LOF": 3.0}
+# From what is merely odd to what nothing sound reaches.
+LIMITS = (3.0, 8.0, 20.0, 50.0, 120.0)
 PEERS: Mapping[str, Sequence[Detector]] = {
-    name: (outliers(name, scores, FAR[name]),) for name, scores in ESTIMATORS.items()
+    name: (outliers(name, scores),)
+    for name, scores in {"Mahalanobis": mahalanobis, "IsolationForest": isolation}.items()
 }

@@ -1,10 +1,12 @@
 """The static rules that peers ship and enable, one row each with its source.
 
 Only rules on what the catalogue has can be written down; what a peer ships beside them is not
-judged here. A rule is a limit on one field's aggregate over a span, or an Xid in a list. The spans
-are those of the peer: `SETTINGS` says how long each of them is for whose rules.
+judged here. A rule is a limit on one field's aggregate over a span, a code in a list, or silence.
+The spans are those of the peer: `SETTINGS` says how long each of them is for whose rules. What a code
+says stands until the GPU is reset or back, or its node boots.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,7 +15,7 @@ from analyzer.correlation.all_detectors import Detector
 from analyzer.window.index import Numbers
 from analyzer.window.window import Need, Span, Window
 from gpuvigil.config import AnalyzerSettings
-from gpuvigil.model import EventKind, Evidence, Finding, Severity, Subject
+from gpuvigil.model import Event, EventKind, Evidence, Finding, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..judge.fault_names import NAMING
@@ -35,7 +37,8 @@ class Rule:
     span: Span = Span.RECENT
     test: Test = lambda values: values > 0
     xids: frozenset[int] = frozenset()
-    hours: float = 1.0  # for how long an Xid stands
+    fatal_sxids: bool = False  # what an NVSwitch calls fatal
+    silent: timedelta | None = None  # for how long nothing was heard of the node
 
     @property
     def fault(self) -> str:
@@ -185,6 +188,13 @@ _DCGM_RULES = (
         source=f"{_DCGM}: m_subsystemXids",
         xids=frozenset({31, 43, 62, 63, 94}),
     ),
+    Rule(
+        name="dcgm nvswitch fatal",
+        names=("NVSwitch",),
+        severity=_FAIL,
+        source=f"{_DCGM}: DCGM_HEALTH_WATCH_NVSWITCH_FATAL",
+        fatal_sxids=True,
+    ),
 )
 _GPUD_RULES = (
     Rule(
@@ -269,6 +279,22 @@ _GPUD_RULES = (
         source=f"{_GPUD}/xid",
         xids=frozenset({13, 31, 43, 109}),
     ),
+    Rule(
+        name="gpud fabric manager",
+        names=("fabric manager",),
+        severity=_FAIL,
+        source=f"{_GPUD}/fabric-manager",
+        field="fabric_state",
+        function=_LAST,
+        test=lambda values: (values == 1) | (values == 2),
+    ),
+    Rule(
+        name="gpud sxid fatal",
+        names=("NVSwitch",),
+        severity=_FAIL,
+        source=f"{_GPUD}/sxid",
+        fatal_sxids=True,
+    ),
 )
 _NGE_RULES = (
     # Active for 5 minutes, less the tick at which a counter is read.
@@ -323,6 +349,16 @@ _NETDATA_RULES = (
         function=_GROWS,
     ),
 )
+# What hardly any site does without; the rule is the first example of Prometheus's own documentation.
+_PROMETHEUS_RULES = (
+    Rule(
+        name="InstanceDown",
+        names=("dead node", "dead collector"),
+        severity=_FAIL,
+        source="Prometheus documentation, alerting rules: up == 0 for 5m, severity page",
+        silent=timedelta(minutes=5),
+    ),
+)
 
 
 # How far back each peer's rules look.
@@ -347,15 +383,18 @@ def detector(rule: Rule) -> Detector:
         find=lambda window: list(_findings(rule, window)),
         faults=(rule.fault,),
         needs=needs,
-        reads_events=bool(rule.xids),
+        reads_events=bool(rule.xids) or rule.fatal_sxids,
         sentence=rule.name,
         source=rule.source,
     )
 
 
 def _findings(rule: Rule, window: Window) -> Iterator[Finding]:
-    if rule.xids:
-        yield from _xids(rule, window)
+    if rule.xids or rule.fatal_sxids:
+        yield from _codes(rule, window)
+        return
+    if rule.silent is not None:
+        yield from _silent(rule, rule.silent, window)
         return
     rows = window.get(rule.measurement, rule.span)
     column = Aggregate(function=rule.function, field=rule.field).column
@@ -385,26 +424,61 @@ def _was_up(window: Window, port: Subject) -> bool:
     )
 
 
-def _xids(rule: Rule, window: Window) -> Iterator[Finding]:
+def _codes(rule: Rule, window: Window) -> Iterator[Finding]:
+    kind = EventKind.SXID if rule.fatal_sxids else EventKind.XID
     newest = {
         event.subject: event
-        for event in window.all_events(EventKind.XID)
-        if event.xid in rule.xids and window.now - event.at < timedelta(hours=rule.hours)
+        for event in window.all_events(kind)
+        if event.xid in rule.xids or (rule.fatal_sxids and _FATAL.search(event.message))
     }
     for subject, event in newest.items():
-        yield Finding(
-            fault=rule.fault,
-            subject=subject,
-            severity=rule.severity,
-            since=event.at,
-            evidence=(Evidence(name="Xid", value=str(event.xid)),),
-            detector=rule.name,
-            action="",
-            source=rule.source,
-            title=f"{rule.name}: {event.xid}",
-            xid=event.xid,
-            certain=True,
-        )
+        if not _is_cured(window, event):
+            code = event.xid or event.sxid
+            yield Finding(
+                fault=rule.fault,
+                subject=subject,
+                severity=rule.severity,
+                since=event.at,
+                evidence=(Evidence(name="code", value=str(code)),),
+                detector=rule.name,
+                action="",
+                source=rule.source,
+                title=f"{rule.name}: {code}",
+                xid=event.xid,
+                sxid=event.sxid,
+                certain=True,
+            )
+
+
+_FATAL = re.compile(r"(?<!non-)\bfatal\b", re.IGNORECASE)
+_CURES = (EventKind.BOOT, EventKind.GPU_RESET, EventKind.GPU_BACK)
+
+
+def _is_cured(window: Window, event: Event) -> bool:
+    """Whether something ended since what the event says."""
+    node = event.subject.of_node()
+    return any(
+        cure.at > event.at and cure.subject in {event.subject, node}
+        for cure in window.node_events(node, *_CURES)
+    )
+
+
+def _silent(rule: Rule, after: timedelta, window: Window) -> Iterator[Finding]:
+    for key, heard in window.heard.items():
+        since = max(heard, window.listening_since or heard)
+        if window.now - since > after:
+            yield Finding(
+                fault=rule.fault,
+                subject=Subject.parse(key),
+                severity=rule.severity,
+                since=heard,
+                evidence=(),
+                detector=rule.name,
+                action="",
+                source=rule.source,
+                title=rule.name,
+                certain=True,
+            )
 
 
 RULES: Mapping[str, Sequence[Detector]] = {
@@ -414,5 +488,6 @@ RULES: Mapping[str, Sequence[Detector]] = {
         "gpud": _GPUD_RULES,
         "nvidia_gpu_exporter": _NGE_RULES,
         "netdata": _NETDATA_RULES,
+        "Prometheus": _PROMETHEUS_RULES,
     }.items()
 }

@@ -14,7 +14,7 @@ from alerts.idle.idle_samples import Asked
 from gpuvigil.config import AnalyzerSettings, IdleSettings
 from gpuvigil.config.routing import stands_by
 from gpuvigil.lifecycle import STANDING, State
-from gpuvigil.model import Allocation, Incident, Subject
+from gpuvigil.model import Allocation, Holder, Incident, Subject, job_holder
 from gpuvigil.store import Aggregate
 
 from .measured import Measured
@@ -56,7 +56,9 @@ class IdleJudge:
         self._uuids = topology.uuids
         for number, uuid in enumerate(self._uuids):
             self._gpus[uuid] = number
-        self._jobs = {f"job {10_000 + job.number}": row for row, job in enumerate(truth.plan.jobs)}
+        self._jobs = {
+            job_holder(10_000 + job.number): row for row, job in enumerate(truth.plan.jobs)
+        }
         self.looks: list[tuple[datetime, dict[int, tuple[Said, str]]]] = []
         self.mails: list[Mail] = []
         self._sent: dict[str, dict[str, datetime]] = {}
@@ -75,7 +77,7 @@ class IdleJudge:
         """What `gpuvigil idle` says now."""
         length = timedelta(seconds=self._settings.idle_after_seconds)
         gpus = {one.subject.key: one.subject for one in held}
-        of_holder: dict[str, list[Subject]] = {}
+        of_holder: dict[Holder, list[Subject]] = {}
         for one in held:
             of_holder.setdefault(one.holder, []).append(one.subject)
         span = Measurements(

@@ -1,4 +1,4 @@
-"""The sections of `docs/scoreboard.md` about idle GPUs and about how jobs ended."""
+"""`docs/idle-accuracy.md`: who is called idle, and why jobs ended, against what was true."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,7 +9,6 @@ import numpy as np
 from accounting.efficiency.idleness import Idleness
 from accounting.job_ending import Why
 
-from ..figures_text import commit
 from ..judge.intervals import wilson
 from .scenes import PEER, SCENES
 from .spans import Row
@@ -65,16 +64,16 @@ def _of_endings(by_part: _Parts, shown: str) -> Iterator[str]:
 
 
 def _played(by_part: _Parts) -> Iterator[str]:
-    yield "| part | fleets | seeds | fleet | detectors | this code | commit | command of the first |"
-    yield "|---|---|---|---|---|---|---|---|"
+    yield "| part | fleets | seeds | fleet | this code | commit | command of the first |"
+    yield "|---|---|---|---|---|---|---|"
     for part, runs in by_part.items():
         first, seeds = runs[0], [int(run["seed"]) for run in runs]
         cells = (
             part,
             len(runs),
             f"{min(seeds)} to {max(seeds)}" if len(seeds) > 1 else seeds[0],
-            *(f"`{first[key]}`" for key in ("fleet", "judged", "code")),
-            commit(first["commit"]),
+            *(f"`{first[key]}`" for key in ("fleet", "code")),
+            f"`{first['commit'][:12]}`" if first["commit"] else "commit not kept",
             f"`{first['command']}`",
         )
         yield f"| {' | '.join(map(str, cells))} |"

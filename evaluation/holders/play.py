@@ -1,8 +1,8 @@
 """`python -m evaluation.holders.play PART FIRST COUNT`: plays fleets of a part, and adds what came out.
 
-Fleets and seeds are those of `evaluation.splits`, with the scenes of `evaluation.holders.scenes` in them. A fleet that
+Fleets have each kind of fault once (`evaluation.fleets`), with the scenes of `evaluation.holders.scenes` in them. A fleet that
 was played by the same code is not played again. Writes `evaluation/holders.json`; `make docs` makes a section of
-`docs/scoreboard.md` from it.
+`docs/idle-accuracy.md` from it.
 """
 
 import argparse
@@ -22,13 +22,14 @@ import pyarrow as pa
 
 from analyzer.correlation.all_detectors import DETECTORS
 from gpuvigil.config import AnalyzerSettings
-from gpuvigil.model import Allocation, Event, Incident, RecordKind, Transition
+from gpuvigil.model import Allocation, Event, Incident, RecordKind, Transition, job_holder
 from simulator.fleet import Block, FleetSettings
+from simulator.fleet.kinds import KINDS
 
 from ..fingerprint import ROOT, hash_of
+from ..fleets import Every
 from ..replay import Replay
 from ..run import stamp
-from ..splits import PARTS, Every
 from .endings import Over, asked_at, judged, over
 from .idle import LOOK, NOTICES, IdleJudge
 from .scenes import CLUSTER, PARTITION, STANDBY_PARTITION, Staged, real, staged
@@ -67,7 +68,7 @@ _SLICE_WORKLOADS = (
     "steady inference",
     "sweep",
 )
-_SLICE_SEED = 14500
+FIRST_SEEDS = {"report": 2000, SLICE: 14500}
 
 
 class Watched(Replay):
@@ -97,15 +98,15 @@ def code_hash() -> str:
 
 
 def settings_of(part: str, seed: int) -> FleetSettings:
-    """The fleet of a part as the splits have it, and sound nodes; the slice has one of its own."""
+    """A fault of each kind, and sound nodes; the slice has a few kinds and no sound nodes."""
     if part == SLICE:
         return Every(kinds=_SLICE_KINDS, workloads=_SLICE_WORKLOADS)(seed)
-    fleet = PARTS[part].fleet(seed)
+    fleet = Every(kinds=tuple(KINDS))(seed)
     return replace(fleet, nodes=fleet.nodes + _SOUND_NODES)
 
 
 def seed_of(part: str, number: int) -> int:
-    return (_SLICE_SEED if part == SLICE else PARTS[part].first_seed) + number
+    return FIRST_SEEDS[part] + number
 
 
 def play(settings: FleetSettings) -> dict[str, Any]:
@@ -183,7 +184,7 @@ class _Playing:
 def _marked(blocks: Iterable[Block], scene: Staged) -> Iterator[Block]:
     """The blocks of a real cluster's name, with the partition of each job."""
     standby = {
-        f"job {10_000 + number}"
+        job_holder(10_000 + number)
         for number, of_job in scene.scenes.items()
         if of_job.name == "standby by declaration"
     }
@@ -214,7 +215,7 @@ def _named(table: pa.Table) -> pa.Table:
 def main(arguments: Sequence[str]) -> int:
     """Play the seeds that are not there yet."""
     parser = argparse.ArgumentParser(prog="python -m evaluation.holders.play", description=__doc__)
-    parser.add_argument("part", choices=[SLICE, *(name for name in PARTS if name != SLICE)])
+    parser.add_argument("part", choices=list(FIRST_SEEDS))
     parser.add_argument("first", type=int)
     parser.add_argument("count", type=int)
     chosen = parser.parse_args(arguments)
@@ -222,7 +223,7 @@ def main(arguments: Sequence[str]) -> int:
     for number in range(chosen.first, chosen.first + chosen.count):
         seed = seed_of(chosen.part, number)
         before = read()["runs"].get(f"{chosen.part}/{seed}")
-        if before and all(before[key] == mine[key] for key in ("fleet", "judged", "code")):
+        if before and all(before[key] == mine[key] for key in ("fleet", "code")):
             continue
         command = f"python -m evaluation.holders.play {shlex.quote(chosen.part)} {number} 1"
         found = play(settings_of(chosen.part, seed))
@@ -247,11 +248,11 @@ def _keep(entry: Mapping[str, Any], path: Path = RESULT) -> None:
 
 
 def _put(entry: Mapping[str, Any], path: Path) -> None:
-    own = [entry[key] for key in ("part", "fleet", "judged", "code")]
+    own = [entry[key] for key in ("part", "fleet", "code")]
     runs = {
         key: one
         for key, one in read(path)["runs"].items()
-        if one["part"] != own[0] or [one[it] for it in ("part", "fleet", "judged", "code")] == own
+        if one["part"] != own[0] or [one[it] for it in ("part", "fleet", "code")] == own
     }
     runs[f"{entry['part']}/{entry['seed']}"] = entry
     lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(one)}" for key, one in sorted(runs.items()))

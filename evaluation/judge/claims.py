@@ -1,6 +1,6 @@
 """An incident as the judge sees it: what was said, about what, and from when to when."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -34,6 +34,8 @@ class Claim:
     pages: tuple[datetime, ...] = ()  # when it woke somebody: opened, returned or became critical
     members: tuple[str, ...] = ()  # keys of all subjects that it was ever about
     source: str = ""
+    # From when on it was more than a note (info); None is never.
+    loud_from: datetime | None = None
 
     @property
     def said(self) -> Said:
@@ -51,6 +53,19 @@ class Claim:
     def stood(self, start: datetime, end: datetime) -> bool:
         """Whether it stood at any moment of `[start, end)`."""
         return any(since < end and (until is None or until > start) for since, until in self.spans)
+
+    def messages(self) -> Iterator["Claim"]:
+        """One for each time that it began to stand: whoever reads was told each time."""
+        for since, until in self.spans:
+            yield replace(self, spans=((since, until),))
+
+    @property
+    def read_at(self) -> datetime | None:
+        """When its last span was told as a warning or critical; None when it never was."""
+        since, until = self.spans[-1]
+        if self.loud_from is None or (until is not None and self.loud_from >= until):
+            return None
+        return max(since, self.loud_from)
 
 
 def claims(transitions: Iterable[Transition]) -> list[Claim]:
@@ -80,6 +95,7 @@ def _opened(step: Transition, incident: Incident) -> Claim:
         pages=(step.at,) if _wakes(incident) else (),
         members=tuple(sorted({incident.subject.key, *incident.members})),
         source=incident.source,
+        loud_from=step.at if _is_loud(incident) else None,
     )
 
 
@@ -103,11 +119,18 @@ def _followed(before: Claim, step: Transition, incident: Incident, stands: bool)
         spans=spans,
         pages=pages,
         members=tuple(sorted({*before.members, *incident.members})),
+        loud_from=step.at
+        if before.loud_from is None and stands and _is_loud(incident)
+        else before.loud_from,
     )
 
 
 def _said(incident: Incident) -> Said:
     return Said(title=incident.title, condition=incident.condition, xid=incident.xid)
+
+
+def _is_loud(incident: Incident) -> bool:
+    return incident.severity is not Severity.INFO
 
 
 def _wakes(incident: Incident) -> bool:

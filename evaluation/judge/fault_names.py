@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from gpuvigil.faults import FAULTS, Blame, where
 from gpuvigil.node_silence import NodeSilence
+from simulator.fleet import Truth
 
 from .claims import Said
 
@@ -93,6 +94,13 @@ def names(fault: str, said: Said) -> frozenset[str]:
     if row.by_xid:
         return _BY_XID.get(said.xid or 0, frozenset())
     return frozenset(row.simulated_as)
+
+
+def is_named(truth: Truth, fault: str, said: Said) -> bool:
+    """Whether a claim names this fault itself."""
+    if truth.named_by:
+        return not {fault, said.condition}.isdisjoint(truth.named_by)
+    return truth.fault in names(fault, said)
 
 
 # The step that an advice is about, by the words in which it is told; "drain" goes before any.

@@ -203,7 +203,22 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
     ),
 )
 
+# Whose limit is gpuvigil's own and no vendor's.
+_OWN_LIMITS = frozenset(
+    {
+        *("corrected_storm", "corrected_growth", "nvlink_recovery", "nvlink_crc"),
+        *("cooling", "heatsink", "node_hot", "rack_hot"),
+    }
+)
+
 CONDITIONS: dict[str, Described] = {
-    key: Described(key=key, severity=severity, title=title, action=action, source=source)
+    key: Described(
+        key=key,
+        severity=severity,
+        title=title,
+        action=action,
+        source=source,
+        own_limit=key in _OWN_LIMITS,
+    )
     for key, severity, title, action, source in _TABLE
 }

@@ -142,6 +142,7 @@ class Described:
     severity: Severity
     action: str
     source: str
+    own_limit: bool  # a limit in it is gpuvigil's own and no vendor's
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "action", with_release(self.action))

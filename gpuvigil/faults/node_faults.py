@@ -11,7 +11,9 @@ from . import Described
 def _fault(
     key: str, severity: Severity, title: str, action: str, source: str
 ) -> tuple[str, Described]:
-    return key, Described(key=key, severity=severity, title=title, action=action, source=source)
+    return key, Described(
+        key=key, severity=severity, title=title, action=action, source=source, own_limit=False
+    )
 
 
 NODE_FAULTS: dict[str, Described] = dict(

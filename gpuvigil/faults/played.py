@@ -7,7 +7,7 @@ Numbers tick by tick, the hour before included, and events. Numbers are far beyo
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..model import EventKind, PortIdentity
+from ..model import EventKind, Holder, PortIdentity
 
 GIB = 1024**3
 
@@ -47,7 +47,7 @@ class Told:
 class Held:
     """Who holds, or held, the first GPUs; in seconds before the selftest begins."""
 
-    holder: str
+    holder: Holder
     gpus: int = 1
     started_ago: float
     ended_ago: float | None = None

@@ -1,6 +1,6 @@
 """What makes a GPU slow, or its job."""
 
-from ..model import EventKind, Severity
+from ..model import EventKind, Severity, job_holder
 from .model import About, Blame, Fault, Link, Shows, Stops
 from .played import Fields, Grows, Held, Played, Turns
 from .relations import Explains, Halts, Mended, Reach, Shared, Sign
@@ -15,6 +15,7 @@ ROWS = (
         severity=Severity.WARNING,
         action="Check fans, heatsink and the inlet temperature.",
         source="nvml.h, clock event reasons 0x20 and 0x40",
+        own_limit=False,
         inferred=True,
         detector="gpu_hot",
         xids=(),
@@ -57,6 +58,7 @@ ROWS = (
         severity=Severity.WARNING,
         action="Check the node's power supplies and cables.",
         source="nvml.h, clock event reason 0x80, HW power brake",
+        own_limit=False,
         inferred=False,
         detector="gpu_power",
         xids=(),
@@ -91,6 +93,7 @@ ROWS = (
         severity=Severity.WARNING,
         action="Drain the node and reset the GPU.",
         source="no clock event explains it, and its neighbours run faster",
+        own_limit=False,
         inferred=True,
         detector="gpu_clocks",
         xids=(),
@@ -130,6 +133,7 @@ ROWS = (
         severity=Severity.WARNING,
         action="Keep the GPU out of large jobs and run a benchmark on it, beside one of its peers.",
         source="ours: the job's other GPUs wait for it, which they did not before",
+        own_limit=True,
         inferred=True,
         detector="gpu_slow",
         xids=(),
@@ -167,7 +171,7 @@ ROWS = (
                 }
                 for watts in (500.0, *[590.0] * 4)
             ),
-            held=Held(holder="job 2", gpus=5, started_ago=86_400.0),
+            held=Held(holder=job_holder(2), gpus=5, started_ago=86_400.0),
         ),
     ),
     Fault(
@@ -176,6 +180,7 @@ ROWS = (
         severity=Severity.WARNING,
         action="Ask the job's owner; end the job if it makes no progress.",
         source="kernels that spin: full utilisation, low power, silent links",
+        own_limit=False,
         inferred=True,
         detector="gpu_hung",
         xids=(),

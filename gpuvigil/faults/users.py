@@ -1,6 +1,6 @@
 """What is wrong with how a GPU is used, and not with the machine."""
 
-from ..model import EventKind, Severity
+from ..model import EventKind, Severity, job_holder, process_holder
 from .model import About, Blame, Fault, Link, Shows, Stops
 from .played import GIB, Held, Played, Told
 from .relations import Halts, Mended, Shared, Sign
@@ -14,6 +14,7 @@ ROWS = (
         severity=Severity.INFO,
         action="Tell its user; nothing to do about the GPU unless it comes back with other programs.",
         source=f"{_CATALOGUE}: codes of programs",
+        own_limit=False,
         inferred=False,
         detector="gpu_xid",
         xids=(),
@@ -51,6 +52,7 @@ ROWS = (
         severity=Severity.INFO,
         action="Ask its holder whether the process still needs the GPU.",
         source="job_defense_shield warns after 60 minutes at 0 %",
+        own_limit=False,
         inferred=True,
         detector="gpu_idle_held",
         xids=(),
@@ -87,7 +89,7 @@ ROWS = (
                     "compute_processes": 1,
                 },
             ),
-            held=Held(holder="pid 1", started_ago=7 * 86_400.0),
+            held=Held(holder=process_holder(1), started_ago=7 * 86_400.0),
             ticks_slowly=True,
         ),
     ),
@@ -97,6 +99,7 @@ ROWS = (
         severity=Severity.WARNING,
         action="End the process that still holds the memory.",
         source="memory in use and no allocation, for longer than a job takes to clean up",
+        own_limit=False,
         inferred=True,
         detector="gpu_memory_held",
         xids=(),
@@ -125,7 +128,7 @@ ROWS = (
         simulated_as=("zombie memory",),
         played=Played(
             gpus=({"up": 1, "memory_used_bytes": 8 * GIB},),
-            held=Held(holder="job 1", started_ago=7200.0, ended_ago=3600.0),
+            held=Held(holder=job_holder(1), started_ago=7200.0, ended_ago=3600.0),
         ),
     ),
 )

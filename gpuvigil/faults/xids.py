@@ -24,6 +24,26 @@ class Scope(str, Enum):
     PASSING = "passing"
 
 
+class Remedy(str, Enum):
+    """What NVIDIA's catalogue asks for first, in the words of `gpuvigil/data/xid.csv`."""
+
+    IGNORE = "ignore"
+    RESTART_APP = "restart_app"
+    RESET_GPU = "reset_gpu"
+    REBOOT = "reboot"
+    RESTART_VM = "restart_vm"
+    CHECK_MECHANICALS = "check_mechanicals"
+    CHECK_THERMALS = "check_thermals"
+    UPDATE_SOFTWARE = "update_software"
+    CONTACT_SUPPORT = "contact_support"
+    DECODE_MESSAGE = "decode_message"
+    FOLLOW_MESSAGE = "follow_message"
+    CHECK_APP = "check_app"
+    ENABLE_ECC = "enable_ecc"
+    INVESTIGATE_SOFTWARE = "investigate_software"
+    RESET_GPU_IF_UVM_OR_VGPU = "reset_gpu_if_uvm_or_vgpu_else_ignore"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Xid:
     """One row of the Xid table."""
@@ -63,29 +83,29 @@ _SEVERITIES: Mapping[str, Severity] = {
     "info": Severity.INFO,
 }
 
-_ACTIONS: Mapping[str, str] = {
-    "ignore": "Nothing to do by itself; look at the Xids around it.",
-    "restart_app": "Restart the program; if it comes back with other programs, suspect the GPU.",
-    "reset_gpu": "Drain the node, then reset the GPU.",
-    "reboot": "Drain the node and reboot it.",
-    "restart_vm": "Restart the virtual machine.",
-    "check_mechanicals": "Drain the node; check power, seating and cables.",
-    "check_thermals": "Check fans, heat sinks and the inlet temperature.",
-    "update_software": "Update the driver or the firmware.",
-    "contact_support": "Collect a bug report (nvidia-bug-report.sh) before any reset and ask support.",
-    "decode_message": "Decode the NVLink message, then act on the link that it names.",
-    "follow_message": "Do what the message says: it is the driver's own advice.",
-    "check_app": "Check the program that ran on the GPU.",
-    "enable_ecc": "Drain the node; switch ECC on, then reset the GPU.",
-    "investigate_software": "Look at the versions of driver, firmware and program.",
-    "reset_gpu_if_uvm_or_vgpu_else_ignore": "With UVM or vGPU: drain the node, then reset the GPU.",
+_ACTIONS: Mapping[Remedy, str] = {
+    Remedy.IGNORE: "Nothing to do by itself; look at the Xids around it.",
+    Remedy.RESTART_APP: "Restart the program; if it comes back with other programs, suspect the GPU.",
+    Remedy.RESET_GPU: "Drain the node, then reset the GPU.",
+    Remedy.REBOOT: "Drain the node and reboot it.",
+    Remedy.RESTART_VM: "Restart the virtual machine.",
+    Remedy.CHECK_MECHANICALS: "Drain the node; check power, seating and cables.",
+    Remedy.CHECK_THERMALS: "Check fans, heat sinks and the inlet temperature.",
+    Remedy.UPDATE_SOFTWARE: "Update the driver or the firmware.",
+    Remedy.CONTACT_SUPPORT: "Collect a bug report (nvidia-bug-report.sh) before any reset and ask support.",
+    Remedy.DECODE_MESSAGE: "Decode the NVLink message, then act on the link that it names.",
+    Remedy.FOLLOW_MESSAGE: "Do what the message says: it is the driver's own advice.",
+    Remedy.CHECK_APP: "Check the program that ran on the GPU.",
+    Remedy.ENABLE_ECC: "Drain the node; switch ECC on, then reset the GPU.",
+    Remedy.INVESTIGATE_SOFTWARE: "Look at the versions of driver, firmware and program.",
+    Remedy.RESET_GPU_IF_UVM_OR_VGPU: "With UVM or vGPU: drain the node, then reset the GPU.",
 }
 
 # What the follow-up adds to an action that is meant to cure, and the summary to any.
-_CURING_ACTIONS = frozenset({"reset_gpu", "reboot"})
+_CURES = frozenset({Remedy.RESET_GPU, Remedy.REBOOT})
 _FOLLOW_UPS: Mapping[str, str] = {
-    "contact_support": "; if it comes back, ask support.",
-    "investigate_software": "; if it comes back, look at the versions of driver and firmware.",
+    Remedy.CONTACT_SUPPORT.value: "; if it comes back, ask support.",
+    Remedy.INVESTIGATE_SOFTWARE.value: "; if it comes back, look at the versions of driver and firmware.",
 }
 _OWN_ACTIONS: Mapping[int, str] = {
     48: "Drain the node, then reset the GPU; if it comes back, run the field diagnostic.",
@@ -99,10 +119,10 @@ _OWN_ACTIONS: Mapping[int, str] = {
 }
 
 # These end one program and leave the others alone.
-_CONFINED_ACTIONS = frozenset({"restart_app", "check_app"})
+_CONFINED = frozenset({Remedy.RESTART_APP, Remedy.CHECK_APP})
 
 # A cure is a reset, a reboot or a replacement: what asks for none passes by itself.
-_PASSING_ACTIONS = frozenset({"ignore", "restart_app", "check_app", "follow_message"})
+_PASSING = frozenset({Remedy.IGNORE, Remedy.RESTART_APP, Remedy.CHECK_APP, Remedy.FOLLOW_MESSAGE})
 # These end a program or nothing, and leave a repair behind that waits for a reset.
 _STICKY = frozenset({63, 94})
 
@@ -114,30 +134,31 @@ def xids() -> Mapping[int, Xid]:
 
 
 def _row(row: Mapping[str, str]) -> Xid:
+    remedy = Remedy(row["action"])
     return Xid(
         code=int(row["xid"]),
         mnemonic=row["mnemonic"],
         layer=row["layer"],
         severity=_SEVERITIES[row["severity"]],
-        scope=_scope(int(row["xid"]), row["action"]),
+        scope=_scope(int(row["xid"]), remedy),
         summary=row["summary"],
-        action=_action(row),
-        confined=row["action"] in _CONFINED_ACTIONS or row["layer"].startswith("application"),
+        action=_action(int(row["xid"]), remedy, row["followup"]),
+        confined=remedy in _CONFINED or row["layer"].startswith("application"),
         source=f"Xid table, {row['source']}",
     )
 
 
-def _scope(code: int, action: str) -> Scope:
-    return Scope.PASSING if action in _PASSING_ACTIONS and code not in _STICKY else Scope.STICKY
+def _scope(code: int, remedy: Remedy) -> Scope:
+    return Scope.PASSING if remedy in _PASSING and code not in _STICKY else Scope.STICKY
 
 
-def _action(row: Mapping[str, str]) -> str:
-    own = _OWN_ACTIONS.get(int(row["xid"]))
+def _action(code: int, remedy: Remedy, followup: str) -> str:
+    own = _OWN_ACTIONS.get(code)
     if own is not None:
         return with_release(own)
-    action, more = _ACTIONS[row["action"]], _FOLLOW_UPS.get(row["followup"])
-    cures = more is not None and row["action"] in _CURING_ACTIONS
-    return with_release(action.rstrip(".") + (more or "") if cures else action)
+    action, more = _ACTIONS[remedy], _FOLLOW_UPS.get(followup)
+    adds = more is not None and remedy in _CURES
+    return with_release(action.rstrip(".") + (more or "") if adds else action)
 
 
 def xid(code: int) -> Xid:
@@ -152,6 +173,6 @@ def xid(code: int) -> Xid:
         severity=Severity.WARNING,
         scope=Scope.STICKY,
         summary="This Xid is not in the table.",
-        action=_ACTIONS["contact_support"],
+        action=_ACTIONS[Remedy.CONTACT_SUPPORT],
         source="not in the Xid table",
     )

@@ -5,7 +5,7 @@ Times are aware and in UTC. `None` means "not measured" or "not known", and neve
 
 from .acceptance import Acceptance
 from .action import Act, NodeAction
-from .cause import Cause, CoveredBy, Uncovered, cause_from_json, cause_to_json
+from .cause import Cause, CoveredBy, Ended, EndedBy, Uncovered, cause_from_json, cause_to_json
 from .collected import (
     Allocation,
     AllocationState,
@@ -16,6 +16,7 @@ from .collected import (
     Inventory,
     PortIdentity,
 )
+from .holder import Holder, HolderKind, job_holder, pod_holder, process_holder
 from .incident import (
     Acknowledgement,
     Evidence,
@@ -69,6 +70,8 @@ __all__ = [
     "BusGpu",
     "Cause",
     "CoveredBy",
+    "Ended",
+    "EndedBy",
     "Event",
     "EventKind",
     "Evidence",
@@ -77,6 +80,8 @@ __all__ = [
     "GpuState",
     "Group",
     "GroupKind",
+    "Holder",
+    "HolderKind",
     "Impact",
     "Incident",
     "Inventory",
@@ -102,5 +107,8 @@ __all__ = [
     "cause_in_words",
     "cause_to_json",
     "fingerprint",
+    "job_holder",
+    "pod_holder",
+    "process_holder",
     "readable",
 ]

@@ -7,6 +7,7 @@ from enum import Enum, auto
 from typing import Any
 
 from ..clock import from_text, to_text
+from .holder import Holder, pod_holder
 from .record import Record, RecordKind, known, plain
 from .subject import Subject
 
@@ -60,6 +61,11 @@ class Event:
     count: int = 1
     version: int = 1
     gone: bool = False
+
+    @property
+    def code(self) -> int:
+        """The Xid or SXid that it reports; 0, which is neither, where it reports none."""
+        return self.xid or self.sxid or 0
 
     def to_record(self) -> Record:
         body: dict[str, Any] = {"event": self.kind.value, "message": self.message}
@@ -116,8 +122,7 @@ class Allocation:
     """
 
     subject: Subject
-    # "pid 4711", "job 1234" or "pod training/llama-0": unique on its node, or in its cluster
-    holder: str
+    holder: Holder
     user: str | None
     command: str | None
     started_at: datetime
@@ -139,7 +144,7 @@ class Allocation:
 
     @property
     def id(self) -> str:
-        held_by = self.holder if self.pod is None else f"pod {self.pod}"
+        held_by = self.holder if self.pod is None else pod_holder(self.pod)
         return f"{self.subject.key}|{held_by}|{to_text(self.started_at)}"
 
     @property
@@ -148,7 +153,7 @@ class Allocation:
         ended = self.ended_at is not None
         if self.pod is None:
             return 2 if ended else 1
-        return (3 if ended else 1) + (self.holder != f"pod {self.pod}")
+        return (3 if ended else 1) + (self.holder != pod_holder(self.pod))
 
     def to_record(self) -> Record:
         """As `version` says: an end is newer than any beginning."""
@@ -161,7 +166,7 @@ class Allocation:
             subject=self.subject.key,
             version=self.version,
             body={
-                "holder": self.holder,
+                "holder": str(self.holder),
                 "user": self.user,
                 "command": self.command,
                 "ended_at": ended,
@@ -175,7 +180,7 @@ class Allocation:
         ended = record.body.get("ended_at")
         return cls(
             subject=Subject.parse(record.subject),
-            holder=str(record.body["holder"]),
+            holder=Holder.parse(str(record.body["holder"])),
             user=record.body.get("user"),
             command=record.body.get("command"),
             started_at=record.at,

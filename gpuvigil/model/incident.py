@@ -81,6 +81,7 @@ class Finding:
     detector: str
     action: str  # first thing to do, in plain words
     source: str  # where the rule comes from
+    own_limit: bool = False  # a limit in it is gpuvigil's own and no vendor's
     certain: bool = False  # true at first sight: no second look is needed
     late: bool = False  # rests only on events that came late from a spool
     title: str = ""  # where the fault's own title says too little
@@ -140,6 +141,7 @@ class Incident:
     evidence: tuple[Evidence, ...] = ()
     action: str = ""
     source: str = ""
+    own_limit: bool = False  # see `Finding`
     members: tuple[str, ...] = ()  # keys of the subjects it covers, itself included
     covers: tuple[str, ...] = ()  # findings hidden behind this cause, in words
     label: str = ""  # the subject as people call it: "sim-003 GPU 5"

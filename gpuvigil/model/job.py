@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from ..clock import from_text, to_text
+from .holder import Holder, job_holder
 from .record import Record, RecordKind, known, plain
 from .subject import Subject
 
@@ -51,9 +52,8 @@ class Job:
     pods: tuple[str, ...] = ()  # of Kubernetes' jobs, as "namespace/name": the first 1,000
 
     @property
-    def holder(self) -> str:
-        """Its name among holders of GPUs."""
-        return f"job {self.number}"
+    def holder(self) -> Holder:
+        return job_holder(self.number)
 
     def to_record(self) -> Record:
         """Kind `job`, below the machine that asked; the version is the time of the look in microseconds."""
@@ -66,7 +66,7 @@ class Job:
             id=f"{self.told_by.key}|{self.holder}|{to_text(self.submitted_at)}",
             at=self.submitted_at,
             subject=self.told_by.key,
-            parent=self.holder,
+            parent=str(self.holder),
             version=int(self.seen_at.timestamp() * 1_000_000),
             body={key: value for key, value in body.items() if value is not None},
         )

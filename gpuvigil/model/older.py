@@ -51,6 +51,7 @@ def values_in_words(body: Mapping[str, Any], subject: str) -> dict[str, Any]:
         "xid": int(code[2]) if code is not None and kind == "xid" else None,
         "sxid": int(code[2]) if code is not None and kind == "sxid" else None,
         "group": _group(body, subject),
+        "own_limit": _OURS.search(str(body.get("source", ""))) is not None,
         "held_state": next((s for w, s in _HELD if str(body.get("held", "")).startswith(w)), ""),
     }
 
@@ -65,6 +66,7 @@ def _group(body: Mapping[str, Any], subject: str) -> dict[str, str] | None:
     return None
 
 
+_OURS = re.compile(r"\bours\b")
 _CODE = re.compile(r"(S?Xid) (\d+)\b")
 _HALF = "Half of the cluster or more has the same fault at once"
 _HELD = (

@@ -5,7 +5,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from ..hub_client import Hub
-from ..model import ENDED_STATES, Allocation, Job, RecordKind, Scheduler, Subject, readable
+from ..model import (
+    ENDED_STATES,
+    Allocation,
+    Holder,
+    HolderKind,
+    Job,
+    RecordKind,
+    Scheduler,
+    Subject,
+    readable,
+)
 
 # The controller hears of a node's prolog and epilog when it can, and is asked once in a while.
 _SETTLED = timedelta(minutes=3)
@@ -17,7 +27,7 @@ _SUCCEEDED = timedelta(minutes=30)
 MOST = 100_000
 _FIRST = 500
 
-Jobs = Mapping[tuple[str, str], tuple[Job, ...]]  # by cluster and holder, the newest look first
+Jobs = Mapping[tuple[str, Holder], tuple[Job, ...]]  # by cluster and holder, the newest look first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +40,10 @@ class Told:
 
 def by_holder(jobs: Iterable[Job]) -> Jobs:
     """Of a number that was given twice both jobs; of two that asked, the newer look."""
-    newest: dict[tuple[str, str, datetime], Job] = {}
+    newest: dict[tuple[str, Holder, datetime], Job] = {}
     for job in sorted(jobs, key=lambda one: one.seen_at):
         newest[job.told_by.cluster, job.holder, job.submitted_at] = job
-    found: dict[tuple[str, str], tuple[Job, ...]] = {}
+    found: dict[tuple[str, Holder], tuple[Job, ...]] = {}
     for (cluster, holder, _), job in newest.items():
         found[cluster, holder] = (job, *found.get((cluster, holder), ()))
     return found
@@ -124,14 +134,14 @@ def filled(allocation: Allocation, jobs: Jobs) -> Allocation:
 
 def disagreements(
     node: Subject, held: Iterable[Allocation], jobs: Jobs, now: datetime
-) -> Mapping[str, str]:
+) -> Mapping[Holder, str]:
     """By holder, in what Slurm's word is another than that of a node; empty where both say the same.
 
     `held` are the node's open allocations. What changed in the last three minutes is not held against anybody.
     """
-    here: dict[str, list[Allocation]] = {}
+    here: dict[Holder, list[Allocation]] = {}
     for one in held:
-        if one.holder.startswith("job "):
+        if one.holder.kind is HolderKind.JOB:
             here.setdefault(one.holder, []).append(one)
     found = {holder: _against(node.node, them, jobs, now) for holder, them in here.items()}
     for (cluster, holder), of_number in jobs.items():

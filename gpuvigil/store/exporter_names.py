@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ..metrics import GPU, NODE, PORT, Measurement
+from ..model import Holder, job_holder, pod_holder
 
 Labels = Mapping[str, str]
 _MIB, _MEGA = 1024 * 1024, 1_000_000
@@ -49,7 +50,7 @@ def node_of(labels: Labels) -> str:
     return named or re.sub(r":\d+$", "", labels.get("instance", ""))
 
 
-def holder_of(labels: Labels) -> tuple[str, str | None] | None:
+def holder_of(labels: Labels) -> tuple[Holder, str | None] | None:
     """Whom dcgm-exporter names for a GPU, as `Allocation` has holder and pod; None for nobody.
 
     Jobs are in `hpc_job`; pods in `pod` and `namespace`, or `pod_name` and `pod_namespace` with
@@ -58,12 +59,12 @@ def holder_of(labels: Labels) -> tuple[str, str | None] | None:
     internal/pkg/transformation/const.go, read 2026-11.
     """
     if job := labels.get("hpc_job"):
-        return f"job {job}", None
+        return job_holder(job), None
     for pod, namespace in _PODS:
         name = labels.get(pod)
         if name and "dcgm-exporter" not in name:
             named = f"{labels.get(namespace, '')}/{name}"
-            return f"pod {named}", named
+            return pod_holder(named), named
     return None
 
 

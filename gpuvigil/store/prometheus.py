@@ -16,6 +16,7 @@ from ..clock import EPOCH, Clock, SystemClock
 from ..config import StoreSettings
 from ..errors import StoreError
 from ..metrics import Measurement
+from ..model import Holder
 from . import Aggregate, reduction
 from .exporter_names import DCGM, EXPORTERS, Column, Exporter, Labels, holder_of, node_of
 from .http import Web
@@ -87,13 +88,13 @@ class PrometheusStore:
         """Refused: see the class."""
         raise StoreError(_READ_ONLY)
 
-    def holders(self, now: datetime) -> Mapping[Tags, frozenset[tuple[str, str | None]]]:
+    def holders(self, now: datetime) -> Mapping[Tags, frozenset[tuple[Holder, str | None]]]:
         """Whom dcgm-exporter names as holders now, by cluster, node, UUID and model of every GPU.
 
         A GPU of which it tells, and for which it names nobody, has none.
         """
         matchers = selector(DCGM.presence, {}, DCGM.matchers)
-        found: dict[Tags, set[tuple[str, str | None]]] = defaultdict(set)
+        found: dict[Tags, set[tuple[Holder, str | None]]] = defaultdict(set)
         for one in self._ask(matchers, (now - EPOCH) // _MILLISECOND):
             named = holder_of(one["metric"])
             found[self._tags(DCGM, one["metric"])].update(() if named is None else (named,))

@@ -9,7 +9,7 @@ from gpuvigil.errors import ConfigError
 from gpuvigil.log import Log
 
 from ..http.bearer import Bearer, Scope
-from ..records import Keyring
+from ..records import IssuedTokens
 
 _LOG = Log("hub")
 
@@ -53,7 +53,7 @@ class Tokens:
     """
 
     def __init__(self, settings: HubSettings) -> None:
-        self.keyring: Keyring | None = None  # until the records are open
+        self.issued_tokens: IssuedTokens | None = None  # until the records are open
         files = {
             Scope.SERVICE: _given(settings.service_token_file, Scope.SERVICE),
             Scope.COLLECTOR: _given(settings.collector_token_file, Scope.COLLECTOR),
@@ -80,9 +80,9 @@ class Tokens:
         given = token.strip()
         # Each is compared, so that the time does not tell which one it was.
         found = [bearer for bearer, secret in self._secrets if secret.matches(given)]
-        if found or self.keyring is None:
+        if found or self.issued_tokens is None:
             return found[0] if found else None
-        return self.keyring.bearer(given)
+        return self.issued_tokens.bearer(given)
 
 
 def _given(path: Path | None, scope: Scope) -> Path:

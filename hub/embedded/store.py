@@ -88,15 +88,15 @@ class Embedded:
         self._clock = clock or SystemClock()
         # One writer at a time; readers never wait for it.
         self._writing = threading.Lock()
-        # Sealing, joining, forgetting: one at a time, beside the writer.
-        self._tidying = threading.Lock()
+        # Sealing, joining, expiring: one at a time, beside the writer.
+        self._maintaining = threading.Lock()
         self._readers = Readers()
         self._manifest = Manifest(self._read_manifest)
         self._remembered = Remembered()
         self._after_step = after_step
         self._maker = Maker(folder=self.folder, after_step=self._stepped)
         self._stopping = threading.Event()
-        # What `stop_tidying` may interrupt: never a commit, which may be on the disk all the same.
+        # What `stop_retention` may interrupt: never a commit, which may be on the disk all the same.
         self._busy: duckdb.DuckDBPyConnection | None = None
         self._interrupting = threading.Lock()
         self._newest: dict[str, Newest] = {}
@@ -199,7 +199,7 @@ class Embedded:
                 delete_older(cursor, newest_table(measurement), before_ns)
             return gone
 
-        with self._tidying:
+        with self._maintaining:
             # What is damaged is never written anew as if it were whole.
             self._inspector.look_through(filter(in_two, self.units()), decode=True)
             # Commits go on while files are written anew.
@@ -214,7 +214,7 @@ class Embedded:
         An hour that cannot be sealed keeps no other from it; then StoreError comes at the end.
         """
         each = Each(self._stopping)
-        with self._tidying:
+        with self._maintaining:
             for it in (*MEASUREMENTS.values(), BESIDE):
                 due = partial(segments.due_hours, measurement=it, now_ns=now_ns)
                 for start_ns in self._database.transaction(partial(due, before_ns=now_ns - hot_ns)):
@@ -230,7 +230,7 @@ class Embedded:
         then StoreError comes at the end.
         """
         each = Each(self._stopping)
-        with self._tidying:
+        with self._maintaining:
             for it in MEASUREMENTS.values():
                 found = self._database.transaction(partial(units, measurement=it.name))
                 for start_ns, pieces in segments.due_days(found, now_ns - hot_ns, now_ns):
@@ -251,7 +251,7 @@ class Embedded:
                 delete_older(cursor, table, lines_before_ns)
             return segments.expire(cursor, lines_before_ns, rolled_before_ns)
 
-        with self._tidying:
+        with self._maintaining:
             # Looked at each minute, and seldom so: what is remembered stays while nothing changes.
             if self._database.transaction(is_due):
                 stripped, gone = self._database.transaction(work, commit_under=self._changing())
@@ -266,7 +266,7 @@ class Embedded:
         What the DuckDB file holds counts, and is made smaller first; whatever it holds, half of
         `most_bytes` is left to sealed telemetry.
         """
-        with self._tidying:
+        with self._maintaining:
             if not beyond(room_bytes(most_bytes, self.held_bytes()), self.units()):
                 return Dropped()
             with self._writing:
@@ -327,7 +327,7 @@ class Embedded:
 
         Commits go on meanwhile; sealing waits. What is damaged is set aside, and not in the copy.
         """
-        with self._tidying:
+        with self._maintaining:
             self._inspector.look_through(self.units())
             known = self.units()
             target = to / self._path.name
@@ -347,7 +347,7 @@ class Embedded:
 
     def close(self) -> None:
         """Write everything into the files and let them go; what is asked after that opens them."""
-        with self._tidying, self._writing, self._changing():
+        with self._maintaining, self._writing, self._changing():
             self._database.close()
         self._asking.close()
 
@@ -417,7 +417,7 @@ class Embedded:
     def _remove(self, gone: Sequence[Unit]) -> None:
         self._readers.doom([path for unit in gone for path in unit.files(self.folder)])
 
-    def stop_tidying(self) -> None:
+    def stop_retention(self) -> None:
         """Break off what `seal` and `join` do, which StoreError tells them; nothing is lost."""
         self._stopping.set()
         with self._interrupting:

@@ -147,7 +147,7 @@ class Telemetry:
         self._leaving = leaving
         self._asking = Arriving(_MOST_ASKING_BYTES)
         self._reading = Turns(_READING)
-        self._tidying = Turns(1)
+        self._forgetting = Turns(1)
 
     def routes(self) -> list[Route]:
         return [
@@ -175,7 +175,7 @@ class Telemetry:
             question = await question_of(request, _LARGEST_BYTES, held)
         before = _time(question.get("before"), "before")
         try:
-            async with self._tidying.turn(bearer):
+            async with self._forgetting.turn(bearer):
                 await run_in_threadpool(self._store.forget, before)
         except StoreError as error:
             raise Refused(503, str(error), 5) from error

@@ -22,7 +22,7 @@ from ..bodies.deduplication import Arrival
 from ..embedded import Dropped, Embedded
 from ..http.limits import Once, Turns
 from ..http.responses import failure
-from ..records import BackupKeeper, Book
+from ..records import BackupJob, Book
 from ..telemetry.clocks import Clocks
 from ..telemetry.committer import Committer
 from ..telemetry.counters import Counters
@@ -46,7 +46,7 @@ class Status:
         settings: HubSettings,
         clock: Clock,
         *,
-        backups: BackupKeeper | None,
+        backups: BackupJob | None,
     ) -> None:
         self._backups = backups
         self._store = store

@@ -26,7 +26,7 @@ _LARGEST_BYTES = 10_000
 _MOST_ASKING_BYTES = 1024 * 1024
 
 
-class StoreDesk:
+class StoreEndpoint:
     """Backs up, verifies and describes the store that is open here."""
 
     def __init__(self, store: Embedded, settings: HubSettings) -> None:

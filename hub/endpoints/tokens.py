@@ -15,7 +15,7 @@ from gpuvigil.log import Log
 
 from ..http.bearer import Issued, Scope
 from ..http.responses import Arriving, Refused, question_of
-from ..records import Keyring
+from ..records import IssuedTokens
 
 _LOG = Log("hub")
 _LARGEST_BYTES = 10_000
@@ -24,11 +24,11 @@ _LONGEST_OVERLAP_SECONDS = 90 * 86_400
 _T = TypeVar("_T")
 
 
-class TokenDesk:
+class TokensEndpoint:
     """Lists, issues, revokes and rotates tokens."""
 
-    def __init__(self, keyring: Keyring) -> None:
-        self._keyring = keyring
+    def __init__(self, issued_tokens: IssuedTokens) -> None:
+        self._keyring = issued_tokens
         self._asking = Arriving(_MOST_ASKING_BYTES)
 
     def routes(self) -> list[Route]:

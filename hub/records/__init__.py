@@ -1,10 +1,9 @@
 """The records: small, transactional, in SQL; this package alone opens them."""
 
-from .backup_job import BackupKeeper
+from .backup_job import BackupJob
 from .backups import wrong_inside
 from .database import in_postgresql, open_records
-from .endpoint import Desk
-from .issued_tokens import Keyring, Watch
+from .issued_tokens import IssuedTokens, Watch
 from .record_book import Book, LeaseLostError
 from .repair import Opened, open_kept, set_records_aside
 from .revoked import Ends, ends_file, merge_ends
@@ -12,11 +11,10 @@ from .to_postgresql import move_records
 from .transactions import Transactions
 
 __all__ = [
-    "BackupKeeper",
+    "BackupJob",
     "Book",
-    "Desk",
     "Ends",
-    "Keyring",
+    "IssuedTokens",
     "LeaseLostError",
     "Opened",
     "Transactions",

@@ -27,7 +27,7 @@ _SYNC_SECONDS = 1.0
 PULSE = "hub-records"
 
 
-class BackupKeeper:
+class BackupJob:
     """Syncs the journal each second, and copies the records when it is time; of one hub."""
 
     def __init__(self, opened: Opened, book: Book, clock: Clock) -> None:

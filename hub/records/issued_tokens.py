@@ -38,7 +38,7 @@ _FILE_FORMAT = 1
 _COLUMNS = [it for it in token.c if it is not token.c.changed]
 
 
-class Keyring:
+class IssuedTokens:
     """Who comes with which token, from memory; StoreError when the database cannot do a change."""
 
     def __init__(
@@ -189,10 +189,10 @@ class Keyring:
 class Watch:
     """A thread that sees what others change."""
 
-    def __init__(self, keyring: Keyring) -> None:
-        self._keyring = keyring
+    def __init__(self, issued_tokens: IssuedTokens) -> None:
+        self._keyring = issued_tokens
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="keyring", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="issued-tokens", daemon=True)
 
     def start(self) -> None:
         self._thread.start()

@@ -15,6 +15,7 @@ from sqlalchemy import (
     and_,
     bindparam,
     case,
+    exists,
     func,
     insert,
     or_,
@@ -134,8 +135,8 @@ class Book:
         """Lease the records that are due to `owner`, earliest first."""
         with self.transactions.read() as connection:
             # Mostly there is nothing, and a transaction that writes waits for the disk.
-            look = select(record.c.id).where(_due(kind, self._now(connection, now))).limit(1)
-            if connection.execute(look).first() is None:
+            look = select(exists().where(_due(kind, self._now(connection, now))))
+            if not connection.execute(look).scalar_one():
                 return []
         with self.transactions.write() as connection:
             at = self._now(connection, now)
@@ -274,8 +275,8 @@ def _each_state(states: Collection[str]) -> list[Sequence[ColumnElement[bool]]]:
 
 def _newest(wanted: Sequence[ColumnElement[bool]], limit: int, few: bool) -> Select[Any]:
     # SQLite has no figures about its indexes: for the order's sake alone it would go through all
-    # records of the kind. What is added keeps it from taking that index.
-    order = record.c.sequence + 0 if few else record.c.sequence
+    # records of the kind. An expression keeps it from taking that index.
+    order = func.abs(record.c.sequence) if few else record.c.sequence
     return select(record).where(*wanted).order_by(order.desc()).limit(limit)
 
 

@@ -95,21 +95,17 @@ class Transactions:
         except PoolTimeoutError as error:
             raise StoreError("the records: every connection to the database is taken") from error
         except (OperationalError, InterfaceError) as error:
-            self._look_for_damage(error)
             if not self.shared:
                 raise StoreError(f"the records: {reason(error)}") from error
             self._lost(reason(error))
             raise StoreError("the records: PostgreSQL cannot do it; see the hub's log") from error
         except DBAPIError as error:
-            self._look_for_damage(error)
+            if is_damage(error.orig):
+                self.found_damaged(reason(error))
             raise StoreError(f"the records: {reason(error)}") from error
         if self._away:
             self._away = False
             _LOG.info("records back", where=place(self.engine))
-
-    def _look_for_damage(self, error: DBAPIError) -> None:
-        if is_damage(error.orig):
-            self.found_damaged(reason(error))
 
     def _lost(self, why: str) -> None:
         if not self._away:

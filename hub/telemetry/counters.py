@@ -23,9 +23,9 @@ class Counters:
             "refused_lanes", "Bodies of new lanes sent away because their node had too many."
         )
         self.failed_commits = self._counter("failed_commits", "Commits of telemetry that failed.")
-        self.failed_tidying = self._counter(
-            "failed_tidying",
-            "Steps of a pass (forgetting, making room, sealing, joining) that failed.",
+        self.failed_retention = self._counter(
+            "failed_tidying",  # a metric keeps its name
+            "Steps of a pass (expiring, making room, sealing, joining) that failed.",
         )
         self.dropped_lines = self._counter(
             "dropped_lines", "Oldest lines dropped because the store was full."

@@ -5,7 +5,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from gpuvigil.config import KubernetesSettings
-from gpuvigil.model import ENDED_STATES, Allocation, Job, ScheduledNode, Subject
+from gpuvigil.model import (
+    ENDED_STATES,
+    Allocation,
+    Job,
+    ScheduledNode,
+    Subject,
+    job_holder,
+    pod_holder,
+)
 
 from .objects import Pod
 from .workloads import Workload
@@ -216,7 +224,7 @@ class AllocationBook:
         if allocation.pod is None or allocation.subject.cluster != self._cluster:
             return
         key = allocation.id
-        if allocation.holder == f"pod {allocation.pod}":
+        if allocation.holder == pod_holder(allocation.pod):
             self._waiting[key] = allocation
             return
         self._waiting.pop(key, None)
@@ -268,7 +276,7 @@ class AllocationBook:
         pod, workload = one[0].pod, one[0].workload
         return replace(
             allocation,
-            holder=f"job {workload.number}",
+            holder=job_holder(workload.number),
             command=workload.name,
             user=_marked([pod], self._labels.user),
             account=_marked([pod], self._labels.account) or pod.namespace,

@@ -65,7 +65,7 @@ def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
 
     log.info("asking Slurm", cluster=told_by.cluster, every_seconds=settings.interval_seconds)
     ended = threading.Event()
-    shipping = threading.Thread(target=shipper.run, args=(ended,), name="ship", daemon=True)
+    shipping = threading.Thread(target=shipper.run, args=(ended,), name="shipper", daemon=True)
     shipping.start()
     try:
         watch.run(stop, tell)

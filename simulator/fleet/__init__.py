@@ -9,6 +9,9 @@ time, each with Arrow tables in the columns of the catalogue, and the records of
     for block in fleet.blocks(tick_seconds=10.0, block_seconds=3600.0):
         block.tables["gpu"], block.arrivals["gpu"], block.events, block.allocations
 
+A fleet of these settings is tidy. `world.world(seed, nodes=..., days=...)` gives the settings of one
+that is like the world, and `description.read` those that a TOML file describes.
+
 The rules of a block, which its readers may lean on:
 
 - `tables` maps `gpu`, `port` and `node` to a table with the tags of the catalogue as dictionary

@@ -16,7 +16,7 @@ class On(Enum):
     """Which numbers, and so what the targets of a change are."""
 
     PHYSICS = "physics"  # a name of `physics.Bends`; GPUs
-    WORK = "work"  # `spin`, `stall`, or `wait` for the fabric (a share); GPUs
+    WORK = "work"  # `spin`, `stall`, `pace`, or `wait` for the fabric (a share); GPUs
     GPU = "gpu"  # a field; GPUs
     PORT = "port"  # a field; ports
     NODE = "node"  # a field; nodes

@@ -9,7 +9,7 @@ import numpy as np
 from gpuvigil.model import Subject
 
 from .hardware import MODELS
-from .kinds import KINDS
+from .kinds import kinds_of
 from .model import Block, FleetSettings, Happening, Truth
 from .plan import Plan, make
 from .play import Playing
@@ -105,6 +105,9 @@ class Fleet:
             unit=kind.unit,
             affected=tuple(self.subject(one) for one in affected),
             group=site.group,
+            named_by=kind.named_by,
+            pace_lost=site.pace_lost,
+            costs=site.costs,
         )
 
 
@@ -131,18 +134,19 @@ def build(settings: FleetSettings) -> Fleet:
 def _check(settings: FleetSettings) -> None:
     if settings.nodes < 1 or settings.gpus_per_node < 1 or settings.days <= 0.0:
         raise ValueError("a fleet has at least one node, one GPU per node and some time")
-    for names, known, word in (
+    known = kinds_of(settings)
+    for names, there, word in (
         (settings.models, MODELS, "model"),
         (settings.workloads or (), WORKLOADS, "workload"),
-        ([*(settings.kinds or ()), *(order.kind for order in settings.faults)], KINDS, "fault"),
+        ([*(settings.kinds or ()), *(order.kind for order in settings.faults)], known, "fault"),
     ):
         for name in names:
-            if name not in known:
-                raise ValueError(f"{name!r} is no {word}; there are {', '.join(known)}")
+            if name not in there:
+                raise ValueError(f"{name!r} is no {word}; there are {', '.join(there)}")
     for order in settings.faults:
         if not 0 <= order.node < settings.nodes:
             raise ValueError(f"fault {order.kind!r}: there is no node {order.node}")
-        _check_place(order.kind, KINDS[order.kind].target, order.gpu, order.port, settings)
+        _check_place(order.kind, known[order.kind].target, order.gpu, order.port, settings)
 
 
 def _check_place(

@@ -9,13 +9,14 @@ from numpy.typing import NDArray
 from .chance import Bits, Floats, bell, key, lane, mix
 from .jobs import Job
 from .topology import Index, Topology
-from .workloads import DAY, Workload
+from .workloads import Workload, day
 
 # What a job's row of numbers holds, in the names of `Workload`.
 _NUMBERS = (
     "sm", "tensor", "dram", "utilization", "swing", "memory", "nvlink", "fabric", "pcie_receive",
     "pcie_transmit", "host", "startup_seconds", "checkpoint_every", "checkpoint_seconds",
-    "evaluate_every", "evaluate_seconds", "duty", "duty_seconds", "daily",
+    "evaluate_every", "evaluate_seconds", "duty", "duty_seconds", "daily", "phase_seconds",
+    "phase_low",
 )  # fmt: skip
 # An evaluation runs forward only.
 _EVALUATION = 0.55
@@ -62,7 +63,7 @@ class Holding:
         of_job = [which[job.workload.key] for job in jobs] + [len(sorts)]
         table = np.array(rows, dtype=np.float64)[of_job]
         self._numbers = {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(_NUMBERS)}
-        for name in ("checkpoint_every", "evaluate_every", "duty_seconds"):
+        for name in ("checkpoint_every", "evaluate_every", "duty_seconds", "phase_seconds"):
             self._numbers[name][-1] = 1.0
         self._start = np.array([job.start for job in jobs] + [0.0])
         self._end = np.array([job.end for job in jobs] + [0.0])
@@ -85,6 +86,9 @@ class Holding:
         self._barrier = (lane(self._keys, 2) < 0.5) & (self._size > 1)
         self._barrier[-1] = False
         self._vary_utilization()
+        self._phased = bool((self._numbers["phase_low"][:-1] < 1.0).any())
+        if not self._phased:
+            del self._numbers["phase_low"], self._numbers["phase_seconds"]
 
     def _vary_utilization(self) -> None:
         """How near to always busy a job is that is nearly always: most large ones are at 98 to 100."""
@@ -134,6 +138,8 @@ class Holding:
         )
         tide = 1.0 + _TIDE * numbers["daily"] * day(seconds)[:, None]
         pace = (1.0 + swing) * self._stage(rows) * tide
+        if self._phased:
+            pace *= self._phase(rows, since, numbers)
         every = numbers["evaluate_every"]
         evaluating = np.mod(since + shift * every, every) < numbers["evaluate_seconds"]
         pace = np.where(evaluating, pace * _EVALUATION, pace)
@@ -152,6 +158,14 @@ class Holding:
         chance = lane(mix(slot ^ self._keys[rows] ^ apart, 29), 2)
         tide = 1.0 + numbers["daily"] * day(seconds)[:, None]
         return chance < numbers["duty"] * tide
+
+    def _phase(self, rows: Index, since: Floats, numbers: dict[str, Floats]) -> Floats:
+        """The level of the phase in which each job is."""
+        slot = np.floor(since / numbers["phase_seconds"]).astype(np.int64).astype(np.uint64)
+        chance = lane(mix(slot ^ self._keys[rows], 31), 1)
+        low = numbers["phase_low"]
+        level: Floats = low + (1.0 - low) * chance
+        return level
 
     def _stage(self, rows: Index) -> Floats:
         if not self._stages.any():
@@ -204,18 +218,6 @@ def _at_barrier(asked: Asked, barrier: NDArray[np.bool_]) -> Asked:
 
 def _row(workload: Workload) -> list[float]:
     return [float(getattr(workload, name)) for name in _NUMBERS]
-
-
-def day(seconds: Floats) -> Floats:
-    """The tide of people: -1 at three in the night, 1 at three in the afternoon, less on weekends.
-
-    The fleet starts at midnight of a Monday; parabolas stand for the cosine.
-    """
-    hour = np.mod(seconds - 3.0 * 3600.0, DAY) / 3600.0  # 0 is the quietest
-    away = np.abs(hour - 12.0) / 12.0  # 1 at night, 0 at noon of the tide
-    wave = np.where(away < 0.5, 1.0 - 4.0 * away * away, 4.0 * (1.0 - away) * (1.0 - away) - 1.0)
-    weekend = np.mod(np.floor(seconds / DAY), 7.0) >= 5.0
-    return np.where(weekend, np.minimum(wave, 0.0) - 0.3, wave)
 
 
 def salt(*words: object) -> int:

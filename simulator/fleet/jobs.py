@@ -7,13 +7,17 @@ share the nodes of the other, packed tightly. Nobody overtakes within a sort of 
 import heapq
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+
+import numpy as np
+
+from gpuvigil.model import Holder, job_holder
 
 from .chance import Dice, at_share, key
 from .model import FleetSettings
 from .topology import Topology
-from .workloads import DAY, WHOLE_NODE_KINDS, WORKLOADS, Ending, Workload
+from .workloads import DAY, WHOLE_NODE_KINDS, WORKLOADS, Ending, Workload, day
 
 _USERS = tuple(
     f"{name}{number}"
@@ -45,6 +49,11 @@ class Job:
     @property
     def key(self) -> int:
         return key("job", self.number, self.user)
+
+    @property
+    def holder(self) -> Holder:
+        """As the scheduler names it."""
+        return job_holder(10_000 + self.number)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +94,7 @@ class Schedule:
         self._queues: dict[str, deque[_Waiting]] = {}
         self._number = 0
         self.jobs: list[Job] = []
+        self._users = _USERS if settings.world is None else _strangers(settings.seed)
         self._whole = self._part()
         self._arrivals: dict[str, Dice] = {}
         self._gaps = {workload.key: self._gap(workload) for workload in self._chosen()}
@@ -108,8 +118,12 @@ class Schedule:
         return range(node * self._topology.per_node, (node + 1) * self._topology.per_node)
 
     def _chosen(self) -> list[Workload]:
-        names = self._settings.workloads
-        return [w for w in WORKLOADS.values() if names is None or w.key in names]
+        """With the share of GPU time that each asks for in this fleet."""
+        names, shares = self._settings.workloads, dict(self._settings.mix)
+        chosen = [w for w in WORKLOADS.values() if names is None or w.key in names]
+        if shares:
+            chosen = [replace(w, gpu_time=shares.get(w.key, 0.0)) for w in chosen]
+        return [w for w in chosen if w.gpu_time > 0.0]
 
     def _part(self) -> int:
         """How many nodes are kept for whole-node jobs."""
@@ -135,6 +149,8 @@ class Schedule:
 
     def _next_arrival(self, workload: Workload, now: float) -> None:
         gap = self._arrivals[workload.key].gap(self._gaps[workload.key])
+        if workload.comes_daily:
+            gap /= 1.0 + workload.comes_daily * float(day(np.array([now]))[0])
         self._push(now + gap, "arrived", workload)
 
     def _gap(self, workload: Workload) -> float:
@@ -153,7 +169,7 @@ class Schedule:
             size=self._size(value, dice),
             seconds=max(round(at_share(value.seconds, dice.share())), 5),
             ending=dice.pick(tuple(Ending), value.endings),
-            user=dice.pick(_USERS),
+            user=dice.pick(self._users),
         )
         queue = self._queues[_queue(value)]
         if len(queue) < _MOST_WAITING:
@@ -265,6 +281,12 @@ class Schedule:
         self._shut[value.node] -= 1
         self._refile((value.node * self._topology.per_node,))
         self._serve(now, list(self._queues))
+
+
+def _strangers(seed: int) -> tuple[str, ...]:
+    """Users with names that say nothing."""
+    dice = Dice(seed, "users")
+    return tuple(dict.fromkeys(f"u{dice.below(10**5):05d}" for _ in range(len(_USERS))))
 
 
 def _queue(workload: Workload) -> str:

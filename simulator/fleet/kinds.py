@@ -1,8 +1,16 @@
 """The one table of faults that the fleet can have."""
 
+from collections.abc import Mapping
+
 from . import gpu_faults, link_faults, node_faults
+from .model import FleetSettings
 from .site import FaultKind
 
 KINDS: dict[str, FaultKind] = {
     kind.key: kind for kind in (*gpu_faults.KINDS, *link_faults.KINDS, *node_faults.KINDS)
 }
+
+
+def kinds_of(settings: FleetSettings) -> Mapping[str, FaultKind]:
+    """All that this fleet may have: the table's, and those that it brings along."""
+    return KINDS | {kind.key: kind for kind in settings.more_kinds}

@@ -4,8 +4,10 @@ Rates are chosen so that a week of a few racks has some of each; the order of ma
 and drains is that of a cluster under repair (Meta, "Revisiting Reliability", HPCA 2025).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from gpuvigil.model import EventKind
 
@@ -22,7 +24,7 @@ DRIVER, NEXT_DRIVER = "580.95.05", "580.105.08"
 VERSION, NEXT_VERSION = "0.1.0", "0.1.1"
 
 _REBOOT_SECONDS = 360.0
-_UPGRADE_SECONDS = 900.0
+UPGRADE_SECONDS = 900.0
 _COLLECTOR_SECONDS = 24.0
 _ELASTIC_MOST = 100  # nodes that come and go
 _ELASTIC_SHARE = 0.1
@@ -127,6 +129,9 @@ def _sick(settings: FleetSettings, node: int, at: float) -> bool:
 
 def _reboot(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
     life.closed(node, at - 0.5 * HOUR, at, at + _REBOOT_SECONDS)
+    if topology.world is not None:
+        goes = Told(at=at - 1.0, kind=EventKind.SHUTDOWN, subject=("node", node), message="reboot")
+        life.told.append(goes)
     life.away(node, at, at + _REBOOT_SECONDS, "reboot")
     life.booted(node, at + _REBOOT_SECONDS)
 
@@ -248,11 +253,12 @@ def _rolling(life: Life, settings: FleetSettings, topology: Topology) -> None:
     collector = round(dice.between(0.6, 0.9) * horizon)
     for place in topology.places:
         at = driver + place.rack * 1800.0 + 60.0 * (place.number % settings.nodes_per_rack)
-        due = settings.days >= 2.0 and at + _UPGRADE_SECONDS < horizon
+        # The world has roll-outs of its own.
+        due = settings.world is None and settings.days >= 2.0 and at + UPGRADE_SECONDS < horizon
         if due and not _sick(settings, place.number, at):
-            life.closed(place.number, at - HOUR, at, at + _UPGRADE_SECONDS)
-            life.away(place.number, at, at + _UPGRADE_SECONDS, "driver upgrade")
-            life.booted(place.number, at + _UPGRADE_SECONDS, NEXT_DRIVER)
+            life.closed(place.number, at - HOUR, at, at + UPGRADE_SECONDS)
+            life.away(place.number, at, at + UPGRADE_SECONDS, "driver upgrade")
+            life.booted(place.number, at + UPGRADE_SECONDS, NEXT_DRIVER)
         at = collector + 2.0 * place.number
         if at + _COLLECTOR_SECONDS < horizon:
             life.away(place.number, at, at + _COLLECTOR_SECONDS, "collector upgrade")
@@ -261,9 +267,12 @@ def _rolling(life: Life, settings: FleetSettings, topology: Topology) -> None:
             )
 
 
-def elastic_nodes(topology: Topology) -> range:
-    """The nodes that come and go: the last ones, at most a tenth of all."""
+def elastic_nodes(topology: Topology) -> Sequence[int]:
+    """The nodes that come and go, at most a tenth of all: the last ones, in the world any."""
     count = min(int(topology.nodes * _ELASTIC_SHARE), _ELASTIC_MOST)
+    if topology.world is not None:
+        some = np.flatnonzero(topology.nodes_with(_ELASTIC_SHARE, "elastic"))
+        return [int(node) for node in some[:count]]
     return range(topology.nodes - count, topology.nodes)
 
 

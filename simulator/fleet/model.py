@@ -3,12 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from gpuvigil.clock import from_text, to_text
-from gpuvigil.model import Allocation, Event, Inventory, Severity, Subject
+from gpuvigil.model import Allocation, Event, Holder, Inventory, Severity, Subject
+
+if TYPE_CHECKING:
+    from .site import FaultKind
 
 # A Monday, so that weeks and days of the plots begin where people expect them.
 BEGINNING = datetime(2026, 1, 5, tzinfo=timezone.utc)
@@ -29,6 +32,39 @@ class FaultOrder:
     gpu: int | None = None
     port: int | None = None
     magnitude: float | None = None
+
+
+Range = tuple[float, float]
+Shares = tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldSettings:
+    """How nodes, telemetry, life and faults of a fleet are like the world's; shares are 0 to 1.
+
+    `description.KEYS` has the range of each, and where its default is from.
+    """
+
+    slot_spread: float = 0.15  # how far °C/W of a slot is at most from its model's, for ever
+    inlet_celsius: Range = (18.0, 27.0)  # of the coldest and the warmest rack
+    locked_clocks: float = 0.15  # share of nodes whose idle GPUs keep their highest clock
+    older_firmware: float = 0.25  # share of racks delivered with an older VBIOS
+    presence: Range = (0.3, 1.0)  # lowest and highest share of a node's ticks that have a sample
+    bursty: float = 0.1  # share of nodes whose collector sends minutes at once
+    busy_hub: float = 1.0  # times a day that most nodes are late at once
+    # Shares of nodes without columns, as with other exporters.
+    no_memory_utilization: float = 0.2
+    no_clocks: float = 0.15
+    no_profiling: float = 0.4
+    no_error_counters: float = 0.1  # events only
+    no_events: float = 0.1  # counters only
+    host_sensors: float = (
+        0.6  # share of nodes with host memory errors, supplies, fans, mounts, disk
+    )
+    look_alikes: float = 1.0  # times the usual rate of what only looks like a fault
+    maintenance: float = 2.0  # times in 1,000 days that a rack is down for planned work
+    driver_rollouts: float = 2.0  # in 30 days
+    faulty_share: float = 0.01  # most of all nodes' quarter hours that faults may touch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +88,11 @@ class FleetSettings:
     fault_rate: float = 0.0  # random faults per 1,000 node-days
     kinds: tuple[str, ...] | None = None  # that random faults are drawn from; None is all
     faults: tuple[FaultOrder, ...] = ()  # beside the random ones
+    more_kinds: tuple["FaultKind", ...] = ()  # beside those of `kinds.KINDS`
+    # None is a fleet as in a laboratory: nodes all alike, every sample there, faults well apart.
+    world: WorldSettings | None = None
+    mix: Shares = ()  # GPU time by workload, of any sum; nothing is the workloads' own
+    fault_weights: Shares = ()  # how often by kind, in the world; the mean of these where not
 
     @property
     def end(self) -> datetime:
@@ -77,11 +118,22 @@ class Truth:
     unit: str = ""
     affected: tuple[Subject, ...] = ()  # others that show it: the GPUs of a node, a job's peers
     group: str | None = None  # the rack or switch, where the cause is one
+    # Faults and conditions of the product that name it, where the judge's own table does not know it.
+    named_by: tuple[str, ...] = ()
+    # Share of their pace that the jobs on it lost; None where the kind does not say.
+    pace_lost: float | None = None
+    # GPU seconds of each job that came to nothing, by holder; None where only playing would tell.
+    costs: tuple[tuple[Holder, float], ...] | None = None
 
     @property
     def hidden(self) -> bool:
         """Whether nobody can find it: it needs work to show itself, and there was none."""
         return self.detectable_from >= self.end
+
+    @property
+    def cost_gpu_seconds(self) -> float | None:
+        """Of all jobs; None is not known."""
+        return None if self.costs is None else sum(seconds for _, seconds in self.costs)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -99,6 +151,11 @@ class Truth:
             "unit": self.unit,
             "affected": [subject.key for subject in self.affected],
             "group": self.group,
+            "named_by": list(self.named_by),
+            "pace_lost": self.pace_lost,
+            "costs": None
+            if self.costs is None
+            else [[str(holder), seconds] for holder, seconds in self.costs],
         }
 
     @classmethod
@@ -111,10 +168,16 @@ class Truth:
                 "end": from_text(values["end"]),
                 "detectable_from": from_text(values["detectable_from"]),
                 "symptoms": tuple(values["symptoms"]),
+                "named_by": tuple(values.get("named_by", ())),
                 "severity": Severity(values["severity"]),
                 "affected": tuple(Subject.parse(key) for key in values["affected"]),
+                "costs": _costs(values.get("costs")),
             }
         )
+
+
+def _costs(values: Any) -> tuple[tuple[Holder, float], ...] | None:
+    return None if values is None else tuple((Holder.parse(it), cost) for it, cost in values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,6 +54,7 @@ def power_feed(site: Site) -> None:
 
 def power_supply(site: Site) -> None:
     """One of several supplies is gone: the rest cannot carry the peaks."""
+    site.bend(On.NODE, "power_supplies_failed", (site.node,), How.ADD)
     at = site.start
     while at < site.end:
         seconds = site.dice.between(40.0, 400.0)
@@ -65,6 +66,7 @@ def power_supply(site: Site) -> None:
 
 def fan(site: Site) -> None:
     half = site.gpus()[: max(site.topology.per_node // 2, 1)]
+    site.bend(On.NODE, "fans_failed", (site.node,), How.ADD)
     site.bend(On.PHYSICS, "resistance", half, How.TIMES, 1.0 + site.size)
     site.bend(On.PHYSICS, "inlet", site.gpus(), How.ADD, 12.0 * site.size)
     site.affected += [("gpu", gpu) for gpu in half]
@@ -95,11 +97,14 @@ def dimm(site: Site) -> None:
     )
     while at < site.end:
         site.tell(EventKind.MACHINE_CHECK, ("node", site.node), at=at, message=message)
+        counted = (at, site.end)
+        site.bend(On.NODE, "memory_errors_corrected", (site.node,), How.STEP, span=counted)
         at += 3600.0 / site.size * (0.2 + 1.6 * site.dice.share())
 
 
 def disk_full(site: Site) -> None:
     site.bend(On.NODE, "spool_writable", (site.node,), How.SET, 0.0)
+    site.bend(On.NODE, "space_used_share", (site.node,), How.SET)
     site.bend(On.NODE, "dropped_bodies", (site.node,), How.COUNT, 0.05)
     site.bend(On.DELIVERY, "lost", (site.node,), How.SET, 0.4)
     site.bend(On.WORK, "stall", site.gpus(), How.SET, span=(site.start + 600.0, site.end))
@@ -108,6 +113,7 @@ def disk_full(site: Site) -> None:
 
 def stale_mount(site: Site) -> None:
     site.bend(On.NODE, "load_average", (site.node,), How.RAMP, site.size)
+    site.bend(On.NODE, "mounts_hung", (site.node,), How.ADD)
     site.bend(On.WORK, "stall", site.gpus(), How.SET)
     site.affected += [("gpu", gpu) for gpu in site.gpus()]
 
@@ -124,7 +130,7 @@ KINDS = (
     FaultKind(key="power brake", target="node", make=power_brake, severity=_CRITICAL,
               action="Check the node's power supplies and cables.",
               cause="the board is told to slow down", symptoms=("clocks halved", "jobs slow"),
-              hours=(0.1, 2.0, 48.0)),
+              hours=(0.1, 2.0, 48.0), names_itself=True),
     FaultKind(key="power feed", target="node", make=power_feed, severity=_CRITICAL,
               action="Check the rack's power feed.", cause="a rack has lost one of its feeds",
               symptoms=("power brake on its nodes", "jobs slow"), hours=(0.1, 1.0, 12.0)),
@@ -137,7 +143,8 @@ KINDS = (
               nvidia=False),
     FaultKind(key="driver drift", target="node", make=driver_drift, severity=_INFO,
               action="Bring the node to the driver version of its rack.",
-              cause="the node has another driver version than its rack", hours=(6.0, 72.0, 480.0)),
+              cause="the node has another driver version than its rack", hours=(6.0, 72.0, 480.0),
+              names_itself=True),
     FaultKind(key="dead collector", target="node", make=dead_collector, severity=_WARNING,
               action="Look at the collector's log and start it.", cause="the collector is dead",
               symptoms=("node silent",), hours=(0.1, 1.5, 48.0), nvidia=False),
@@ -147,7 +154,7 @@ KINDS = (
     FaultKind(key="DIMM errors", target="node", make=dimm, severity=_WARNING,
               action="Replace the DIMM at the next maintenance.",
               cause="host memory corrects errors", sizes=(1.0, 60.0), unit="errors/h",
-              hours=(4.0, 72.0, 480.0), nvidia=False),
+              hours=(4.0, 72.0, 480.0), nvidia=False, names_itself=True),
     FaultKind(key="disk full", target="node", make=disk_full, severity=_WARNING,
               action="Free space on the node.", cause="the node's disk is full",
               symptoms=("telemetry with holes", "jobs stall"), hours=(0.3, 2.0, 24.0), nvidia=False),

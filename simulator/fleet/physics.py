@@ -22,8 +22,6 @@ from .topology import Topology
 _LEAKAGE = 0.0016
 # Kelvin that the air behind a GPU is warmer per watt of it [chosen: 68 against 61 degrees at 693 W].
 _PREHEAT = 0.008
-# Spread of heatsinks: share by which the resistance differs at one deviation [R: 53 to 68 C].
-_HEATSINK_SPREAD = 0.07
 # How much less a GPU draws when it waits for all of the time: collectives spin [chosen].
 _WAITING = 0.5
 # Software holds the core at its operating limit down to this clock; below it the hardware halves
@@ -83,7 +81,7 @@ class Physics:
         self._settle = values("settle_seconds")
         self._watts = [values(name) for name in ("sm_watts", "tensor_watts", "dram_watts")]
         self._character = topology.character
-        self._resistance = values("kelvin_per_watt") * (1.0 + _HEATSINK_SPREAD * self._character)
+        self._resistance = values("kelvin_per_watt") * topology.heatsink
         self._inlet = topology.inlet()
         self._behind = topology.upstream != np.arange(topology.gpus)
         self._least = np.ones(jobs + 1)

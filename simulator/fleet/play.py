@@ -12,13 +12,14 @@ from . import tables
 from .chance import Floats, key, over_time
 from .changes import Change, How, On, apply, within
 from .delivery import Delivered, Delivery
-from .holding import SPINNING, Asked, Holding, day
+from .holding import SPINNING, Asked, Holding
 from .links import LinkRows, Links
 from .model import FleetSettings
 from .physics import Bends, Physics
 from .plan import Plan
-from .sensors import ANYBODY, PROFILED, GpuSensors, Moment, NodeSensors, Numbers, PortSensors
+from .sensors import ANYBODY, PROFILED, SORTS, GpuSensors, Moment, NodeSensors, Numbers, PortSensors
 from .topology import Index
+from .workloads import day
 
 # Counters that begin anew when the collector forgets them.
 _FORGOTTEN = {
@@ -29,6 +30,8 @@ _FORGOTTEN = {
 _WHOLE_ONLY = ("utilization_percent", "memory_utilization_percent", *PROFILED)
 # By how much the air of the room is warmer by day than on average [chosen].
 _TIDE_KELVIN = 1.2
+# What grows and falls with the pace of a job.
+_WORK = ("sm", "tensor", "dram", "nvlink", "fabric", "pcie_receive", "pcie_transmit")
 Shown = tuple[dict[str, pa.Table], dict[str, pa.Array]]
 
 
@@ -47,18 +50,28 @@ class Playing:
         self._gpus = GpuSensors(topology, self._physics, self._links)
         self._ports = PortSensors(topology)
         self._nodes = NodeSensors(topology)
-        self._delivery = Delivery(topology.node_keys, settings.missing, settings.life)
+        self._delivery = Delivery(topology, settings.missing, settings.life)
         self._shapes = {name: tables.Shape(name, topology) for name in ("gpu", "port", "node")}
         self._salt = key(settings.seed, "ticks")
         self._bases: dict[tuple[str, str], Index] = {}
         self._resets = sorted(plan.life.resets, key=lambda reset: reset.at)
         self._hidden = self._unknown_fields()
+        self._unread = self._unread_fields()
 
     def _unknown_fields(self) -> tuple[NDArray[np.bool_] | None, NDArray[np.bool_] | None]:
         """Per GPU: whether only what anybody has is known of it, and whether it is not profiled."""
         nvidia = self._topology.model_values("nvidia") > 0.0
         profiled = self._topology.model_values("profiled") > 0.0
         return (None if nvidia.all() else ~nvidia), (None if profiled.all() else ~profiled)
+
+    def _unread_fields(self) -> dict[str, NDArray[np.bool_]]:
+        """Per field: the nodes on which nobody reads it."""
+        return {
+            name: nodes
+            for sort, nodes in self._topology.unread.items()
+            if nodes.any()
+            for name in SORTS[sort]
+        }
 
     def play(self, ticks: Index, *, shown: bool) -> Shown | None:
         """The tables of these ticks; None when they are only to be lived through."""
@@ -91,7 +104,7 @@ class Playing:
             return None
         traffic = numbers["gpu"]["nvlink_receive_bytes"]
         links = self._links.rows(seconds, self._tick_seconds, self._plan.changes, traffic)
-        way = self._delivery.of(seconds, moment.nodes, changes)
+        way = self._delivery.of(seconds, ticks, moment.nodes, changes)
         return self._tables(numbers, changes, way, seconds, links)
 
     def _bends(self, changes: Sequence[Change], seconds: Floats) -> Bends:
@@ -149,12 +162,29 @@ class Playing:
             if name == "gpu":
                 copies, absent = self._gone(numbers[name], changes, seconds, copies)
                 rows["nvlink"], arrivals["nvlink"] = tables.link_table(
-                    links, self._topology, copies, absent.get(""), way, origin
+                    links, self._topology, self._counted(copies), absent.get(""), way, origin
                 )
+            if name == "node":
+                absent = self._unread_of(numbers[name], shape.node, size)
             rows[name], arrivals[name] = tables.table(
                 shape, numbers[name], absent, copies, way, origin
             )
         return rows, arrivals
+
+    def _unread_of(
+        self, numbers: Numbers, node_of: Index, size: tuple[int, ...]
+    ) -> dict[str, NDArray[np.bool_]]:
+        """Where fields are absent because nobody reads them."""
+        return {
+            name: np.broadcast_to(nodes[node_of], size)
+            for name, nodes in self._unread.items()
+            if name in numbers
+        }
+
+    def _counted(self, copies: Index) -> Index:
+        """Rows of single links come from nodes whose collector reads error counters."""
+        unread = self._topology.unread.get("error counters")
+        return copies if unread is None else np.where(unread[self._topology.gpu_node], 0, copies)
 
     def _gone(
         self, numbers: Numbers, changes: Sequence[Change], seconds: Floats, copies: Index
@@ -189,6 +219,9 @@ class Playing:
         """Fields that the driver of a model does not have."""
         strange, unprofiled = self._hidden
         unread = absent.get("")
+        for name, whole in self._unread_of(numbers, self._topology.gpu_node, size).items():
+            before = absent.get(name, unread)
+            absent[name] = whole if before is None else whole | before
         for name in numbers:
             hidden = strange if name not in ANYBODY else None
             if name in PROFILED and unprofiled is not None:
@@ -223,13 +256,18 @@ def _bend_work(asked: Asked, changes: Sequence[Change], seconds: Floats) -> None
         return
     shape = asked.sm.shape
     spin, stall, wait = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    if any(c.name == "pace" for c in mine):
+        own = np.ones(shape)
+        _apply_all(own, mine, On.WORK, "pace", seconds)
+        for name in (*_WORK, "utilization"):
+            setattr(asked, name, getattr(asked, name) * own)
     _apply_all(spin, mine, On.WORK, "spin", seconds)
     _apply_all(stall, mine, On.WORK, "stall", seconds)
     _apply_all(wait, mine, On.WORK, "wait", seconds)
     if wait.any():
         # Only jobs over several nodes have work for the fabric.
         pace = np.where(asked.fabric > 0.0, 1.0 - wait, 1.0)
-        for name in ("sm", "tensor", "dram", "nvlink", "fabric", "pcie_receive", "pcie_transmit"):
+        for name in _WORK:
             setattr(asked, name, getattr(asked, name) * pace)
     spins, stalls = (spin > 0.0) & asked.held, stall > 0.0
     asked.computing = (asked.computing | spins) & ~stalls

@@ -81,6 +81,8 @@ class Teller:
         last = bisect_left(self._plan.told, end, key=lambda one: one.at)
         for one in self._plan.told[first:last]:
             subject, node = self._subject(one)
+            if self._topology.silent_log[node]:
+                continue
             arrival = arrives(one.at, self._ways[node])
             if arrival is None:
                 continue
@@ -136,7 +138,7 @@ class Teller:
             subject=self._topology.node_subject(node),
             at=self._at(at),
             boot=f"boot-{node}-{boots}",
-            tick_seconds=10.0,
+            tick_seconds=round(10.0 / float(self._topology.read_share[node]), 1),
             version=version,
             gpus=tuple(self._gpus(node, sites, driver if place.model.nvidia else None)),
             ports=self._topology.port_identities(),
@@ -174,7 +176,7 @@ class Teller:
         for gpu in job.gpus:
             yield Allocation(
                 subject=self._topology.gpu_subject(gpu),
-                holder=f"job {10_000 + job.number}",
+                holder=job.holder,
                 user=job.user,
                 command=job.workload.command,
                 started_at=self._at(job.start),

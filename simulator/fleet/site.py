@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuvigil.model import EventKind, Severity
+from gpuvigil.model import EventKind, Holder, Severity
 
 from . import kernel_log_lines
 from .chance import Dice
@@ -61,6 +61,10 @@ class Site:
     boots: list[float] = field(default_factory=list)  # when the node comes up again
     # GPUs of the jobs that hold the fault's GPUs at the start, those in other nodes too.
     peers: tuple[int, ...] = ()
+    # Share of their pace that the jobs on the fault's GPUs lose; None is not said.
+    pace_lost: float | None = None
+    # GPU seconds that each job lost, by holder; None where only playing tells.
+    costs: tuple[tuple[Holder, float], ...] | None = None
     unlisted: bool = False  # the GPU is not in the node's inventory
     missing: bool = False  # it is, as one that is missing
     moved: bool = False  # so that the GPUs after it have moved up
@@ -196,3 +200,6 @@ class FaultKind:
     hours: tuple[float, float, float] = (0.3, 3.0, 30.0)
     nvidia: bool = True  # needs what only NVIDIA's driver tells
     discrete: bool = False  # `sizes` are the only ones
+    # Faults and conditions of the product that name it; none is what the judge's own table says.
+    named_by: tuple[str, ...] = ()
+    names_itself: bool = False  # an event or a counter says what it is: nothing need be inferred

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gpuvigil.model import SIMULATED_CLUSTER, GpuIdentity, PortIdentity, Subject
 
-from .chance import Bits, Dice, Floats, key, keys, lane
+from .chance import Bits, Dice, Floats, at_share, key, keys, lane, mix
 from .hardware import MODELS, GpuModel
 from .model import FleetSettings
 
@@ -23,6 +23,20 @@ MANAGEMENT_BITS_PER_SECOND = 10_000_000_000
 OTHER_PORTS = 2
 # NVLinks that a GPU has at most; a link's number is its GPU's times this, plus its own.
 LINKS = 18
+# Spread of heatsinks: share by which the resistance differs at one deviation [R: 53 to 68 C].
+_HEATSINK_SPREAD = 0.07
+# Buses of eight GPUs as makers of HGX H100 hosts have them [from memory: unchecked].
+_BUSES = (
+    (0x1B, 0x43, 0x52, 0x61, 0x9D, 0xC3, 0xD1, 0xDF),
+    (0x18, 0x2A, 0x3A, 0x5D, 0x9A, 0xAB, 0xBA, 0xDB),
+    (0x19, 0x3B, 0x4C, 0x5D, 0x9B, 0xBB, 0xCB, 0xDB),
+)
+# Where nodes lie between the lowest and the highest presence: half are near the highest [chosen].
+_PRESENT = ((0.0, 0.0), (0.2, 0.4), (0.5, 0.9), (1.0, 1.0))
+# Most of what is missing was never asked for, since scrapers come every 10 to 60 s; gaps take this
+# share of the worst node's time [chosen].
+_MOST_GAPS = 0.08
+_PREFIXES = ("gpu", "node", "hgx", "compute", "c", "ml", "worker", "g")
 
 Index = NDArray[np.int64]
 
@@ -44,10 +58,17 @@ class Topology:
     def __init__(self, settings: FleetSettings) -> None:
         self.settings = settings
         racks = [MODELS[name] for name in settings.models]
+        self.world = settings.world
+        names = [f"sim-{number:05d}" for number in range(settings.nodes)]
+        self._racks = [f"rack-{number + 1:03d}" for number in range(settings.nodes)]
+        if self.world is not None:
+            prefix = Dice(settings.seed, "site").pick(_PREFIXES)
+            names = _names(settings, f"{prefix}-", settings.nodes)
+            self._racks = _names(settings, "r", settings.nodes)
         self.places = tuple(
             Place(
                 number=number,
-                name=f"sim-{number:05d}",
+                name=names[number],
                 rack=number // settings.nodes_per_rack,
                 pod=number // NODES_PER_POD,
                 model=racks[number // settings.nodes_per_rack % len(racks)],
@@ -90,10 +111,68 @@ class Topology:
 
         Two rows of four, the second behind the first, as on an HGX board.
         """
-        slot = np.tile(np.arange(self.per_node, dtype=np.int64), self.nodes)
         half = max(self.per_node // 2, 1)
-        ahead = np.where(slot >= half, slot - half, slot)
-        return self.gpu_node * self.per_node + ahead
+        slots = self.slots.reshape(self.nodes, self.per_node)
+        ahead = np.where(slots >= half, slots - half, slots)
+        at_slot = np.argsort(slots, axis=1, kind="stable")
+        index = np.take_along_axis(at_slot, ahead, axis=1).ravel()
+        return self.gpu_node * self.per_node + index
+
+    @cached_property
+    def slots(self) -> Index:
+        """The physical slot of every GPU: its NVML index, in the world another one on each node."""
+        if self.world is None:
+            return np.tile(np.arange(self.per_node, dtype=np.int64), self.nodes)
+        lots = mix(self.gpu_keys, 67).reshape(self.nodes, self.per_node)
+        return np.argsort(lots, axis=1, kind="stable").ravel()
+
+    def nodes_with(self, share: float, *words: str) -> NDArray[np.bool_]:
+        """Which nodes have something that about that share of nodes has."""
+        salt = key("nodes with", *words)
+        return lane(mix(self.node_keys, salt & 0xFFFFFFFF), 0) < share
+
+    @cached_property
+    def unread(self) -> dict[str, NDArray[np.bool_]]:
+        """Of sorts of columns (`sensors.SORTS`): the nodes whose collector does not read them."""
+        world = self.world
+        if world is None:
+            return {}
+        shares = {
+            "memory utilization": world.no_memory_utilization,
+            "clocks": world.no_clocks,
+            "profiling": world.no_profiling,
+            "error counters": world.no_error_counters,
+            "host": 1.0 - world.host_sensors,
+        }
+        return {sort: self.nodes_with(share, "unread", sort) for sort, share in shares.items()}
+
+    @cached_property
+    def silent_log(self) -> NDArray[np.bool_]:
+        """The nodes of which no events are told, only numbers."""
+        return self.nodes_with(0.0 if self.world is None else self.world.no_events, "no events")
+
+    @cached_property
+    def gap_share(self) -> Floats:
+        """Of every node: the share of time in which nobody reads it, minutes at a time."""
+        if self.world is None:
+            return np.zeros(self.nodes)
+        lots = lane(mix(self.node_keys, 73), 1)
+        return np.minimum(_MOST_GAPS * lots * lots, 1.0 - self.presence)
+
+    @cached_property
+    def read_share(self) -> Floats:
+        """Of every node: the share of ticks in which it is read outside of such gaps, evenly."""
+        share: Floats = self.presence / (1.0 - self.gap_share)
+        return share
+
+    @cached_property
+    def presence(self) -> Floats:
+        """Of every node: the share of ticks that have a sample, when nothing else is wrong."""
+        if self.world is None:
+            return np.ones(self.nodes)
+        low, high = self.world.presence
+        lots = lane(mix(self.node_keys, 73), 0)
+        return np.array([low + (high - low) * at_share(_PRESENT, lot) for lot in lots.tolist()])
 
     @cached_property
     def gpu_keys(self) -> Bits:
@@ -111,6 +190,16 @@ class Topology:
     def character(self) -> Floats:
         """How each GPU differs from its kin, -1 to 1: no two boards are alike."""
         return lane(self.gpu_keys, 0) + lane(self.gpu_keys, 1) - 1.0
+
+    @cached_property
+    def heatsink(self) -> Floats:
+        """How well each GPU is cooled where it is: times the resistance of its model."""
+        if self.world is None:
+            return 1.0 + _HEATSINK_SPREAD * self.character
+        # Most are near the model's, so that the best and the worst of eight are some 15 % apart
+        # [seen on 8 x H100].
+        lots = mix(self.gpu_keys, 71)
+        return 1.0 + self.world.slot_spread * (lane(lots, 0) + lane(lots, 1) - 1.0)
 
     def model_values(self, name: str) -> Floats:
         """A number of each GPU's model."""
@@ -147,19 +236,38 @@ class Topology:
 
     def pci_address(self, gpu: int) -> str:
         """As the kernel writes it."""
-        return f"0000:{0x1B + 0x10 * (gpu % self.per_node):02x}:00.0"
+        return f"0000:{self._bus(gpu):02x}:00.0"
+
+    def _bus(self, gpu: int) -> int:
+        node, index = divmod(gpu, self.per_node)
+        if self.world is None or self.per_node > len(_BUSES[0]):
+            return 0x1B + 0x10 * index
+        return _BUSES[int(self.node_keys[node] >> np.uint64(20)) % len(_BUSES)][index]
+
+    def _vbios(self, node: int) -> str | None:
+        """Of the delivery that the node's rack came with."""
+        place = self.places[node]
+        version = place.model.vbios
+        if self.world is None or version is None:
+            return version
+        dice = Dice(self.settings.seed, "vbios", place.rack)
+        if dice.share() >= self.world.older_firmware:
+            return version
+        parts = version.split(".")
+        parts[2] = f"{int(parts[2], 16) - 0x11:02X}"
+        return ".".join(parts)
 
     def gpu_identities(self, node: int) -> tuple[GpuIdentity, ...]:
         model = self.places[node].model
-        first = node * self.per_node
+        first, vbios = node * self.per_node, self._vbios(node)
         return tuple(
             GpuIdentity(
                 uuid=self.uuid(first + i),
                 index=i,
-                pci_address=f"00000000:{0x1B + 0x10 * i:02X}:00.0",
+                pci_address=f"00000000:{self._bus(first + i):02X}:00.0",
                 model=model.name,
                 serial=f"16{key(self.settings.seed, 'serial', first + i) % 10**11:011d}",
-                vbios=model.vbios,
+                vbios=vbios,
                 part_number=model.part_number,
                 memory_total_bytes=model.memory_bytes,
             )
@@ -191,13 +299,23 @@ class Topology:
         return list(range(pod * NODES_PER_POD, min((pod + 1) * NODES_PER_POD, self.nodes)))
 
     def rack_name(self, rack: int) -> str:
-        return f"rack-{rack + 1:03d}"
+        return self._racks[rack]
 
     def inlet(self) -> Floats:
         """Degrees Celsius of the air that enters at each GPU, before the node warms it."""
+        low, high = (21.0, 25.0) if self.world is None else self.world.inlet_celsius
         by_rack = [
-            21.0 + 4.0 * Dice(self.settings.seed, "inlet", rack).share()
+            low + (high - low) * Dice(self.settings.seed, "inlet", rack).share()
             for rack in range(self.places[-1].rack + 1)
         ]
         racks = np.array([place.rack for place in self.places], dtype=np.int64)
         return np.repeat(np.array(by_rack, dtype=np.float64)[racks], self.per_node)
+
+
+def _names(settings: FleetSettings, prefix: str, count: int) -> list[str]:
+    """So many different names that say nothing about order or place."""
+    dice = Dice(settings.seed, "names", prefix)
+    names: dict[str, None] = {}
+    while len(names) < count:
+        names[f"{prefix}{dice.bits() % 16**5:05x}"] = None
+    return list(names)

@@ -10,6 +10,10 @@ cancelled, have most of the GPU time. Duty cycles and the mix are chosen, not me
 from dataclasses import dataclass
 from enum import IntEnum
 
+import numpy as np
+
+from .chance import Floats
+
 Points = tuple[tuple[float, float], ...]
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
@@ -54,6 +58,10 @@ class Workload:
     duty: float = 1.0  # share of slots in which it computes at all
     duty_seconds: float = 10.0  # how long a slot is
     daily: float = 0.0  # how far people's day moves the duty
+    comes_daily: float = 0.0  # how far it moves how often one starts: replicas that come and go
+    phase_seconds: float = 1e12  # how long it keeps a level
+    phase_low: float = 1.0  # the lowest level; each phase has one between it and 1
+    redone: bool = True  # work since the last checkpoint, or the start, is done again
     stages: bool = False  # pipeline: the first and the last stage differ
     together: bool = True  # all GPUs of a job pause at the same time
 
@@ -132,6 +140,7 @@ _TABLE: tuple[Workload, ...] = (
         sizes=((1, 0.5), (2, 0.2), (4, 0.2), (8, 0.1)),
         seconds=_SERVING,
         endings=_SERVING_ENDS,
+        redone=False,
         sm=0.15, tensor=0.04, dram=0.25, utilization=0.45, swing=0.12, memory=0.9, nvlink=0.01,
         pcie_receive=33e6, pcie_transmit=5e6, startup_seconds=180.0, duty=1.4,
         daily=0.25, together=False,
@@ -143,6 +152,7 @@ _TABLE: tuple[Workload, ...] = (
         sizes=((1, 0.7), (2, 0.2), (4, 0.1)),
         seconds=_SERVING,
         endings=_SERVING_ENDS,
+        redone=False,
         sm=0.22, tensor=0.06, dram=0.35, utilization=0.55, swing=0.2, memory=0.9,
         pcie_receive=20e6, pcie_transmit=4e6, startup_seconds=150.0, duty=0.45, duty_seconds=40.0,
         daily=0.5,
@@ -164,6 +174,7 @@ _TABLE: tuple[Workload, ...] = (
         sizes=((1, 0.9), (2, 0.1)),
         seconds=_DESK,
         endings=(0.2, 0.05, 0.55, 0.0, 0.2),
+        redone=False,
         sm=0.3, tensor=0.05, dram=0.2, utilization=0.6, swing=0.2, memory=0.35,
         startup_seconds=20.0, duty=0.02, duty_seconds=90.0, daily=0.5, host=0.02,
     ),
@@ -177,8 +188,67 @@ _TABLE: tuple[Workload, ...] = (
         sm=0.22, tensor=0.05, dram=0.12, utilization=0.36, swing=0.35, memory=0.4, nvlink=0.004,
         pcie_receive=600e6, host=0.6, duty=0.7, duty_seconds=10.0,
     ),
+    # Only where a mix asks for them: most of real life lies between 0 and 100 %.
+    Workload(
+        key="ragged training",
+        command="accelerate launch train.py",
+        gpu_time=0.0,
+        sizes=((1, 0.3), (2, 0.2), (4, 0.2), (8, 0.3)),
+        seconds=_MIDDLE,
+        endings=_SMALL_ENDS,
+        sm=0.62, tensor=0.3, dram=0.36, utilization=0.92, swing=0.08, memory=0.6, nvlink=0.02,
+        host=0.3, startup_seconds=60.0, duty=0.6, duty_seconds=240.0,
+        phase_seconds=1500.0, phase_low=0.3,
+    ),
+    Workload(
+        key="phased scoring",
+        command="python score.py --shards 64",
+        gpu_time=0.0,
+        sizes=((1, 0.6), (2, 0.2), (4, 0.2)),
+        seconds=_MIDDLE,
+        endings=_SMALL_ENDS,
+        sm=0.42, tensor=0.12, dram=0.3, utilization=0.6, swing=0.08, memory=0.5,
+        pcie_receive=200e6, host=0.35, startup_seconds=60.0,
+        phase_seconds=2400.0, phase_low=0.08, together=False,
+    ),
+    Workload(  # the serving half of our own second run: 6 to 13 % utilisation at 126 to 146 W
+        key="quiet inference",
+        command="python -m vllm.entrypoints.openai.api_server --port 8001",
+        gpu_time=0.0,
+        sizes=((1, 0.6), (2, 0.3), (4, 0.1)),
+        seconds=_SERVING,
+        endings=_SERVING_ENDS,
+        redone=False,
+        sm=0.05, tensor=0.008, dram=0.05, utilization=0.12, swing=0.15, memory=0.42,
+        pcie_receive=33e6, pcie_transmit=5e6, startup_seconds=180.0, daily=0.3, duty=1.5,
+        phase_seconds=3600.0, phase_low=0.5, together=False,
+    ),
+    Workload(
+        key="autoscaled inference",
+        command="python -m sglang.launch_server --replica",
+        gpu_time=0.0,
+        sizes=((1, 0.7), (2, 0.3)),
+        seconds=((0.0, 0.2 * HOUR), (0.5, 1.5 * HOUR), (0.9, 6 * HOUR), (1.0, 12 * HOUR)),
+        endings=(0.9, 0.02, 0.08, 0.0, 0.0),
+        redone=False,
+        sm=0.2, tensor=0.06, dram=0.3, utilization=0.5, swing=0.2, memory=0.9,
+        pcie_receive=25e6, pcie_transmit=5e6, startup_seconds=90.0, duty=1.2, daily=0.3,
+        comes_daily=0.8, phase_seconds=900.0, phase_low=0.4, together=False,
+    ),
 )  # fmt: skip
 
 WORKLOADS: dict[str, Workload] = {workload.key: workload for workload in _TABLE}
 # The large jobs take whole nodes, out of a part of the fleet that is kept for them.
 WHOLE_NODE_KINDS = frozenset({"data parallel", "tensor parallel", "pipeline parallel"})
+
+
+def day(seconds: Floats) -> Floats:
+    """The tide of people: -1 at three in the night, 1 at three in the afternoon, less on weekends.
+
+    The fleet starts at midnight of a Monday; parabolas stand for the cosine.
+    """
+    hour = np.mod(seconds - 3.0 * 3600.0, DAY) / 3600.0  # 0 is the quietest
+    away = np.abs(hour - 12.0) / 12.0  # 1 at night, 0 at noon of the tide
+    wave = np.where(away < 0.5, 1.0 - 4.0 * away * away, 4.0 * (1.0 - away) * (1.0 - away) - 1.0)
+    weekend = np.mod(np.floor(seconds / DAY), 7.0) >= 5.0
+    return np.where(weekend, np.minimum(wave, 0.0) - 0.3, wave)

@@ -38,6 +38,7 @@ from gpuvigil.log import Log
 from gpuvigil.model import (
     RESERVED_CLUSTERS,
     Allocation,
+    Holder,
     Impact,
     Incident,
     Inventory,
@@ -76,7 +77,7 @@ def gpu(number: int, node: str = "n1") -> Subject:
 def held_by(holder: str, user: str | None, *gpus: Subject, **more: Any) -> list[Allocation]:
     since = NOON - timedelta(hours=5)
     more = {"command": None, "started_at": since, **more}
-    return [Allocation(subject=one, holder=holder, user=user, **more) for one in gpus]
+    return [Allocation(subject=one, holder=Holder.parse(holder), user=user, **more) for one in gpus]
 
 
 def a_holder(**changes: Any) -> Held:
@@ -85,7 +86,7 @@ def a_holder(**changes: Any) -> Held:
     idle = {one.key: HOUR_AGO for one in gpus[:2]}
     made = Held(
         cluster="lab",
-        holder="job 12",
+        holder=Holder.parse("job 12"),
         user="alice",
         gpus=gpus,
         idle=idle,
@@ -125,7 +126,7 @@ def test_a_job_is_one_holder_on_all_its_nodes_and_what_is_shared_is_nobodys() ->
     nameless, sliced = held_by("job 13", None, gpu(6)), held_by("job 14", "dan", gpu(7), part="1g")
     everything = [*job, *shared, *nameless, *sliced]
     (found,) = holdings(everything, {one.subject.key: HOUR_AGO for one in everything})
-    assert (found.holder, found.user, len(found.gpus), found.since) == (
+    assert (str(found.holder), found.user, len(found.gpus), found.since) == (
         *("job 12", "alice", 3),
         HOUR_AGO,
     )
@@ -381,7 +382,7 @@ def test_a_notice_that_waits_ends_with_what_it_is_about_and_no_stage_follows_it(
     watch = an_idle_watch(hub, ManualClock(now))
 
     def of_job(at: datetime) -> list[Transition]:
-        return [step for step in watch.due(at) if step.snapshot["body"]["label"] == job.holder]
+        return [step for step in watch.due(at) if step.snapshot["body"]["label"] == str(job.holder)]
 
     (first,) = of_job(then)
     (fresh,) = decide(first, [OWNERS], [], then, SETTINGS)
@@ -429,7 +430,7 @@ def test_a_stage_is_told_of_gpus_that_computed_nothing_for_as_long_as_it_says(
         [it.to_record() for it in (job, node, idle)] + [first.to_record(), told.to_record()]
     )
     due = an_idle_watch(hub, ManualClock(now)).due(now)
-    stages = [step.reason for step in due if step.snapshot["body"]["label"] == job.holder]
+    stages = [step.reason for step in due if step.snapshot["body"]["label"] == str(job.holder)]
     assert stages == (["notice 2"] if worked_minutes_ago is None else [])
 
 
@@ -465,7 +466,9 @@ def test_whom_slurm_suspended_is_not_written_to_nor_anybody_while_the_analyzer_i
     hub.write_records([it.to_record() for it in (allocation, node, idle, job)])
 
     def told(watch: IdleWatch, at: datetime) -> list[Transition]:
-        return [it for it in watch.due(at) if it.snapshot["body"]["label"] == allocation.holder]
+        return [
+            it for it in watch.due(at) if it.snapshot["body"]["label"] == str(allocation.holder)
+        ]
 
     watch = an_idle_watch(hub, ManualClock(now))
     assert told(watch, now) == []

@@ -19,7 +19,7 @@ from alerts.routing.notice import Kind, Notice, Verdict
 from gpuvigil.model import CoveredBy, Evidence, Impact, Subject, Transition
 
 from .examples import CHAT, GPU, NOON, REAL, SETTINGS, changed, opened, resolved, seconds
-from .test_own import a_pulse
+from .test_self_monitoring import a_pulse
 
 URL = "https://gpus.example.org/"
 FOUR_MINUTES = NOON + seconds(240)

@@ -189,7 +189,7 @@ def test_an_alertmanager_believes_what_is_repeated_and_forgets_what_is_over(
     assert alert["annotations"]["action"] == "Drain the node and reboot it."
     until = datetime.fromisoformat(alert["endsAt"])
     later = now() + timedelta(seconds=30)
-    assert channel.uphold([begun], later) == Delivered()
+    assert channel.resend([begun], later) == Delivered()
     (again,) = alerts_of(alertmanager)
     assert again["fingerprint"] == alert["fingerprint"]
     assert datetime.fromisoformat(again["endsAt"]) > until

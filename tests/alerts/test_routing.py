@@ -15,7 +15,7 @@ from alerts.decisions.decide import decide, judge, ruled
 from alerts.messages.channel import Delivered, Refused, Retry
 from alerts.routing.case import Case, Route
 from alerts.routing.notice import Notice, NoticeState, Verdict
-from alerts.routing.open_hours import begins, ends
+from alerts.routing.quiet_hours import begins, ends
 from alerts.routing.route import fitting, path
 from alerts.routing.situation import NOTHING, Situation
 from gpuvigil.config import (

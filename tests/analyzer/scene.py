@@ -13,15 +13,21 @@ from analyzer.window.holdings import Holdings
 from analyzer.window.rows import Rows
 from analyzer.window.window import Need, Span, Window
 from gpuvigil.config import AnalyzerSettings
+from gpuvigil.faults import FAULTS
 from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.model import (
     Allocation,
     Event,
     EventKind,
+    Evidence,
+    Finding,
     GpuIdentity,
+    Holder,
+    Incident,
     Inventory,
     PortIdentity,
     Subject,
+    fingerprint,
 )
 from gpuvigil.store import Aggregate, Function
 
@@ -130,7 +136,7 @@ def allocation(
 ) -> Allocation:
     return Allocation(
         subject=subject,
-        holder=holder,
+        holder=Holder.parse(holder),
         user=user,
         command="train.py",
         started_at=started_at,
@@ -324,6 +330,36 @@ def with_port_down(scene: Scene, number: int) -> Scene:
     scene = scene.changed(port(number), {"up": 0, "physical_state": 2}, 25)
     down = event(EventKind.PORT_DOWN, port(number), scene.now - timedelta(seconds=25))
     return scene.with_events(down)
+
+
+def incident(
+    fault: str, subject: Subject, since: timedelta = -timedelta(minutes=1), **more: Any
+) -> Incident:
+    return Incident(
+        id=f"{fault}-1",
+        fingerprint=fingerprint(fault, subject),
+        fault=fault,
+        subject=subject,
+        severity=FAULTS[fault].severity,
+        state="open",
+        title=FAULTS[fault].title,
+        since=NOON + since,
+        updated_at=NOON,
+        **{"label": "node-1 GPU 0", **more},
+    )
+
+
+def told(finding: Finding) -> str:
+    """As it is read: the severity, and each evidence with what it is held against."""
+    return "; ".join([finding.severity.value, *map(said, finding.evidence)])
+
+
+def said(item: Evidence) -> str:
+    against = [
+        *([f"limit {item.limit}"] if item.limit else []),
+        *([f"peers {item.peers}"] if item.peers else []),
+    ]
+    return f"{item.name}: {item.value}" + (f" ({', '.join(against)})" if against else "")
 
 
 def _tags(subject: Subject) -> dict[str, Any]:

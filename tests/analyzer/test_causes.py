@@ -8,15 +8,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.correlation.correlate import sight
+from analyzer.correlation.correlate import observe
 from analyzer.incidents.book import Book
 from gpuvigil.faults import FAULTS
 from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.model import EventKind, Evidence, Finding, Severity, Subject
 
-from .scene import NOON, Scene, allocation, event, gpu, healthy, node, port, with_port_down
-from .test_correlate import incident, lost, seen
-from .test_incidents import Keeper
+from .scene import (
+    NOON,
+    Scene,
+    allocation,
+    event,
+    gpu,
+    healthy,
+    incident,
+    node,
+    port,
+    with_port_down,
+)
+from .test_book import Keeper
+from .test_correlate import lost, seen
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 SPINS = {
@@ -106,7 +117,7 @@ def look(keeper: Keeper, *findings: Finding) -> None:
     """What a pass makes of these, with what stands."""
     window = QUIET.shifted(keeper.now + 10 * SECOND - NOON).window()
     believed = keeper.book.believed(fresh=True)
-    keeper.look(sight(window, findings, keeper.book.standing(), believed))
+    keeper.look(observe(window, findings, keeper.book.standing(), believed))
 
 
 SLOW, STUCK = slowness("gpu_slow", gpu()), slowness("gpu_clocks", gpu())
@@ -137,11 +148,11 @@ def test_only_what_can_slow_a_gpu_down_names_its_slowness() -> None:
         slowness("gpu_clocks", gpu(1, 1)),
         slowness("gpu_memory", gpu()),
     ):
-        found = sight(QUIET.window(), [SLOW, other], [old], {SLOW.fingerprint, other.fingerprint})
+        found = observe(QUIET.window(), [SLOW, other], [old], {SLOW.fingerprint, other.fingerprint})
         assert other.fingerprint in found.candidates
     # What stands by itself already keeps its own incident, and covers the slowness.
     clocks = incident("gpu_clocks", gpu())
-    found = sight(QUIET.window(), [SLOW, STUCK], [old, clocks], {STUCK.fingerprint})
+    found = observe(QUIET.window(), [SLOW, STUCK], [old, clocks], {STUCK.fingerprint})
     assert set(found.candidates) == {STUCK.fingerprint}
     assert old.fingerprint in found.covered
 
@@ -152,45 +163,45 @@ def test_what_is_graver_than_a_slowness_or_a_racks_opens_by_its_own_name() -> No
     for believed in (set[str](), {SLOW.fingerprint}, {SLOW.fingerprint, hot.fingerprint}):
         (found,) = [
             c
-            for c in sight(QUIET.window(), [SLOW, hot], [old], believed).candidates.values()
+            for c in observe(QUIET.window(), [SLOW, hot], [old], believed).candidates.values()
             if c.finding.fault != "gpu_slow"
         ]
         assert (found.finding.fault, found.severity) == ("gpu_hot", Severity.CRITICAL)
     note = replace(old, severity=Severity.INFO)
-    found_of = sight(QUIET.window(), [SLOW, STUCK], [note], {STUCK.fingerprint})
+    found_of = observe(QUIET.window(), [SLOW, STUCK], [note], {STUCK.fingerprint})
     assert set(found_of.candidates) == {STUCK.fingerprint}
     whole = incident("gpu_slow", node())
     feed = replace(slowness("gpu_power", node()), members=(gpu(1), gpu(2)))
-    found_of = sight(QUIET.window(), [feed], [whole], {feed.fingerprint})
+    found_of = observe(QUIET.window(), [feed], [whole], {feed.fingerprint})
     assert set(found_of.candidates) == {feed.fingerprint}
 
 
 def test_a_reason_counts_once_it_is_believed_and_two_of_them_are_one_matter() -> None:
     old, link = incident("gpu_slow", gpu()), slowness("gpu_nvlink", gpu())
-    found = sight(QUIET.window(), [SLOW, STUCK], [old], {SLOW.fingerprint})
+    found = observe(QUIET.window(), [SLOW, STUCK], [old], {SLOW.fingerprint})
     assert {c.finding.fault: c.title for c in found.candidates.values()} == {
         "gpu_slow": FAULTS["gpu_slow"].title,
         "gpu_clocks": FAULTS["gpu_clocks"].title,
     }
     believed = {SLOW.fingerprint, STUCK.fingerprint, link.fingerprint}
-    found = sight(QUIET.window(), [SLOW, link, STUCK], [old], believed)
+    found = observe(QUIET.window(), [SLOW, link, STUCK], [old], believed)
     (one,) = found.candidates.values()
     assert (one.finding.fault, one.title) == ("gpu_slow", FAULTS["gpu_clocks"].title)
     assert (len(one.finding.evidence), found.covered) == (2, {})
     # What named it first goes on, believed anew or not.
     named = replace(old, title=FAULTS["gpu_nvlink"].title, condition="gpu_nvlink")
-    (one,) = sight(QUIET.window(), [link, STUCK], [named], believed).candidates.values()
+    (one,) = observe(QUIET.window(), [link, STUCK], [named], believed).candidates.values()
     assert one.title == named.title
 
 
 def test_what_slows_one_gpu_down_explains_its_node() -> None:
     whole, link = slowness("gpu_slow", node()), slowness("gpu_nvlink", gpu())
     believed = {whole.fingerprint, link.fingerprint}
-    found = sight(QUIET.window(), [whole, link], [], believed)
+    found = observe(QUIET.window(), [whole, link], [], believed)
     assert set(found.candidates) == {link.fingerprint}
     elsewhere = slowness("gpu_nvlink", gpu(2))
     believed = {whole.fingerprint, elsewhere.fingerprint}
-    found = sight(QUIET.window(), [whole, elsewhere], [], believed)
+    found = observe(QUIET.window(), [whole, elsewhere], [], believed)
     assert set(found.candidates) == believed
 
 
@@ -220,9 +231,9 @@ def test_a_rack_stays_as_urgent_as_the_incident_that_it_ends_on_another_node() -
     (found,) = seen(scene).candidates.values()
     assert found.severity is Severity.WARNING
     old = replace(incident("gpu_power", node(2)), severity=Severity.CRITICAL)
-    sight = seen(scene, [old])
-    (found,) = sight.candidates.values()
-    assert old.fingerprint in sight.covered
+    observation = seen(scene, [old])
+    (found,) = observation.candidates.values()
+    assert old.fingerprint in observation.covered
     assert (found.finding.subject, found.severity) == (node(1), Severity.CRITICAL)
 
 

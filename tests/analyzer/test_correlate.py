@@ -10,13 +10,15 @@ from types import FrameType
 import pytest
 
 from analyzer.correlation.all_detectors import DETECTORS
-from analyzer.correlation.correlate import sight
+from analyzer.correlation.correlate import observe
 from analyzer.correlation.impact import impact
-from analyzer.correlation.observation import Sight
+from analyzer.correlation.observation import Observation
 from gpuvigil.faults import FAULTS
 from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.model import (
     CoveredBy,
+    Ended,
+    EndedBy,
     EventKind,
     Evidence,
     Finding,
@@ -26,7 +28,19 @@ from gpuvigil.model import (
     fingerprint,
 )
 
-from .scene import NOON, SETTINGS, Scene, allocation, event, gpu, healthy, inventory, node, port
+from .scene import (
+    NOON,
+    SETTINGS,
+    Scene,
+    allocation,
+    event,
+    gpu,
+    healthy,
+    incident,
+    inventory,
+    node,
+    port,
+)
 
 SECOND = timedelta(seconds=1)
 PEERS = healthy(nodes=8, gpus=4)
@@ -37,27 +51,12 @@ IDLE = {"utilization_percent": 0, "memory_utilization_percent": 0}
 SILENT = {"up": None, "utilization_percent": None, "unmeasured_reason": 4}
 
 
-def seen(scene: Scene, standing: Sequence[Incident] = (), *, again: bool = True) -> Sight:
+def seen(scene: Scene, standing: Sequence[Incident] = (), *, again: bool = True) -> Observation:
     """What a look says; `again`: all that is found had been seen before."""
     window = scene.window()
     findings: list[Finding] = [found for d in DETECTORS for found in d.find(window)]
     believed = {finding.fingerprint for finding in findings} if again else set()
-    return sight(window, findings, standing, believed)
-
-
-def incident(fault: str, subject: Subject, since: timedelta = -60 * SECOND) -> Incident:
-    return Incident(
-        id=f"{fault}-1",
-        fingerprint=fingerprint(fault, subject),
-        fault=fault,
-        subject=subject,
-        severity=FAULTS[fault].severity,
-        state="open",
-        title=FAULTS[fault].title,
-        since=NOON + since,
-        updated_at=NOON,
-        label="node-1 GPU 0",
-    )
+    return observe(window, findings, standing, believed)
 
 
 def finding(fault: str, subject: Subject) -> Finding:
@@ -270,7 +269,7 @@ def test_a_cure_is_named() -> None:
     old = incident("gpu_lost", gpu())
     scene = healthy().with_events(event(EventKind.GPU_BACK, gpu(), NOON - SECOND))
     assert seen(scene, [old]).cured == {
-        old.fingerprint: "cured: gpu back at 11:59:59 UTC on 31 Jan"
+        old.fingerprint: Ended(by=EndedBy.EVENT, event=EventKind.GPU_BACK, at=NOON - SECOND)
     }
     earlier = healthy().with_events(event(EventKind.GPU_BACK, gpu(), NOON - 90 * SECOND))
     assert seen(earlier, [old]).cured == {}
@@ -279,7 +278,7 @@ def test_a_cure_is_named() -> None:
 def test_a_node_that_is_heard_again_has_a_cure() -> None:
     old = incident("node_silent", node())
     assert seen(healthy(), [old]).cured == {
-        old.fingerprint: "reports again since 11:59:56 UTC on 31 Jan"
+        old.fingerprint: Ended(by=EndedBy.REPORTS_AGAIN, at=NOON - 4 * SECOND)
     }
     silent = replace(healthy(), heard={node().key: NOON - 60 * SECOND})
     assert seen(silent, [old]).cured == {}

@@ -1,6 +1,7 @@
 """What every detector owes."""
 
 import random
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -224,6 +225,7 @@ def test_the_fault_is_found_on_its_subject_alone(fault: str) -> None:
     assert finding.evidence
     assert finding.action
     assert finding.source
+    assert finding.own_limit == ("ours" in re.findall(r"\w+", finding.source))
 
 
 @pytest.mark.parametrize("fault", CASES)
@@ -259,6 +261,19 @@ def test_a_scene_at_another_time_gives_the_same_findings_at_that_time(fault: str
     assert [facts(finding, by) for finding in before] == [
         facts(finding, timedelta()) for finding in after
     ]
+
+
+def test_these_look_again_as_soon_as_an_event_comes() -> None:
+    """What others make of events takes several nodes, or ends a fault and brings none."""
+    assert {detector.name for detector in DETECTORS if detector.reads_events} == {
+        "driver_silent",
+        "gpu_lost",
+        "gpu_silent",
+        "gpu_xid",
+        "host_memory",
+        "nvswitch_error",
+        "port_down",
+    }
 
 
 @pytest.mark.parametrize("fault", [f for f in CASES if BY_FAULT[f].reads_events])

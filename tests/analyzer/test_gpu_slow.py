@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.correlation.correlate import is_visible, sight
+from analyzer.correlation.correlate import is_visible, observe
 from analyzer.detectors.gpu_slow import slow_gpus
 from analyzer.window.window import Window
-from gpuvigil.model import Finding, Incident, Severity, Subject
+from gpuvigil.model import Finding, Holder, Incident, Severity, Subject
 
 from .scene import NOON, SETTINGS, Scene, allocation, gpu, healthy, in_one_job, node
 
@@ -87,7 +87,7 @@ def test_it_takes_a_job_that_has_its_gpus_to_itself_and_long_enough() -> None:
     assert found(replace(scene, allocations=young)) == []
     few = tuple(a for a in scene.allocations if a.subject in GPUS[:3])
     assert found(replace(scene, allocations=few)) == []
-    processes = tuple(replace(a, holder="pid 7") for a in scene.allocations)
+    processes = tuple(replace(a, holder=Holder.parse("pid 7")) for a in scene.allocations)
     assert found(replace(scene, allocations=processes)) == []
 
 
@@ -161,12 +161,13 @@ def test_in_a_later_job_it_is_over_when_it_draws_what_the_others_draw() -> None:
 def test_without_a_job_that_could_show_it_nobody_knows_it_any_more_after_a_day() -> None:
     def cured(gpus: int, hours: float, holder: str = "job 8") -> str:
         held = tuple(
-            replace(a, holder=holder, started_at=NOON - timedelta(minutes=50))
+            replace(a, holder=Holder.parse(holder), started_at=NOON - timedelta(minutes=50))
             for a in slowed().allocations[:gpus]
         )
         scene = replace(QUIET, allocations=held)
         seen = replace(standing(gpu()), updated_at=NOON - timedelta(hours=hours))
-        return sight(scene.window(), (), (seen,)).cured.get("f", "")
+        cured = observe(scene.window(), (), (seen,)).cured
+        return cured["f"].text if "f" in cured else ""
 
     assert cured(1, hours=25).startswith("not seen since ")
     assert cured(8, hours=25, holder="pid 7").endswith("run a benchmark on it")
@@ -183,7 +184,7 @@ def test_after_the_job_in_which_it_was_slow_there_is_a_day_to_show_it() -> None:
         scene = replace(QUIET, allocations=(ended,))
         seen = replace(standing(gpu()), since=NOON - timedelta(days=8))
         long_ago = replace(seen, updated_at=NOON - timedelta(days=7))
-        return bool(sight(scene.window(), (), (long_ago,)).cured)
+        return bool(observe(scene.window(), (), (long_ago,)).cured)
 
     assert not cured(hours=2)
     assert cured(hours=24)

@@ -28,7 +28,7 @@ from analyzer.detectors.switch_down import switches_down
 from analyzer.window.window import Window
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.faults.conditions import CONDITIONS
-from gpuvigil.model import Allocation, Event, EventKind, Finding, Severity
+from gpuvigil.model import Allocation, Event, EventKind, Finding, Holder, Severity
 
 from .scene import (
     NOON,
@@ -739,7 +739,10 @@ def test_what_a_silent_node_says_of_its_own_jobs_is_no_verdict(seconds: timedelt
     heard = {**quiet.heard, node().key: NOON - seconds}
     scene = replace(quiet, heard=heard, allocations=(HERE, THERE))
     assert [finding.title for finding in silent_nodes(scene.window())] == ["", ""]
-    assert told(HERE, replace(THERE, holder="job 8"), scene=WAITING, seconds=seconds) == UNTOLD
+    assert (
+        told(HERE, replace(THERE, holder=Holder.parse("job 8")), scene=WAITING, seconds=seconds)
+        == UNTOLD
+    )
 
 
 def test_a_silent_node_whose_job_was_cut_off_on_its_other_nodes_is_dead() -> None:

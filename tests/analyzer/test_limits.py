@@ -25,7 +25,7 @@ from analyzer.detectors.host_memory import failing_hosts
 from analyzer.detectors.host_sensors import failing_parts
 from analyzer.detectors.port_errors import bad_ports
 from analyzer.window.window import Window
-from gpuvigil.model import EventKind, Evidence, Finding, Severity, Subject
+from gpuvigil.model import EventKind, Finding, Severity, Subject
 
 from .scene import (
     GPU_FIELDS,
@@ -39,6 +39,7 @@ from .scene import (
     healthy,
     node,
     port,
+    told,
 )
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
@@ -50,19 +51,6 @@ FIELDS: Mapping[str, Mapping[str, Any]] = {
     "node": NODE_FIELDS,
 }
 ALONE: Mapping[str, Subject] = {"gpu": gpu(), "port": port(), "node": node()}
-
-
-def told(finding: Finding) -> str:
-    """As it is read: the severity, and each evidence with what it is held against."""
-    return "; ".join([finding.severity.value, *map(said, finding.evidence)])
-
-
-def said(item: Evidence) -> str:
-    against = [
-        *([f"limit {item.limit}"] if item.limit else []),
-        *([f"peers {item.peers}"] if item.peers else []),
-    ]
-    return f"{item.name}: {item.value}" + (f" ({', '.join(against)})" if against else "")
 
 
 def grown(kind: str, **by: float) -> Scene:

@@ -30,7 +30,7 @@ from gpuvigil.model import (
 )
 
 from .scene import NOON, SETTINGS, TICK, event, gpu, healthy, node
-from .test_incidents import Keeper, assert_every_life_is_whole
+from .test_book import Keeper, assert_every_life_is_whole
 
 STEP = timedelta(seconds=TICK)
 NODES = (1, 2, 3, 4, 5, 6)

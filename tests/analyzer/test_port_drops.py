@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from analyzer.analysis import Analysis, Reading
 from analyzer.correlation.all_detectors import DETECTORS, questions
-from analyzer.correlation.correlate import sight
+from analyzer.correlation.correlate import observe
 from analyzer.detectors.node_silent import silent_nodes
 from analyzer.detectors.port_down import NO_FABRIC, broken_ports
 from analyzer.detectors.switch_down import AT_ONCE, switches_down
@@ -37,8 +37,8 @@ from gpuvigil.model import (
     Transition,
 )
 
-from .scene import NOON, Sample, Scene, allocation, event, gpu, healthy, node, port
-from .test_correlate import incident, seen
+from .scene import NOON, Sample, Scene, allocation, event, gpu, healthy, incident, node, port
+from .test_correlate import seen
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 HALF, JUST = timedelta(milliseconds=500), timedelta(milliseconds=1)
@@ -457,7 +457,7 @@ def test_a_switch_keeps_its_name_when_its_first_port_is_back() -> None:
     old = replace(incident("switch_down", first.finding.subject), members=first.members)
     window = lost(FOUR, 2, 3, 4).window()
     found = [one for detector in DETECTORS for one in detector.find(window)]
-    (later,) = sight(window, found, [old], {old.fingerprint}).candidates.values()
+    (later,) = observe(window, found, [old], {old.fingerprint}).candidates.values()
     assert later.finding.fingerprint == old.fingerprint
     assert {port(n).key for n in (2, 3, 4)} <= set(later.members)
     assert FAULTS["switch_down"].severity is Severity.CRITICAL

@@ -15,6 +15,8 @@ from gpuvigil.clock import to_ns, to_text
 from gpuvigil.hub_client import Hub
 from gpuvigil.lineprotocol import Value, encode
 from gpuvigil.model import (
+    Ended,
+    EndedBy,
     EventKind,
     GpuIdentity,
     Incident,
@@ -123,7 +125,9 @@ def test_a_cure_resolves_the_same_incident_at_once(hub: HubProcess, analyzer: An
     wait_until("it ends", lambda: len(transitions(client)) == 2)
     opened, ended = transitions(client)
     assert (ended.incident, ended.number) == (opened.incident, 2)
-    assert ended.reason.startswith("cured: gpu reset")
+    assert isinstance(ended.cause, Ended)
+    assert (ended.cause.by, ended.cause.event) == (EndedBy.EVENT, EventKind.GPU_RESET)
+    assert ended.reason == ended.cause.text
     (incident,) = incidents(client)
     assert (incident.state, incident.version) == ("resolved", 2)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.evidence.xid_repeats import Repeats, at_least, repeats
-from gpuvigil.model import Allocation, Event, EventKind
+from gpuvigil.model import Allocation, Event, EventKind, Holder
 
 from .scene import NOON, Scene, allocation, event, gpu, node
 
@@ -47,7 +47,9 @@ def sweep(bad: int, everywhere: int) -> Scene:
         for again in (0, 1)
     ]
     own = [
-        r for r in runs if r.subject == BAD and r.holder.endswith(("00", "02", "04", "06", "08"))
+        r
+        for r in runs
+        if r.subject == BAD and r.holder.name.endswith(("00", "02", "04", "06", "08"))
     ]
     events = [fault(r) for r in own[:bad]]
     for user in USERS:
@@ -92,7 +94,7 @@ def test_a_look_at_one_node_knows_what_the_others_show() -> None:
 def test_of_a_large_job_each_gpu_is_hit_the_less() -> None:
     """Four jobs of a node each, of four users, with the same rank's GPU hit every time."""
     runs = [
-        replace(run(1, index, user, user), holder=f"job {user}")
+        replace(run(1, index, user, user), holder=Holder.parse(f"job {user}"))
         for user in range(4)
         for index in range(8)
     ]

@@ -6,12 +6,12 @@ from datetime import timedelta
 
 from playwright.sync_api import Page, expect
 
-from dashboard.layout.frame import PLACES
+from dashboard.layout.frame import PAGES
 from gpuvigil.clock import SystemClock
 from gpuvigil.model import Subject
 from gpuvigil.web import page_links
 
-PATHS = [place.path for place in PLACES]
+PATHS = [page.path for page in PAGES]
 # The overview has a second layout, for a screen on the wall.
 LAYOUTS = [*PATHS, f"{page_links.OVERVIEW}?wall=1"]
 

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser, Response
 
 from gpuvigil.clock import SystemClock
-from gpuvigil.model import Acknowledgement, Allocation, Evidence, Impact, Incident, Severity
+from gpuvigil.model import Acknowledgement, Allocation, Evidence, Holder, Impact, Incident, Severity
 from gpuvigil.web import page_links
 from tests.dashboard.scene import gpu, incident, node
 from tests.dashboard.servers import DashboardProcess, Feed
@@ -70,7 +70,7 @@ def shown(feed: Feed) -> Shown:
     holding = [
         Allocation(
             subject=gpu(index, of),
-            holder=f"job {IMAGE}",
+            holder=Holder.parse(f"job {IMAGE}"),
             user=SCRIPT,
             command=QUOTES,
             started_at=now - timedelta(hours=1),

@@ -7,7 +7,7 @@ import pytest
 from accounting.job_ending import Ending, Why, verdict
 from cli.why import Told, grid, of_nodes
 from dashboard.lists.table import json_text, text
-from gpuvigil.model import Incident, Severity, Subject
+from gpuvigil.model import Holder, Incident, Severity, Subject
 from tests.dashboard.scene import LONG_AGO, NOON, allocation, gpu, incident, node
 
 FIRST, SECOND, THIRD, FOURTH = (node(f"n-{n}", "prod") for n in range(1, 5))
@@ -54,7 +54,7 @@ def test_it_is_told_once_and_of_the_jobs_own_node() -> None:
 
 def test_of_a_job_that_runs_it_says_what_stands_on_its_nodes() -> None:
     held = (allocation(gpu(0, FIRST), "job 7", "ann"),)
-    told = Told(holder="job 7", cluster="prod", job=None, allocations=held)
+    told = Told(holder=Holder.parse("job 7"), cluster="prod", job=None, allocations=held)
     lost = incident("gpu_lost", gpu(0, FIRST), Severity.CRITICAL)
     running = verdict(told.ending, ())
     said = text(grid(told, running, [lost]), 80)

@@ -31,7 +31,7 @@ def told(receiver: Receiver) -> dict[tuple[str, str], Allocation]:
         map(Record.from_json, receiver.records("allocation")), key=lambda record: record.version
     )
     found = map(Allocation.from_record, records)
-    return {(one.holder, one.subject.gpu or ""): one for one in found}
+    return {(str(one.holder), one.subject.gpu or ""): one for one in found}
 
 
 def test_pods_hold_their_gpus_over_failed_calls_and_restarts(

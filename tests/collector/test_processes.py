@@ -88,12 +88,12 @@ def test_a_process_of_another_world_is_still_a_holder(table: ProcessTable) -> No
     process = table.find(99)
     assert (process.user, process.command, process.started_at) == (None, None, None)
     (held,) = Holders(NODE, table).take({"GPU-1": [99]}, NOW)
-    assert (held.holder, held.started_at) == ("pid 99", NOW)
+    assert (str(held.holder), held.started_at) == ("pid 99", NOW)
 
 
 def ids(holders: Holders, processes: Mapping[str, list[int]]) -> list[tuple[str, str, bool]]:
     return [
-        (a.subject.gpu or "", a.holder, a.ended_at is not None)
+        (a.subject.gpu or "", str(a.holder), a.ended_at is not None)
         for a in holders.take(processes, NOW)
     ]
 
@@ -168,7 +168,7 @@ def test_a_process_that_is_stuck_in_the_kernel_holds_up_nobody(
     for _ in range(100):
         assert holders.take({}, NOW) == ()
     assert time.monotonic() - began < 5.0
-    assert [(a.holder, a.command) for a in found] == [
+    assert [(str(a.holder), a.command) for a in found] == [
         ("pid 1", "kernel name"),
         ("pid 2", "kernel name"),
     ]
@@ -316,7 +316,7 @@ def test_holds_are_as_they_were_seen_whatever_was_restarted_or_forgotten(
     end = start + len(looks) * LATER
     hub = told(running, looks, start)
     found = [
-        (one.subject.gpu, int(one.holder[4:]), one.started_at, one.ended_at or end)
+        (one.subject.gpu, int(one.holder.name), one.started_at, one.ended_at or end)
         for one in hub.values()
         if one.ended_at != one.started_at
     ]

@@ -242,8 +242,8 @@ def test_lines_refused_with_400_are_counted_and_the_body_is_not_sent_again(
     with caplog.at_level(logging.WARNING, "gpuvigil"):
         shipping.spool.put(telemetry(1))
         wait_until("the count", lambda: shipping.shipper.refused_lines)
+        wait_until("the line", lambda: 'count=1 first="no measurement"' in caplog.text)
     assert shipping.shipper.refused_lines == 1
-    assert 'count=1 first="no measurement"' in caplog.text
     receiver.behave = as_a_hub
     shipping.spool.put(telemetry(2))
     wait_until("the next body", lambda: receiver.accepted)

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from gpuvigil.clock import to_ns
 from gpuvigil.lineprotocol import encode
-from gpuvigil.model import Allocation, Event, EventKind, Inventory, Severity
+from gpuvigil.model import Allocation, Event, EventKind, Holder, Inventory, Severity
 from gpuvigil.store.hub import HubStore
 from tests.servers import HubProcess
 
@@ -51,7 +51,7 @@ def write_past(hub: HubProcess, start: datetime) -> None:
     )
     held = Allocation(
         subject=gpu(0, NODE),
-        holder="job 77",
+        holder=Holder.parse("job 77"),
         user="zoe",
         command="<i>train",
         started_at=start + 2 * TICK,

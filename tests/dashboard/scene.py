@@ -10,6 +10,7 @@ from gpuvigil.clock import to_text
 from gpuvigil.model import (
     Allocation,
     GpuIdentity,
+    Holder,
     Impact,
     Incident,
     Inventory,
@@ -86,7 +87,11 @@ def port_row(of: Subject, device: str, up: int | None, at: datetime = NOON) -> R
 
 def allocation(subject: Subject, holder: str = "pid 7", user: str | None = "ann") -> Allocation:
     return Allocation(
-        subject=subject, holder=holder, user=user, command="python", started_at=LONG_AGO
+        subject=subject,
+        holder=Holder.parse(holder),
+        user=user,
+        command="python",
+        started_at=LONG_AGO,
     )
 
 

@@ -13,6 +13,7 @@ from gpuvigil.model import (
     CoveredBy,
     Event,
     EventKind,
+    Holder,
     Incident,
     Severity,
     Subject,
@@ -176,7 +177,7 @@ def test_lines_do_not_depend_on_the_order_of_records(found: list[Event], chance:
 
 
 def test_who_was_there_at_the_first_look_is_not_said_to_have_started() -> None:
-    one = replace(allocation(gpu(0)), holder="pod train/llama-0", user=None)
+    one = replace(allocation(gpu(0)), holder=Holder.parse("pod train/llama-0"), user=None)
     one = replace(one, started_at=NOON - HOUR)
     assert texts(allocations=(one,)) == ["pod train/llama-0 started, 1 GPU on sim-001"]
     assert texts(allocations=(replace(one, began_before=True),)) == []

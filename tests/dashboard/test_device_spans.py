@@ -12,7 +12,7 @@ from dashboard.device.marks import marks, shades
 from dashboard.device.spans import Span, concerns, holders, states, stood
 from dashboard.device.timeline import Row, said, ticks, timeline
 from dashboard.device.window import CHOICES, Window
-from gpuvigil.model import Allocation, Event, EventKind, Severity
+from gpuvigil.model import Allocation, Event, EventKind, Holder, Severity
 
 from .scene import NOON, gpu, incident, node
 
@@ -39,7 +39,7 @@ def seen(found: tuple[Span, ...]) -> list[tuple[str, int, int]]:
 def held(start: int, end: int | None, holder: str = "pid 7") -> Allocation:
     return Allocation(
         subject=gpu(0),
-        holder=holder,
+        holder=Holder.parse(holder),
         user="ann",
         command="python",
         started_at=NOON + start * STEP,
@@ -104,7 +104,7 @@ def test_a_gpu_is_held_exactly_when_somebody_held_it_and_everybody_is_named(
         covering = [it for it in found if it.start <= at < it.end]
         assert len(covering) == bool(inside)
         for one in inside:
-            assert one.holder in covering[0].text
+            assert str(one.holder) in covering[0].text
 
 
 def test_an_allocation_that_is_open_reaches_to_now_and_no_further() -> None:

@@ -18,6 +18,7 @@ from gpuvigil.hub_client import Hub
 from gpuvigil.log import Log
 from gpuvigil.model import (
     Allocation,
+    Holder,
     Incident,
     Inventory,
     RecordKind,
@@ -70,7 +71,7 @@ class Site:
         given = [
             Allocation(
                 subject=card,
-                holder=f"job {job}",
+                holder=Holder.parse(f"job {job}"),
                 user=USER,
                 command="train.py",
                 started_at=self.begun,

@@ -131,12 +131,12 @@ def test_idle_jobs_end_as_their_policy_says_and_only_they(slurm: Slurm, tmp_path
         wait_until("it is gone", lambda: slurm.job_state(gone) == "CANCELLED", 30.0)
 
         ended = {f"job {job}" for job in (cancelled, held, anew, array)}
-        assert {one.held.holder for one in site.look(policies).endings} == ended  # a dry run
+        assert {str(one.held.holder) for one in site.look(policies).endings} == ended  # a dry run
         assert slurm.job_state(cancelled) == slurm.job_state(held) == "RUNNING"
         assert site.look([IdleSettings()], dry_run=False) == Found()
 
         found = site.look(policies, dry_run=False)
-        assert {one.held.holder for one in found.endings} == ended
+        assert {str(one.held.holder) for one in found.endings} == ended
         assert dict(found.refused) == {
             f"job {half}": NoEnd.COMPUTES,
             f"job {unheard}": NoEnd.UNTOLD,

@@ -115,7 +115,7 @@ class Site:
                 newest[one.id] = one
         found: dict[str, list[Allocation]] = {}
         for one in newest.values():
-            found.setdefault(one.holder.removeprefix("job "), []).append(one)
+            found.setdefault(one.holder.name, []).append(one)
         return found
 
     def uuids(self, numbers: str) -> set[str]:

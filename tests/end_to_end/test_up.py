@@ -108,7 +108,7 @@ def test_the_simulated_cluster_reaches_the_hub_with_its_jobs(running: Product) -
         held = [Allocation.from_record(one) for one in hub.records(RecordKind.ALLOCATION)]
         refused = hub.status()["refused_lines"]
     simulated = [allocation for allocation in held if allocation.subject.simulated]
-    assert any(a.holder == "job 1042" and a.user == "alice" for a in simulated)
+    assert any(str(a.holder) == "job 1042" and a.user == "alice" for a in simulated)
     assert refused == 0
 
 

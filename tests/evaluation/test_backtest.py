@@ -19,7 +19,7 @@ from gpuvigil.config import AnalyzerSettings
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.lineprotocol import encode
 from gpuvigil.metrics import MEASUREMENTS
-from gpuvigil.model import Allocation, EventKind, Record, Severity, Subject
+from gpuvigil.model import Allocation, EventKind, Holder, Record, Severity, Subject
 from gpuvigil.store.memory import MemoryStore
 from tests.alerts.examples import a_transition, opened, resolved
 from tests.evaluation.made import NOON, TICK, Block, Made, event, gpu, port
@@ -68,7 +68,11 @@ def trouble(start: datetime = NOON) -> Made:
         return None if subject.node == "n2" and at > later + 5 * MINUTE else {}
 
     job = Allocation(
-        subject=gpu(0, 1), holder="job 7", user="ada", command=None, started_at=start - 60 * MINUTE
+        subject=gpu(0, 1),
+        holder=Holder.parse("job 7"),
+        user="ada",
+        command=None,
+        started_at=start - 60 * MINUTE,
     )
     return Made(
         nodes=3,

@@ -14,8 +14,8 @@ from evaluation.holders.page import section
 from evaluation.holders.scenes import SCENES, staged
 from evaluation.holders.spans import Row
 from evaluation.holders.truth import Right, Truth
-from evaluation.splits import PARTS
 from simulator.fleet import FaultOrder, FleetSettings, build
+from simulator.fleet.kinds import KINDS
 
 SMALL = FleetSettings(
     seed=10,
@@ -78,11 +78,10 @@ def test_of_each_job_that_ended_the_truth_is_the_plans_and_faults_are_told_from_
     assert asked_at(last, SMALL.end) <= SMALL.end
 
 
-def test_a_part_is_the_one_of_the_splits_and_sound_nodes() -> None:
-    seed = play.seed_of("report", 4)
-    mine, part = play.settings_of("report", seed), PARTS["report"].fleet(seed)
-    assert replace(mine, nodes=part.nodes) == part
-    assert mine.nodes > part.nodes
+def test_a_part_has_each_kind_once_and_sound_nodes() -> None:
+    fleet = play.settings_of("report", play.seed_of("report", 4))
+    assert sorted(order.kind for order in fleet.faults) == sorted(KINDS)
+    assert fleet.nodes > len(KINDS)
 
 
 def test_the_page_counts_spans_jobs_and_look_alikes() -> None:
@@ -95,7 +94,6 @@ def test_the_page_counts_spans_jobs_and_look_alikes() -> None:
         "part": "report",
         "seed": 2000,
         "fleet": "f",
-        "judged": "d",
         "code": "c",
         "commit": "0123456789ab",
         "command": "python -m evaluation.holders.play report 0 1",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluation.judge.intervals import bootstrap_f1, exact_rate, exact_share, wilson
+from evaluation.judge.intervals import exact_rate, mcnemar, wilson
 
 
 def test_known_values() -> None:
@@ -14,8 +14,6 @@ def test_known_values() -> None:
     assert wilson(81, 263) == pytest.approx((0.2553, 0.3662), abs=1e-4)
     assert wilson(15, 148) == pytest.approx((0.0624, 0.1605), abs=1e-4)
     assert wilson(0, 20) == pytest.approx((0.0, 0.1611), abs=1e-4)
-    assert exact_share(81, 263) == pytest.approx((0.2527, 0.3676), abs=1e-4)
-    assert exact_share(0, 20) == pytest.approx((0.0, 0.1684), abs=1e-4)
     # Garwood: 0 and 10 events.
     assert exact_rate(0, 1.0) == pytest.approx((0.0, 3.689), abs=1e-3)
     assert exact_rate(10, 1.0) == pytest.approx((4.795, 18.39), abs=1e-2)
@@ -23,21 +21,26 @@ def test_known_values() -> None:
 
 def test_without_trials_nothing_is_known() -> None:
     assert wilson(0, 0) == (0.0, 1.0)
-    assert exact_share(0, 0) == (0.0, 1.0)
     assert exact_rate(0, 0.0) == (0.0, math.inf)
-    assert bootstrap_f1([(3, 0, 0)]) == (0.0, 1.0)
 
 
 @given(st.integers(0, 400), st.integers(1, 400))
 def test_an_interval_holds_its_share(hits: int, more: int) -> None:
     of = hits + more
-    for low, high in (wilson(hits, of), exact_share(hits, of)):
-        assert 0.0 <= low <= hits / of <= high <= 1.0
+    low, high = wilson(hits, of)
+    assert 0.0 <= low <= hits / of <= high <= 1.0
 
 
-def test_a_bootstrap_is_the_same_every_time_and_holds_the_value() -> None:
-    counts = [(8, 2, 1), (5, 0, 4), (9, 3, 3), (2, 2, 6)]
-    tp, fp, fn = (sum(column) for column in zip(*counts, strict=True))
-    low, high = bootstrap_f1(counts)
-    assert (low, high) == bootstrap_f1(counts)
-    assert low < 2 * tp / (2 * tp + fp + fn) < high
+@pytest.mark.parametrize(
+    ("lost", "gained", "chance"),
+    [
+        (0, 0, 1.0),
+        (4, 0, 0.0625),
+        (5, 0, 0.03125),
+        (7, 1, 0.03515625),
+        (6, 1, 0.0625),
+        (1, 5, 0.984375),
+    ],
+)
+def test_pairs_that_differ_are_thrown_like_coins(lost: int, gained: int, chance: float) -> None:
+    assert mcnemar(lost, gained) == pytest.approx(chance)

@@ -1,123 +1,100 @@
-"""The scoreboard's page: aims hold or are missed by what was counted, and like is held against like."""
+"""The page on accuracy: the first sentence is for an operator, and everything said is marked."""
+
+from typing import Any
 
 import pytest
 
-from evaluation.aims import in_short, plain
-from evaluation.alarms import natural
-from evaluation.curves import by_magnitude
-from evaluation.judge.matching import Outcome, Units
-from evaluation.judge.score import Tally
-from evaluation.page import page
+from evaluation.baselines import ALWAYS, NEVER, OURS, variants
+from evaluation.judge.matching import Outcome
+from evaluation.judge.tally import Message, Tally
+from evaluation.page import chosen, page
+from evaluation.plays import tallies
 
-SPEED = {
-    "command": "python -m evaluation.speed",
-    "cpu_seconds_per_node_day": {"fleet": 0.1, "detectors": 1.2},
-    "cpus": 2,
-    "nodes": 125,
-    "passes": 1080,
-    "python": "3.11",
-    "judged": "j",
-    "fleet": "f",
-}
-
-
-def fault(kind: str, found: bool, magnitude: float | None = None) -> Outcome:
-    """One that is told rightly in one incident, or not at all."""
-    count = int(found)
-    return Outcome(
-        fault=kind,
-        magnitude=magnitude,
-        seconds=5.0 if found else None,
-        cause=found,
-        incidents=count,
-        named=count,
-    )
-
-
-def quiet(node_days: float, wrong: int) -> Tally:
-    return Tally(node_days=node_days, by_severity={"critical": {"false": wrong}})
-
-
-def lines(found: dict[str, list[Tally]]) -> str:
-    return "\n".join(in_short({part: {"gpuvigil": them} for part, them in found.items()}))
-
-
-@pytest.mark.parametrize(
-    ("node_days", "wrong", "verdict"),
-    [(9_999.0, 0, "**missed**"), (10_000.0, 0, "holds"), (20_000.0, 1, "**missed**")],
+SILENT = Tally(node_days=700.0, outcomes=(Outcome(fault="fan"), Outcome(fault="dead node")))
+OURS_SAID = Tally(
+    node_days=700.0,
+    outcomes=(
+        Outcome(fault="fan", seconds=60.0, cause=True, incidents=1, named=1, told="warning"),
+        Outcome(fault="dead node"),
+        Outcome(fault="off the bus", seconds=1.0, cause=True, told="critical"),
+        Outcome(fault="VBIOS drift", cause=True, told="info"),
+    ),
+    counts={"warning": {"right": 1, "false": 7}},
+    wrong={"node_silent": 7},
+    messages=(
+        Message(
+            seconds=3600.0,
+            severity="warning",
+            title="hot",
+            subject="n1",
+            verdict="right",
+            about="fan",
+        ),
+        *[Message(seconds=90_000.0, severity="warning", title="a|b", subject="n2", verdict="false")]
+        * 7,
+    ),
 )
-def test_no_wrong_critical_holds_only_over_all_the_node_days(
-    node_days: float, wrong: int, verdict: str
-) -> None:
-    (line,) = [it for it in lines({"quiet": [quiet(node_days, wrong)]}).splitlines() if "0.0" in it]
-
-    assert line.endswith(f"| {verdict} |")
 
 
-def test_each_aim_of_a_part_is_held_against_what_was_counted() -> None:
-    said = Tally(
-        node_days=1.0,
-        outcomes=(*[fault("GSP hang", found=True)] * 96, *[fault("fan", False, 0.2)] * 4),
-        by_severity={"critical": {"right": 98, "false": 2}},
-        units=Units(found=90, missed=10, alarmed=0, quiet=100),
+def play(seed: int = 1, **more: Any) -> dict[str, Any]:
+    everybody = {OURS: OURS_SAID, "gpud": SILENT, ALWAYS: SILENT, NEVER: SILENT}
+    return {
+        "use": "release",
+        "seed": seed,
+        **dict.fromkeys(("commit", "detectors", "fleet", "judge"), "0123456789abcdef"),
+        "cpu_seconds": 70,
+        "tallies": {name: one.to_json(messages=True) for name, one in everybody.items()},
+        **more,
+    }
+
+
+def test_the_first_sentence_says_what_an_operator_gets() -> None:
+    text = list(page([play()]))
+    assert text[2].startswith(
+        "An operator of 1,000 nodes is told of 50% of the faults that no sensor names, and reads"
+        " 70 wrong messages a week."
     )
 
-    table = lines({"report": [said]})
 
-    assert "| report | 0.98 (0.93 to 0.99, 98 of 100) | **missed** |" in table
-    assert "| report | 1.00 (0.96 to 1.00, 96 of 96) | holds |" in table
-    assert "| report | 0.96 (0.90 to 0.98, 96 of 100) | holds |" in table
-    assert "| report | 0.947 (0.000 to 1.000, 1 fleets) | **missed** |" in table
-
-
-def test_who_said_nothing_and_what_is_mostly_missed_are_told_by_name() -> None:
-    outcomes = (*[fault("slow GPU", False, 0.1)] * 2, fault("off the bus", found=True))
-    own = [Tally(node_days=1.0, outcomes=outcomes)]
-
-    short = lines({"report": own})
-    rows = "\n".join(natural({"report": {"gpuvigil": own, "PCA": [Tally(node_days=1.0)]}}))
-
-    assert "Found in fewer than nine of ten: slow GPU (0 of 2)." in short
-    assert "of the right cause: slow GPU." in short
-    assert "| PCA | criticals | - | - | - |" in rows
+def test_shares_of_few_faults_say_so() -> None:
+    text = "\n".join(page([play()]))
+    assert "0.50 (0.09 to 0.91, 1 of 2, too few)" in text
+    many = OURS_SAID.to_json() | {"outcomes": OURS_SAID.to_json()["outcomes"][:2] * 150}
+    enough = play()
+    enough["tallies"][OURS] = many
+    assert "0.50 (0.44 to 0.56, 150 of 300)" in "\n".join(page([enough]))
 
 
-def test_a_curve_goes_from_the_mildest_to_the_gravest() -> None:
-    """What is left of a clock is small where the fault is grave; what a GPU loses is large."""
-    faults = (fault("stuck clocks", True, 0.2), fault("slow GPU", False, 0.25))
-    bins = by_magnitude({"report": {"gpuvigil": [Tally(node_days=1.0, outcomes=faults)]}})
-
-    mild, _, grave = (it["recall"] for it in bins["gpuvigil"])
-
-    assert (mild["of"], grave["hits"], grave["of"]) == (0, 1, 2)
+def test_every_message_of_a_week_is_marked_right_or_wrong() -> None:
+    lines = list(page([play()]))
+    assert "| 1 | warning: hot | right | fan |" in lines
+    assert "| 2 | warning: a/b (7 times) | **wrong** |  |" in lines
+    assert "Never read of, among faults that must be inferred: dead node 1." in lines
 
 
-def test_the_library_is_compared_on_fleets_that_all_have_played() -> None:
-    def entry(seed: int, *who: str) -> dict[str, object]:
-        one = Tally(node_days=1.0, outcomes=(fault("fan", True, 0.5),)).to_json()
-        stamp = {"fleet": "f", "judged": "j", "commit": "abcdefabcdef-dirty", "command": "c"}
-        return {"part": "kept-out kinds", "seed": seed, **stamp, "tallies": dict.fromkeys(who, one)}
-
-    runs = {f"{seed}": entry(seed, "gpuvigil", *who) for seed, who in ((1, ("PCA",)), (2, ()))}
-
-    text = "\n".join(page({"runs": runs, "history": []}, SPEED))
-
-    assert "The best of them finds 1 of the 1, our rules 1." in text
-    assert "`j` (**earlier detectors**) | `abcdefabc` (changed)" in text
+def test_the_trivial_ones_are_the_last_of_the_table() -> None:
+    lines = [line.split(" | ")[0] for line in page([play()]) if line.count(" | ") == 4]
+    rows = lines[: lines.index(f"| {NEVER}") + 1]
+    assert rows[-2:] == [f"| {ALWAYS}", f"| {NEVER}"]
+    assert rows[-4:-2] == [f"| {OURS}", "| gpud"]
 
 
-def test_a_kind_with_a_size_is_no_plain_sign() -> None:
-    counted = plain(
-        [
-            Tally(
-                node_days=1.0,
-                outcomes=(
-                    fault("off the bus", found=True),
-                    fault("port down", found=False),
-                    fault("slow GPU", found=False, magnitude=0.1),
-                ),
-            )
-        ]
-    )
+def test_what_was_seen_before_is_counted_as_tuning_and_shown_nowhere() -> None:
+    text = "\n".join(page([play(1, detectors="older"), play(2)]))
+    assert "Seeds: 2." in text
+    assert "1 more were played to tune" in text
 
-    assert (counted["hits"], counted["of"]) == (1, 2)
+
+def test_without_a_play_the_page_says_how_to_make_one() -> None:
+    text = "\n".join(page([play(use="tuning")]))
+    assert "python -m evaluation.run release" in text
+    assert "| gpud |" not in text
+
+
+@pytest.mark.parametrize("best", variants("Mahalanobis")[:2])
+def test_a_limit_is_chosen_on_tuning_seeds(best: str) -> None:
+    found = Tally(node_days=700.0, outcomes=(Outcome(fault="fan", seconds=1.0, told="warning"),))
+    tuned = play(tallies={it: SILENT.to_json() for it in variants("Mahalanobis")})
+    tuned["tallies"][best] = found.to_json()
+    assert chosen("Mahalanobis", tallies([tuned])) == best
+    assert chosen("gpud", {}) == "gpud"

@@ -1,14 +1,10 @@
-"""The curve of slow GPUs: what it counts, and that nobody else has its fleets."""
+"""The curve of slow GPUs: what it counts."""
 
 from evaluation.slow import BINS, fleet_of, section
-from evaluation.splits import PARTS
 
 
-def test_its_fleets_are_nobody_elses_and_each_gpu_is_slow_as_the_kind_can_be() -> None:
+def test_each_gpu_is_slow_as_the_kind_can_be() -> None:
     fleet = fleet_of(17000)
-    assert all(
-        not part.first_seed <= fleet.seed < part.first_seed + 1000 for part in PARTS.values()
-    )
     assert {order.kind for order in fleet.faults} == {"slow GPU"}
     percents = [100.0 * (order.magnitude or 0.0) for order in fleet.faults]
     assert BINS[0] <= min(percents) < BINS[1]
@@ -29,7 +25,6 @@ def test_each_slow_gpu_is_counted_once_where_it_belongs() -> None:
     ]
     result = {
         "command": "python -m evaluation.slow 1",
-        "judged": "j",
         "fleet": "f",
         "fleets": [{"seed": 1, "node_days": 6.0, "false": 2, "faults": faults}],
     }

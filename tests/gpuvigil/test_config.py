@@ -179,6 +179,7 @@ def test_an_unreadable_secret_is_named_and_its_content_never_shown(tmp_path: Pat
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("command", ["hub", "collect", "analyze", "alert", "dashboard", "simulate"])
 def test_every_service_refuses_a_wrong_file_with_one_line_and_exit_code_2(
     tmp_path: Path, command: str

@@ -1,8 +1,10 @@
 """The tables of faults and Xids are whole, and say what they mean."""
 
+import re
+
 import pytest
 
-from gpuvigil.faults import FAULTS, XID_FAULTS, Scope, Xid, xid, xids
+from gpuvigil.faults import FAULTS, XID_FAULTS, Described, Scope, Xid, xid, xids
 from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.faults.node_faults import NODE_FAULTS
 from gpuvigil.faults.sxids import sxids
@@ -132,3 +134,10 @@ def test_whoever_shall_reset_a_gpu_is_told_first_how_the_collector_lets_go() -> 
         release = action.index("(right after `gpuvigil collect --release 10m` on the node)")
         # Nothing that is to be done before stands between the two.
         assert 0 < release - reset <= len("reset all its GPUs and switches "), action
+
+
+@pytest.mark.parametrize(
+    "row", [*FAULTS.values(), *CONDITIONS.values(), *NODE_FAULTS.values()], ids=lambda row: row.key
+)
+def test_a_source_that_calls_a_limit_ours_says_so_as_a_value(row: Described) -> None:
+    assert row.own_limit == ("ours" in re.findall(r"\w+", row.source))

@@ -4,11 +4,20 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuvigil.hub_client import Hub
-from gpuvigil.model import Allocation, Job, Record, RecordKind, Scheduler, Subject
+from gpuvigil.model import (
+    Allocation,
+    Job,
+    Record,
+    RecordKind,
+    Scheduler,
+    Subject,
+    job_holder,
+)
 from gpuvigil.schedulers.jobs import by_holder, disagreements, filled, jobs_since, told_since
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
@@ -36,7 +45,11 @@ def job(number: str = "7", **values: object) -> Job:
 
 def held(number: str = "7", gpus: int = 2, **values: object) -> list[Allocation]:
     one = Allocation(
-        subject=NODE, holder=f"job {number}", user="ann", command=None, started_at=NOON - HOUR
+        subject=NODE,
+        holder=job_holder(number),
+        user="ann",
+        command=None,
+        started_at=NOON - HOUR,
     )
     one = replace(one, **values)  # type: ignore[arg-type]
     return [replace(one, subject=replace(NODE, gpu=f"GPU-{index}")) for index in range(gpus)]
@@ -73,7 +86,7 @@ def test_of_a_number_that_is_given_again_each_allocation_has_its_own_job() -> No
     )
 )
 def test_the_newest_look_counts_in_whatever_order_looks_arrive(looks: list[Job]) -> None:
-    assert [one.state for one in by_holder(looks)["c", "job 7"]] == ["FAILED"]
+    assert [one.state for one in by_holder(looks)["c", job_holder(7)]] == ["FAILED"]
 
 
 def test_who_agrees_is_not_mentioned() -> None:
@@ -92,7 +105,7 @@ def test_where_two_sources_disagree_both_are_told() -> None:
         (found,) = disagreements(NODE, held(), by_holder([told]), NOON).values()
         assert said in found
     silent = disagreements(NODE, [], by_holder([job("9")]), NOON)
-    assert silent == {"job 9": "Slurm gives it 2 GPUs here, and no prolog told of it"}
+    assert silent == {job_holder(9): "Slurm gives it 2 GPUs here, and no prolog told of it"}
 
 
 def test_what_changed_just_now_is_held_against_nobody() -> None:
@@ -121,6 +134,7 @@ class ShelfHub(Hub):
         return found
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(st.permutations(range(40)), st.integers(0, 60))
 def test_what_ended_lately_is_found_however_much_has_ended_before(
@@ -148,6 +162,7 @@ def ended(count: int) -> list[Record]:
     ]
 
 
+@pytest.mark.slow
 def test_all_jobs_of_a_busy_week_are_read() -> None:
     hub = ShelfHub(*ended(21_000))
     told = told_since(hub, None, NOON - 6 * HOUR)
@@ -175,4 +190,4 @@ def test_whoever_asks_no_more_is_not_believed_when_another_does() -> None:
     assert jobs_since(hub, None, NOON - HOUR) == by_holder([moved])
     both = [Scheduler(told_by=first, at=NOON - HOUR / 6), looks[1]]
     hub = ShelfHub(*records, *(one.to_record() for one in both))
-    assert set(jobs_since(hub, None, NOON - HOUR)) == {("c", "job 7"), ("c", "job 8")}
+    assert set(jobs_since(hub, None, NOON - HOUR)) == {("c", job_holder(7)), ("c", job_holder(8))}

@@ -14,6 +14,7 @@ from gpuvigil.model import (
     EventKind,
     Evidence,
     GpuIdentity,
+    Holder,
     Impact,
     Incident,
     Inventory,
@@ -83,7 +84,7 @@ def test_an_allocation_survives_json(
 ) -> None:
     held = Allocation(
         subject=subject,
-        holder="pid 7",
+        holder=Holder.parse("pid 7"),
         user="alice",
         command="train.py",
         started_at=start,

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,16 @@ def test_its_incidents_say_in_values_what_their_titles_say() -> None:
     snapshots = (step.body["snapshot"] for step in of(RecordKind.TRANSITION))
     codes = {Incident.from_record(Record.from_json(one)).xid for one in snapshots}
     assert codes == {95}
+
+
+@pytest.mark.parametrize(
+    ("source", "own"),
+    [("DCGM health warns at 1; ten in half an hour is ours", True), ("yours and NVIDIA's", False)],
+)
+def test_whose_limit_it_was_is_read_from_its_source(source: str, own: bool) -> None:
+    record = next(iter(of(RecordKind.INCIDENT)))
+    told = replace(record, body={**record.body, "source": source})
+    assert Incident.from_record(told).own_limit is own
 
 
 def test_what_it_wrote_keeps_its_name() -> None:

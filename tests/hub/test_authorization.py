@@ -20,6 +20,7 @@ from gpuvigil.model import (
     Event,
     EventKind,
     GpuIdentity,
+    Holder,
     Inventory,
     Job,
     PortIdentity,
@@ -84,7 +85,12 @@ def event(subject: Subject = OWN, of: Subject | None = None, message: str = "") 
 
 def allocation(subject: Subject, holder: str = "pid 7", **more: Any) -> Record:
     told = Allocation(
-        subject=subject, holder=holder, user="ada", command="train", started_at=NOON, **more
+        subject=subject,
+        holder=Holder.parse(holder),
+        user="ada",
+        command="train",
+        started_at=NOON,
+        **more,
     )
     return told.to_record()
 

@@ -132,6 +132,7 @@ steps = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 1), steps), max_size=12))
 @settings(max_examples=40, deadline=None)
 def test_two_hubs_are_one_book(hubs: Hubs, story: list[tuple[int, tuple[object, ...]]]) -> None:

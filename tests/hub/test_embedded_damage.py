@@ -22,8 +22,8 @@ from hub.embedded.sealed_files import sha256
 from hub.embedded.segment_writer import Maker
 from hub.telemetry.body import Body
 from hub.telemetry.committer import commit
-from hub.telemetry.compaction import Compaction
 from hub.telemetry.counters import Counters
+from hub.telemetry.retention import Retention
 from tests.hub.hours import (
     GPU,
     HOUR,
@@ -160,11 +160,11 @@ def test_what_cannot_be_sealed_or_joined_keeps_nothing_else_from_it(
     clock = SystemClock()
     counters = Counters()
     settings = HubSettings(telemetry_days=40_000.0, rollup_days=40_000.0, hot_hours=1.0)
-    Compaction(store, settings, clock, counters).tidy()
+    Retention(store, settings, clock, counters).apply()
     assert [unit.level for unit in store.units()] == [1]
     assert counters.registry.get_sample_value("gpuvigil_hub_failed_tidying_total") == 1
     (store.folder / "node").unlink()
-    Compaction(store, settings, clock, counters).tidy()
+    Retention(store, settings, clock, counters).apply()
     assert {unit.measurement for unit in store.units()} == {"gpu", "node"}
 
 
@@ -265,7 +265,7 @@ def test_sealing_is_broken_off_at_any_step_and_leaves_no_file(path: Path) -> Non
 
         def stop_then(_name: str, left: Iterator[int] = left) -> None:
             if next(left, None) is None:
-                opened[-1].stop_tidying()
+                opened[-1].stop_retention()
 
         store = Embedded(path, 256 * 1024 * 1024, 1, after_step=stop_then)
         opened.append(store)
@@ -308,7 +308,7 @@ def test_sealing_that_is_stopped_about_its_commit_loses_nothing(path: Path) -> N
 
     def stop_soon(name: str) -> None:
         if name == "moved":
-            stoppers.append(threading.Timer(len(opened) * 0.001, opened[-1].stop_tidying))
+            stoppers.append(threading.Timer(len(opened) * 0.001, opened[-1].stop_retention))
             stoppers[-1].start()
 
     for turn in range(4):

@@ -31,6 +31,8 @@ from tests.hub.hours import (
     write,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def garble_headers(path: Path, _: float) -> None:
     """Both of a DuckDB file's headers of 4 KiB: which is the newer one, its checkpoints decide."""

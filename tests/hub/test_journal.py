@@ -44,6 +44,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(steps=STEPS, backup_after=st.integers(0, 25))
 def test_a_backup_and_its_journal_give_the_records_as_they_were(

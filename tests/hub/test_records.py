@@ -14,7 +14,7 @@ import pytest
 
 from gpuvigil.errors import HubRefused
 from gpuvigil.hub_client import Hub
-from gpuvigil.model import Allocation, AllocationState, Record, RecordKind, Subject
+from gpuvigil.model import Allocation, AllocationState, Holder, Record, RecordKind, Subject
 from tests.hub.in_process import HubThread
 from tests.hub.talk import ask
 from tests.servers import HubProcess
@@ -263,6 +263,7 @@ def test_a_follower_misses_no_commit_of_many_writers(records_hub: HubProcess, cl
     assert sorted(seen) == sorted(f"many-{w}-{n}" for w in range(4) for n in range(25))
 
 
+@pytest.mark.slow
 def test_many_changes_come_in_parts(client: Hub) -> None:
     after = now_of(client)
     client.write_records(a_record(f"part-{n}", RecordKind.PULSE) for n in range(10_050))
@@ -415,6 +416,7 @@ def test_garbage_is_400_and_named(records_hub: HubProcess, path: str, body: byte
     assert answer.json["message"]
 
 
+@pytest.mark.server
 def test_records_survive_a_kill(
     tmp_path: Path, settings: dict[str, object], request: pytest.FixtureRequest
 ) -> None:
@@ -448,8 +450,10 @@ def test_a_collector_reads_one_nodes_inventory_and_nothing_else(records_hub: Hub
     # Who holds its GPUs now is told beside it, where that is asked for.
     gpus = [Subject(cluster="inv", node=name, gpu=f"GPU-{name}") for name in ("n 1", "n 11")]
     for gpu in gpus:
-        one = Allocation(subject=gpu, holder="pid 7", user="ada", command="train", started_at=NOON)
-        over = replace(one, holder="pid 6", ended_at=NOON)
+        one = Allocation(
+            subject=gpu, holder=Holder.parse("pid 7"), user="ada", command="train", started_at=NOON
+        )
+        over = replace(one, holder=Holder.parse("pid 6"), ended_at=NOON)
         client.write_records([one.to_record(), over.to_record()])
     assert [(one.kind, one.subject) for one in collector.had(mine)] == [
         (RecordKind.INVENTORY, mine.key),

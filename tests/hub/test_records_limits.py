@@ -119,6 +119,7 @@ def test_under_a_node_are_its_gpus_and_not_those_of_one_that_begins_alike(book: 
     assert len(book.find([under("c")], 10)) == 5
 
 
+@pytest.mark.slow
 def test_an_answer_of_changes_has_ten_thousand_and_says_where_to_go_on(book: Book) -> None:
     book.write([one(f"{number:05}") for number in range(10_001)])
     found, sequence = book.changes(0, [NOTICE])

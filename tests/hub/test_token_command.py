@@ -16,7 +16,7 @@ from gpuvigil.clock import from_text
 from gpuvigil.config import HubSettings
 from gpuvigil.errors import ConfigError
 from hub.http.bearer import Bearer, Scope
-from hub.records import Keyring, Transactions, open_records
+from hub.records import IssuedTokens, Transactions, open_records
 from tests.hub.talk import Reply, ask, identity
 from tests.servers import ROOT, HubProcess
 
@@ -50,54 +50,54 @@ def transactions(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tra
 
 
 @pytest.fixture
-def keyring(transactions: Transactions, now: list[datetime]) -> Keyring:
-    return Keyring(transactions, lambda: now[0])
+def issued_tokens(transactions: Transactions, now: list[datetime]) -> IssuedTokens:
+    return IssuedTokens(transactions, lambda: now[0])
 
 
-def test_of_a_token_only_its_hash_is_kept(keyring: Keyring, tmp_path: Path) -> None:
-    issued, token = keyring.create(Scope.NODE, "rack 3", "test", "n1")
+def test_of_a_token_only_its_hash_is_kept(issued_tokens: IssuedTokens, tmp_path: Path) -> None:
+    issued, token = issued_tokens.create(Scope.NODE, "rack 3", "test", "n1")
     for file in tmp_path.iterdir():
         assert token.rpartition("_")[2].encode() not in file.read_bytes()
     assert "sha256" not in issued.to_json()
     bearer = Bearer(scope=Scope.NODE, name="rack 3", cluster="test", node="n1")
-    assert keyring.bearer(token.encode()) == bearer
-    assert keyring.bearer(token[:-1].encode()) is None
+    assert issued_tokens.bearer(token.encode()) == bearer
+    assert issued_tokens.bearer(token[:-1].encode()) is None
 
 
 def test_a_rotated_token_holds_until_its_end_and_the_new_one_at_once(
-    keyring: Keyring, now: list[datetime]
+    issued_tokens: IssuedTokens, now: list[datetime]
 ) -> None:
-    issued, old = keyring.create(Scope.READER, "")
-    _, new = keyring.rotate(issued.id, timedelta(hours=1))
-    assert keyring.bearer(old.encode()) == keyring.bearer(new.encode()) is not None
+    issued, old = issued_tokens.create(Scope.READER, "")
+    _, new = issued_tokens.rotate(issued.id, timedelta(hours=1))
+    assert issued_tokens.bearer(old.encode()) == issued_tokens.bearer(new.encode()) is not None
     now[0] += timedelta(hours=1)
-    assert keyring.bearer(old.encode()) is None
-    assert keyring.bearer(new.encode()) is not None
+    assert issued_tokens.bearer(old.encode()) is None
+    assert issued_tokens.bearer(new.encode()) is not None
     with pytest.raises(KeyError):
-        keyring.rotate(issued.id, timedelta())
+        issued_tokens.rotate(issued.id, timedelta())
 
 
 def test_a_rotation_does_not_prolong_what_was_to_end_sooner(
-    keyring: Keyring, now: list[datetime]
+    issued_tokens: IssuedTokens, now: list[datetime]
 ) -> None:
-    issued, old = keyring.create(Scope.READER, "")
-    keyring.rotate(issued.id, timedelta(hours=1))
-    keyring.rotate(issued.id, timedelta(hours=9))
+    issued, old = issued_tokens.create(Scope.READER, "")
+    issued_tokens.rotate(issued.id, timedelta(hours=1))
+    issued_tokens.rotate(issued.id, timedelta(hours=9))
     now[0] += timedelta(hours=2)
-    assert keyring.bearer(old.encode()) is None
+    assert issued_tokens.bearer(old.encode()) is None
 
 
 def test_what_another_hub_changes_counts_at_the_next_look(
-    keyring: Keyring, transactions: Transactions, now: list[datetime]
+    issued_tokens: IssuedTokens, transactions: Transactions, now: list[datetime]
 ) -> None:
-    other = Keyring(transactions, lambda: now[0])
+    other = IssuedTokens(transactions, lambda: now[0])
     issued, token = other.create(Scope.READER, "")
-    keyring.refresh()
-    assert keyring.bearer(token.encode()) is not None
+    issued_tokens.refresh()
+    assert issued_tokens.bearer(token.encode()) is not None
     _, new = other.rotate(issued.id, timedelta())
-    keyring.refresh()
-    assert keyring.bearer(token.encode()) is None
-    assert keyring.bearer(new.encode()) is not None
+    issued_tokens.refresh()
+    assert issued_tokens.bearer(token.encode()) is None
+    assert issued_tokens.bearer(new.encode()) is not None
 
 
 OLD = {
@@ -113,21 +113,21 @@ OLD = {
 
 
 def test_tokens_of_a_file_are_taken_over_and_none_that_was_revoked_comes_back(
-    keyring: Keyring, tmp_path: Path, now: list[datetime]
+    issued_tokens: IssuedTokens, tmp_path: Path, now: list[datetime]
 ) -> None:
     file = tmp_path / "tokens.json"
-    keyring.take_over(file)
+    issued_tokens.take_over(file)
     for _ in range(2):  # a file that somebody puts back
         file.write_text(json.dumps({"format": 1, "tokens": [OLD]}))
-        keyring.take_over(file)
+        issued_tokens.take_over(file)
         assert not file.exists()
-        assert [it.name for it in keyring.all()] == ["old"]
-    assert keyring.bearer(b"old token") is not None
-    keyring.revoke(OLD["id"] or "")
+        assert [it.name for it in issued_tokens.all()] == ["old"]
+    assert issued_tokens.bearer(b"old token") is not None
+    issued_tokens.revoke(OLD["id"] or "")
     now[0] += timedelta(days=90)
     file.write_text(json.dumps({"format": 1, "tokens": [OLD]}))
-    keyring.take_over(file)
-    assert keyring.bearer(b"old token") is None
+    issued_tokens.take_over(file)
+    assert issued_tokens.bearer(b"old token") is None
 
 
 @pytest.mark.parametrize(
@@ -140,34 +140,38 @@ def test_tokens_of_a_file_are_taken_over_and_none_that_was_revoked_comes_back(
     ],
 )
 def test_a_file_that_is_damaged_is_one_line(
-    tmp_path: Path, keyring: Keyring, text: str, said: str
+    tmp_path: Path, issued_tokens: IssuedTokens, text: str, said: str
 ) -> None:
     file = tmp_path / "tokens.json"
     file.write_text(text)
     with pytest.raises(ConfigError, match=said):
-        keyring.take_over(file)
+        issued_tokens.take_over(file)
     assert file.exists()
 
 
-def test_what_ended_a_month_ago_is_no_longer_listed(keyring: Keyring, now: list[datetime]) -> None:
-    issued, _ = keyring.create(Scope.READER, "")
-    keyring.revoke(issued.id)
+def test_what_ended_a_month_ago_is_no_longer_listed(
+    issued_tokens: IssuedTokens, now: list[datetime]
+) -> None:
+    issued, _ = issued_tokens.create(Scope.READER, "")
+    issued_tokens.revoke(issued.id)
     now[0] += timedelta(days=31)
-    keyring.create(Scope.READER, "another")
-    assert [it.name for it in keyring.all()] == ["another"]
+    issued_tokens.create(Scope.READER, "another")
+    assert [it.name for it in issued_tokens.all()] == ["another"]
 
 
 @pytest.mark.parametrize("name", ["a\0b", "\ud800", "x" * 2000])
-def test_a_name_that_cannot_be_stored_is_said(keyring: Keyring, name: str) -> None:
+def test_a_name_that_cannot_be_stored_is_said(issued_tokens: IssuedTokens, name: str) -> None:
     with pytest.raises(ValueError, match=r"name|surrogate"):
-        keyring.create(Scope.READER, name)
+        issued_tokens.create(Scope.READER, name)
 
 
 @pytest.mark.parametrize("scope", list(Scope))
-def test_a_token_has_a_node_exactly_when_it_is_a_nodes(keyring: Keyring, scope: Scope) -> None:
+def test_a_token_has_a_node_exactly_when_it_is_a_nodes(
+    issued_tokens: IssuedTokens, scope: Scope
+) -> None:
     wrong = ("", "") if scope is Scope.NODE else ("test", "n1")
     with pytest.raises(ValueError, match="a node's token"):
-        keyring.create(scope, "", *wrong)
+        issued_tokens.create(scope, "", *wrong)
 
 
 @pytest.fixture(scope="module")
@@ -324,7 +328,7 @@ def test_where_something_answers_that_is_not_the_hub_nothing_is_written_here(
         assert "to write into" in done.stderr
 
 
-def test_ends_are_times(keyring: Keyring) -> None:
-    issued, _ = keyring.create(Scope.READER, "")
-    keyring.revoke(issued.id)
-    assert [from_text(it.ends_at or "") for it in keyring.all()] == [NOON]
+def test_ends_are_times(issued_tokens: IssuedTokens) -> None:
+    issued, _ = issued_tokens.create(Scope.READER, "")
+    issued_tokens.revoke(issued.id)
+    assert [from_text(it.ends_at or "") for it in issued_tokens.all()] == [NOON]

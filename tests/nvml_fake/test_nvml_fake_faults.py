@@ -5,10 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pynvml
+import pytest
 
 from benchmarks.footprint import cpu_seconds
 from tests.nvml_fake import FakeDriver
 from tests.nvml_fake.pynvml_client import PATIENCE_SECONDS, Client, is_stuck
+
+pytestmark = pytest.mark.server
 
 
 def test_one_call_on_one_gpu_fails_as_told_and_heals(driver: FakeDriver, client: Client) -> None:

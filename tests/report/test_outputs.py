@@ -415,6 +415,7 @@ def test_texts_from_outside_stay_texts_in_every_output() -> None:
     assert "'=2+3" in cells
 
 
+@pytest.mark.slow
 def test_a_week_of_a_thousand_holders_is_under_300_kilobytes() -> None:
     shares = [
         share(f"job {n} with a longer name", f"user {n}", 1, seconds=900) for n in range(1000)

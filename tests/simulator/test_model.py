@@ -42,7 +42,7 @@ def test_the_first_large_job_is_1042_of_alice() -> None:
     first = SIXTEEN.nodes[3].slots[5]
     assert first is not None
     given = allocations(SIXTEEN, first, 0, NOON)
-    assert {(a.holder, a.user) for a in given} == {("job 1042", "alice")}
+    assert {(str(a.holder), a.user) for a in given} == {("job 1042", "alice")}
     assert len(given) == 32
     assert all(a.started_at < NOON for a in given)
 

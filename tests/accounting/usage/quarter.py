@@ -11,7 +11,7 @@ from accounting.usage import Bucket
 from accounting.usage.count import Facts, count
 from accounting.usage.grid import FIELDS
 from accounting.usage.ownership import Book
-from gpuvigil.model import Allocation, GpuIdentity, Inventory, Subject
+from gpuvigil.model import Allocation, GpuIdentity, Holder, Inventory, Subject
 
 START = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 END = START + timedelta(minutes=15)
@@ -83,7 +83,7 @@ def held(
     """From minute to minute of the quarter; they may lie outside it."""
     return Allocation(
         subject=subject(gpu),
-        holder=holder,
+        holder=Holder.parse(holder),
         user=user,
         command=command,
         started_at=start + timedelta(minutes=begin),

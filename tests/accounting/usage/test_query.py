@@ -10,7 +10,7 @@ from accounting.usage.ledger import DAY
 from accounting.usage.ledger_query import Shape, answer, floor_of
 from accounting.usage.model import floor
 from accounting.usage.query import clusters, usage
-from gpuvigil.model import Allocation, Record, RecordKind
+from gpuvigil.model import Allocation, Holder, Record, RecordKind
 from tests.accounting.usage.told import gpu, own, quarters, tell
 from tests.servers import HubProcess
 
@@ -134,7 +134,7 @@ def test_any_number_of_ended_allocations_is_read(hub: HubProcess) -> None:
     ended = [
         Allocation(
             subject=gpu(0),
-            holder=f"job {n}",
+            holder=Holder.parse(f"job {n}"),
             user="ann",
             command=None,
             started_at=start + timedelta(seconds=0.2 * n),

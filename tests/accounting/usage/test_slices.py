@@ -16,7 +16,7 @@ from accounting.usage.grid import FIELDS, Grid, runs
 from accounting.usage.identities import Gpus
 from accounting.usage.ownership import Gpu
 from accounting.usage.slices import SLICE_FIELDS, Devices, slices_of, weight
-from gpuvigil.model import Allocation, Subject
+from gpuvigil.model import Allocation, Holder, Subject
 from tests.accounting.usage.quarter import (
     BUSY,
     END,
@@ -112,7 +112,7 @@ def test_an_allocation_of_a_device_is_a_part_and_one_of_the_gpu_is_of_devices_in
     assert share.allocated == pytest.approx(QUARTER * 3 / 7)
     named = Allocation(
         subject=Subject(cluster="c", node="n1", gpu="GPU-0"),
-        holder="pod lab/llama-0",
+        holder=Holder.parse("pod lab/llama-0"),
         user="ben",
         command=None,
         started_at=START,

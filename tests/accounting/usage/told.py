@@ -7,7 +7,7 @@ from accounting.usage import BUCKET
 from gpuvigil.clock import to_ns, to_text
 from gpuvigil.hub_client import Hub
 from gpuvigil.lineprotocol import Value, encode
-from gpuvigil.model import Allocation, GpuIdentity, Inventory, Subject
+from gpuvigil.model import Allocation, GpuIdentity, Holder, Inventory, Subject
 
 GPUS = 2
 _sequence = iter(range(1, 1_000_000))
@@ -59,7 +59,13 @@ def own(hub: Hub, at: datetime, cluster: str = "c", jobs: Iterable[str] = ("job 
         ),
     )
     held = [
-        Allocation(subject=gpu(0, cluster), holder=job, user="ann", command="train", started_at=at)
+        Allocation(
+            subject=gpu(0, cluster),
+            holder=Holder.parse(job),
+            user="ann",
+            command="train",
+            started_at=at,
+        )
         for job in jobs
     ]
     hub.write_records([inventory.to_record(), *(one.to_record() for one in held)])

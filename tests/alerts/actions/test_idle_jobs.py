@@ -108,7 +108,7 @@ def test_notices_of_another_idleness_and_faults_just_over_keep_a_job(
     assert over_since(site.hub, site.now - 2 * hour) == [fault]
 
     found = site.look(END)
-    assert [one.held.holder for one in found.endings] == ["job 100"]
+    assert [str(one.held.holder) for one in found.endings] == ["job 100"]
     assert dict(found.refused) == {"job 101": NoEnd.UNTOLD, "job 102": NoEnd.EXCUSED}
     assert site.calls() == []
 

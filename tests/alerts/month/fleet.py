@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
 
-from evaluation.fingerprint import fleet_hash, judged_hash
+from evaluation.fingerprint import DETECTORS, fleet_hash, hash_of, judge_hash
 from evaluation.replay import Replay
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.lifecycle import Signal
@@ -100,7 +100,7 @@ def play(settings: FleetSettings, tick_seconds: float) -> Played:
 
 def kept(settings: FleetSettings, tick_seconds: float, folder: Path) -> Played:
     """As `play`, once: what came of it stays in `folder` until the fleet or the detectors change."""
-    named = f"{settings} {tick_seconds} {fleet_hash()} {judged_hash()}"
+    named = f"{settings} {tick_seconds} {fleet_hash()} {judge_hash()} {hash_of(DETECTORS)}"
     file = folder / f"{hashlib.sha256(named.encode()).hexdigest()[:16]}.pickle"
     if file.exists():
         found: Played = pickle.loads(file.read_bytes())

@@ -69,6 +69,8 @@ def test_every_finding_is_a_line_and_an_object(node: Node) -> None:
         ("nvlink_down", "GPU 3"),
     }
     assert all(f["action"] and f["evidence"] for f in value["findings"])
+    keys = {item["key"] for f in value["findings"] for item in f["evidence"]}
+    assert {"uncorrectable_errors", "pcie_lanes", "nvlinks_up", "fabric_health"} <= keys
 
 
 def test_what_a_gpu_says_of_itself_may_be_critical(node: Node) -> None:
@@ -231,7 +233,7 @@ def test_a_collector_that_runs_here_is_asked_since_when_the_driver_hangs(
         door.close()
     (finding,) = json.loads(told.out)["findings"]
     assert (finding["fault"], finding["certain"]) == ("driver_silent", True)
-    assert finding["evidence"][-1]["name"] == "the collector has had no answer for"
+    assert finding["evidence"][-1]["key"] == "collector_unanswered_for"
 
 
 def test_gpus_without_a_driver_are_told(node: Node, tmp_path: Path) -> None:
@@ -258,9 +260,7 @@ def test_a_driver_that_hangs_costs_slurm_less_than_five_seconds(
     node: Node, who: str, seconds: str
 ) -> None:
     node.driver.hang_all()
-    for _ in range(
-        5
-    ):  # on a machine without a free core the call had too little time for a verdict
+    for _ in range(5):  # without a free core the call had too little time for a verdict
         told = node.check("--as", who, "--timeout", seconds)
         assert told.code == 0
         assert told.seconds < SLURM_SECONDS
@@ -301,11 +301,16 @@ def test_a_check_that_cannot_be_killed_keeps_nobody_waiting_and_stays_the_only_o
     node: Node, kernel: Unanswered
 ) -> None:
     node.driver.block_in(kernel.file)
-    for _ in range(2):
+    verdicts = 0
+    for _ in range(8):  # without a free core the call may have too little time for a verdict
         told = node.check("--as", "slurm-prolog", "--timeout", "3.5")
         assert told.code == 0
-        assert "driver does not answer" in told.out
         assert told.seconds < SLURM_SECONDS
+        verdicts += "driver does not answer" in told.out
+        if verdicts == 2:
+            break
+        assert "driver does not answer" in told.out or "the call itself had" in told.out
+    assert verdicts == 2
     # The later one names the first, and has not gone where it is.
     named = re.search(r"a call has not returned for: \d+ s \(process (\d+)\)", told.out)
     assert named is not None

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from collector.check.evidence import CheckEvidence
 from collector.check.facts import Facts, GpuFacts
 from collector.check.kernel_log import KernelSeen, read
 from collector.check.rules import findings
@@ -38,6 +39,8 @@ def test_a_critical_xid_is_told_of_its_gpu_with_what_the_table_says() -> None:
         "Xid 95": "60 s ago",
         "the driver's words": "some words",
     }
+    keys = [it.key for it in finding.evidence if isinstance(it, CheckEvidence)]
+    assert keys == ["xid_95", "driver_words"]
 
 
 @pytest.mark.parametrize(

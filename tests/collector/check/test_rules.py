@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.check.driver_silence import unjudged
+from collector.check.evidence import CheckEvidence
 from collector.check.facts import DriverFacts, Facts, GpuFacts, Known
 from collector.check.findings_text import action
 from collector.check.gpu_rules import judge
@@ -30,6 +31,13 @@ def faults(facts: Facts) -> list[str]:
 def only(facts: Facts) -> Finding:
     (finding,) = findings(facts)
     return finding
+
+
+def keys(finding: Finding) -> list[str]:
+    """What programs read; a finding of a check has no other evidence."""
+    found = [item for item in finding.evidence if isinstance(item, CheckEvidence)]
+    assert len(found) == len(finding.evidence)
+    return [item.key for item in found]
 
 
 def evidence(finding: Finding) -> dict[str, str]:
@@ -72,6 +80,7 @@ def test_gpus_of_other_makers_are_named_and_no_fault() -> None:
     finding = only(a_node(unsupported=(amd,)))
     assert (finding.fault, finding.severity) == ("gpu_unsupported", Severity.INFO)
     assert evidence(finding) == {"maker": "AMD", "driver": "amdgpu"}
+    assert keys(finding) == ["maker", "driver"]
 
 
 def test_a_driver_of_another_version_than_its_library_is_named() -> None:
@@ -105,6 +114,7 @@ def test_a_driver_that_has_not_answered_yet_may_be_waking_up() -> None:
     finding = only(a_node(driver=None, gpus={}, called={"driver": 3.5}))
     assert (finding.fault, finding.certain) == ("driver_silent", False)
     assert evidence(finding) == {"no answer within": "3.5 s"}
+    assert keys(finding) == ["no_answer_within"]
 
 
 @pytest.mark.parametrize(("seconds", "found"), [(CALL_SECONDS - 0.01, 0), (CALL_SECONDS, 1)])

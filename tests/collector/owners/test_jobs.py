@@ -76,14 +76,14 @@ def now() -> datetime:
 
 
 def told(allocations: Sequence[Allocation]) -> list[tuple[str, str | None, bool]]:
-    return sorted((a.holder, a.subject.gpu, a.ended_at is not None) for a in allocations)
+    return sorted((str(a.holder), a.subject.gpu, a.ended_at is not None) for a in allocations)
 
 
 def test_slurms_numbers_become_gpus_by_their_device_files(site: Site, jobs: Jobs) -> None:
     site.begin(7, "0,2", SLURM_JOB_ACCOUNT="physics", SLURM_JOB_NAME="train a model")
     (first, second) = jobs.take(GPUS, now())
     assert {first.subject.gpu, second.subject.gpu} == {"GPU-2", "GPU-3"}
-    assert (first.holder, first.user, first.partition) == ("job 7", "ann", "gpu")
+    assert (str(first.holder), first.user, first.partition) == ("job 7", "ann", "gpu")
     assert (first.account, first.command) == ("physics", "train a model")
     assert abs(now() - first.started_at) < timedelta(seconds=60)
     assert jobs.take(GPUS, now()) == ()
@@ -105,7 +105,7 @@ def test_a_job_that_was_over_before_anybody_looked_is_told(site: Site, jobs: Job
     site.begin(7, "1")
     site.end(7)
     (only,) = jobs.take(GPUS, now())
-    assert (only.subject.gpu, only.holder) == ("GPU-0", "job 7")
+    assert (only.subject.gpu, str(only.holder)) == ("GPU-0", "job 7")
     assert only.ended_at is not None
     assert only.ended_at >= only.started_at
 

@@ -48,7 +48,7 @@ def said(*holds: Hold) -> Answer:
 
 
 def told(allocations: Sequence[Allocation]) -> list[tuple[str, str | None, bool]]:
-    return sorted((a.holder, a.subject.gpu, a.ended_at is not None) for a in allocations)
+    return sorted((str(a.holder), a.subject.gpu, a.ended_at is not None) for a in allocations)
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_a_pods_process_waits_for_the_kubelets_next_word(
 def test_pods_and_processes_are_held_on_over_a_restart(node: Node, tmp_path: Path) -> None:
     node.process(8, f"/system.slice/docker-{'b' * 64}.scope")
     node.take({"GPU-1": [8]})
-    places = {a.holder: a.place for a in node.owners.held}
+    places = {str(a.holder): a.place for a in node.owners.held}
     assert places == {"pod ml/a": "main", "pid 8": "docker bbbbbbbbbbbb"}
     again = Owners(NODE, node.proc.root, tmp_path / "jobs", node.owners.held)
     assert again.take(GPUS, {"GPU-1": [8]}, NOW + TICK, node.answer) == ()
@@ -309,7 +309,7 @@ def test_root_in_somebodys_session_is_somebody(node: Node) -> None:
         "0::/user.slice/user-4000000.slice/session-3.scope\n"
     )
     node.take({"GPU-2": [9]})
-    (one,) = [a for a in node.owners.held if a.holder == "pid 9"]
+    (one,) = [a for a in node.owners.held if str(a.holder) == "pid 9"]
     assert one.user == "uid 4000000"
     assert one.place is not None
     assert one.place.startswith("session, as ")

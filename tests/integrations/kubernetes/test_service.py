@@ -20,7 +20,7 @@ from cli.why import look
 from gpuvigil.config import KubernetesSettings
 from gpuvigil.errors import ConfigError, HubRefused, HubUnavailable
 from gpuvigil.hub_client import Hub
-from gpuvigil.model import Allocation, Job, Record, RecordKind, Scheduler, Subject
+from gpuvigil.model import Allocation, Holder, Job, Record, RecordKind, Scheduler, Subject
 from gpuvigil.schedulers.kubernetes_api import api_url
 from integrations.kubernetes.service import write
 from tests.integrations.kubernetes.apiserver import RECORDED, FakeApiServer, History, recorded
@@ -78,7 +78,7 @@ def test_a_pods_gpu_becomes_its_jobs_and_what_is_unknown_is_said(
 ) -> None:
     one = Allocation(
         subject=Subject(cluster="c", node="gpu-a", gpu="GPU-0"),
-        holder="pod train/llama-worker-0",
+        holder=Holder.parse("pod train/llama-worker-0"),
         user=None,
         command=None,
         started_at=AT,
@@ -97,7 +97,7 @@ def test_a_pods_gpu_becomes_its_jobs_and_what_is_unknown_is_said(
                 return found if found.holder != one.holder else None
 
             given = wait_until("the pod's job", held)
-            assert (given.holder, given.user) == ("job PyTorchJob/train/llama", "ann")
+            assert (str(given.holder), given.user) == ("job PyTorchJob/train/llama", "ann")
             jobs = {job.number: job for job in map(Job.from_record, client.records(RecordKind.JOB))}
             assert jobs["PyTorchJob/train/llama"].gpus == 16
             assert (jobs["Pod/train/gang-0"].reason or "").startswith("SchedulingGated")

@@ -1,0 +1,30 @@
+"""Who says everything, and who says nothing: no table means anything without them."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+
+from gpuvigil.model import Severity, Subject
+
+from ..judge.claims import Claim, Said
+from ..judge.fault_names import NAMING
+
+ALWAYS, NEVER = "always alarm", "never alarm"
+EVERY = timedelta(minutes=15)
+
+
+def always(nodes: Iterable[Subject], span: tuple[datetime, datetime]) -> Iterator[Claim]:
+    """A warning about every node in every quarter of an hour."""
+    said = Said(title="something may be wrong")
+    for node in nodes:
+        for number in range(int((span[1] - span[0]) / EVERY)):
+            at = span[0] + number * EVERY
+            yield Claim(
+                id=f"{ALWAYS} {node.key} {number}",
+                fault=ALWAYS + NAMING,
+                subject=node,
+                severity=Severity.WARNING,
+                words=((at, said),),
+                action="",
+                spans=((at, at + EVERY),),
+                loud_from=at,
+            )

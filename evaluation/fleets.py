@@ -1,0 +1,118 @@
+"""Which fleets are played: like the world for what is published, dense ones to compare code on."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+from simulator.fleet import FaultOrder, FleetSettings
+from simulator.fleet.kinds import KINDS
+from simulator.fleet.world import NATURAL_RATE, world
+
+MODEL = "H100"
+WORKLOADS = (
+    "data parallel",
+    "tensor parallel",
+    "cpu offload",
+    "fine-tuning",
+    "steady inference",
+    "sweep",
+    "notebook",
+    "data starved",
+)
+# Thirty-five of these are a week of 1,000 nodes.
+NODES, DAYS = 100, 2.0
+# Twice what a cluster of A100s saw, so that half the node-days do; about four of them have to be
+# inferred. Faults still touch less than a hundredth of the windows.
+FAULTS_PER_1000_NODE_DAYS = 2.0 * NATURAL_RATE
+_NODES_PER_RACK = 4
+# It has no beginning: the node was installed that way.
+_FROM_THE_START = frozenset({"missing since installation"})
+
+
+def release_seed(commit: str, number: int) -> int:
+    """The seed of a commit's fleet of that number: nobody can know it before the code stands."""
+    return int.from_bytes(hashlib.sha256(f"{commit} {number}".encode()).digest()[:4]) // 2
+
+
+def like_the_world(seed: int) -> FleetSettings:
+    """A fleet as a site has it: sound nearly everywhere, with all that only looks like a fault."""
+    return world(seed, nodes=NODES, days=DAYS, faults_per_1000_node_days=FAULTS_PER_1000_NODE_DAYS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Every:
+    """Fleets with faults of each kind, each on a node of its own."""
+
+    kinds: tuple[str, ...]
+    of_each: int = 1
+    model: str = MODEL
+    workloads: tuple[str, ...] = WORKLOADS
+    # How long the fleet, from when on faults begin and until when, and how long they are.
+    hours: float = 3.0
+    begin_hours: tuple[float, float] = (0.75, 0.75)
+    fault_hours: float = 2.0
+
+    def __call__(self, seed: int) -> FleetSettings:
+        chance = Random(seed)
+        kinds = [kind for kind in self.kinds for _ in range(self.of_each)]
+        nodes = list(range(-(-len(kinds) // _NODES_PER_RACK) * _NODES_PER_RACK))
+        places = chance.sample(nodes, len(kinds))
+        return FleetSettings(
+            seed=seed,
+            nodes=len(nodes),
+            days=self.hours / 24.0,
+            models=(self.model,),
+            workloads=self.workloads,
+            faults=tuple(self._orders(kinds, places, chance)),
+        )
+
+    def _orders(
+        self, kinds: Sequence[str], places: Sequence[int], chance: Random
+    ) -> list[FaultOrder]:
+        orders = [self._order(kind, node, chance) for kind, node in zip(kinds, places, strict=True)]
+        first, last = self.begin_hours
+        if first == last:
+            return orders
+        return [
+            it
+            if it.kind in _FROM_THE_START
+            else replace(it, start_seconds=float(round(chance.uniform(first, last) * 3600.0)))
+            for it in orders
+        ]
+
+    def _order(self, kind: str, node: int, chance: Random) -> FaultOrder:
+        known = KINDS[kind]
+        where, share = chance.randrange(8), chance.uniform(0.0, 1.0)
+        magnitude = None
+        if known.discrete:
+            magnitude = known.sizes[chance.randrange(len(known.sizes))]
+        elif known.sizes:
+            low, high = known.sizes[0], known.sizes[-1]
+            magnitude = low * (high / low) ** share
+        begin = 0.0 if kind in _FROM_THE_START else self.begin_hours[0]
+        return FaultOrder(
+            kind=kind,
+            node=node,
+            start_seconds=begin * 3600.0,
+            seconds=self.fault_hours * 3600.0,
+            gpu=where if known.target == "gpu" else None,
+            port=where if known.target == "port" else None,
+            magnitude=magnitude,
+        )
+
+
+# Kinds that show within the half hour that they last, if they do at all. Each is there five times:
+# so many losses and no gain are the fewest that a test of pairs can tell from chance (0.5 ** 5 = 0.03).
+# What touches a whole pod is not among them: nothing else could be judged there.
+_SLOW = frozenset({"SBE growth", "heatsink", "missing since installation", "stale mount"})
+_OF_A_POD = frozenset({"congestion", "leaf down"})
+OF_EACH = 5
+DENSE_SEED = 1000
+dense = Every(
+    kinds=tuple(kind for kind in KINDS if kind not in _SLOW | _OF_A_POD),
+    of_each=OF_EACH,
+    hours=1.25,
+    begin_hours=(0.4, 0.7),
+    fault_hours=0.5,
+)

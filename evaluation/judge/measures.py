@@ -1,0 +1,159 @@
+"""Figures made of tallies, each with what it is of and its 95 % interval.
+
+The headline is recall at a budget: the share of inferred faults that are found when whoever reads
+the messages bears so many wrong ones and no more. A set of detectors is a number of operating
+points, each a rate of wrong messages and a recall: its criticals alone, its criticals and warnings,
+and the same with each higher limit of its score. Between two points lies what a reader gets who
+heeds only every n-th message of the noisier one, so that recall at a budget is the upper concave hull
+of the points, of (0, 0), and of an alarm in every quarter of an hour on every node, which anybody
+can raise. That is the convention of the ROC curve (Provost and Fawcett, Machine Learning 42, 2001),
+with wrong messages for false positives. So nothing can come out below the constant alarm but
+silence, which finds nothing, and a constant alarm is worth next to nothing itself.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuvigil.model import Severity
+
+from .inferred import is_inferred
+from .intervals import Interval, exact_rate, wilson
+from .matching import Outcome
+from .tally import Tally
+
+PER_NODE_DAYS = 1000.0
+# One is one wrong message a day for who runs 1,000 nodes: beside four faults that need inference, four
+# of five messages would be right. Ten are two and a half times the four incidents a day that Google's
+# on-call engineers are given at most (two a shift of twelve hours: "Site Reliability Engineering",
+# O'Reilly 2016, chapter 11); who sends more is not read any more.
+BUDGETS = (1.0, 10.0)
+# Inferred faults per 1,000 node-days: Meta saw 2.34 and 6.50 ("Revisiting Reliability", HPCA 2025) and
+# the Llama 3 run 3.79, of all faults that stopped a job.
+FAULT_RATE = 4.0
+# With fewer faults a share of 0.9 is not known to within 0.035.
+ENOUGH = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """So many of so many."""
+
+    hits: int
+    of: int
+
+    @property
+    def value(self) -> float | None:
+        return self.hits / self.of if self.of else None
+
+    @property
+    def interval(self) -> Interval:
+        return wilson(self.hits, self.of)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """So many in so many node-days; values are per 1,000 of them."""
+
+    count: int
+    node_days: float
+
+    @property
+    def value(self) -> float | None:
+        return PER_NODE_DAYS * self.count / self.node_days if self.node_days else None
+
+    @property
+    def interval(self) -> Interval:
+        low, high = exact_rate(self.count, self.node_days)
+        return PER_NODE_DAYS * low, PER_NODE_DAYS * high
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One way to read a set of detectors: wrong messages, and the faults found by the others."""
+
+    wrong: Rate
+    found: Share
+
+
+def inferred(tallies: Iterable[Tally]) -> list[Outcome]:
+    """The faults that do not name themselves."""
+    return [it for one in tallies for it in one.outcomes if is_inferred(it.fault)]
+
+
+def conformance(tallies: Iterable[Tally]) -> list[Outcome]:
+    """The faults that do."""
+    return [it for one in tallies for it in one.outcomes if not is_inferred(it.fault)]
+
+
+def found(outcomes: Sequence[Outcome]) -> Share:
+    return Share(sum(it.found for it in outcomes), len(outcomes))
+
+
+def shipped(tallies: Sequence[Tally]) -> Point:
+    """All warnings and criticals."""
+    node_days = sum(one.node_days for one in tallies)
+    wrong = sum(one.false() for one in tallies)
+    return Point(Rate(wrong, node_days), found(inferred(tallies)))
+
+
+def points(tallies: Sequence[Tally]) -> tuple[Point, Point]:
+    """The criticals alone, and all that was said."""
+    whole, critical = shipped(tallies), Severity.CRITICAL
+    hits = sum(it.found and it.told == critical.value for it in inferred(tallies))
+    wrong = sum(one.false(critical) for one in tallies)
+    alone = Point(Rate(wrong, whole.wrong.node_days), Share(hits, whole.found.of))
+    return alone, whole
+
+
+def recall_at(budget: float, of: Iterable[Point]) -> float:
+    """The concave hull of the points and (0, 0) at `budget` wrong messages per 1,000 node-days."""
+    return _hull(budget, [(it.wrong.value or 0.0, it.found.value or 0.0) for it in of])
+
+
+def interval_at(budget: float, of: Sequence[Point]) -> Interval:
+    """From the worse to the better ends of both intervals of each point: wider than 95 %."""
+    worse = [(it.wrong.interval[1], it.found.interval[0]) for it in of]
+    better = [(it.wrong.interval[0], it.found.interval[1]) for it in of]
+    return _hull(budget, worse), _hull(budget, better)
+
+
+def _hull(budget: float, of: Iterable[tuple[float, float]]) -> float:
+    every = [(0.0, 0.0), *of]
+    within = [it for it in every if it[0] <= budget]
+    best = max(found for _, found in within)
+    for wrong, more in every:
+        if wrong > budget:
+            for less, base in within:
+                share = (budget - less) / (wrong - less)
+                best = max(best, base + share * (more - base))
+    return best
+
+
+def precision_at(rate: float, point: Point) -> tuple[float, Interval] | None:
+    """Of the messages, those about a fault, at so many faults per 1,000 node-days.
+
+    One message is counted for each fault found; from the worse to the better ends of both
+    intervals. None where nothing was said.
+    """
+
+    def precision(found: float, wrong: float) -> float:
+        right = rate * found
+        return right / (right + wrong) if right + wrong > 0.0 else 0.0
+
+    if point.found.value is None or point.wrong.value is None:
+        return None
+    if not point.found.hits and not point.wrong.count:
+        return None
+    (few, many), (least, most) = point.found.interval, point.wrong.interval
+    return precision(point.found.value, point.wrong.value), (
+        precision(few, most),
+        precision(many, least),
+    )
+
+
+def seconds(outcomes: Iterable[Outcome], percent: float) -> float | None:
+    """How long after its first sign a fault was told; None where none was."""
+    known = [it.seconds for it in outcomes if it.seconds is not None]
+    return float(np.percentile(known, percent)) if known else None

@@ -1,0 +1,113 @@
+"""What a set of detectors did on one fleet, as counts that add up over fleets."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from datetime import datetime
+from typing import Any
+
+from gpuvigil.model import Severity
+from simulator.fleet import Truth
+
+from .claims import Claim
+from .matching import Judged, Outcome, Verdict, judge
+
+_READ = (Severity.CRITICAL, Severity.WARNING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A warning or critical as somebody read it."""
+
+    seconds: float  # after the fleet's beginning
+    severity: str
+    title: str
+    subject: str
+    verdict: str
+    about: str = ""  # the kind of fault that it belongs to
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """One set of detectors on one fleet."""
+
+    node_days: float
+    outcomes: tuple[Outcome, ...] = ()
+    # Warnings and criticals, by severity and then verdict.
+    counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    # By what was claimed, the wrong ones of them.
+    wrong: Mapping[str, int] = field(default_factory=dict)
+    messages: tuple[Message, ...] = ()
+
+    def to_json(self, messages: bool = False) -> dict[str, Any]:
+        """Plain values; an outcome is a row in the order of `Outcome`, without what it is called.
+
+        Messages are kept of those sets only of which somebody wants to read them.
+        """
+        return {
+            "node_days": round(self.node_days, 6),
+            "outcomes": [list(asdict(outcome).values()) for outcome in self.outcomes],
+            "counts": {name: dict(sorted(them.items())) for name, them in self.counts.items()},
+            "wrong": dict(sorted(self.wrong.items())),
+            "messages": [list(asdict(it).values()) for it in self.messages] if messages else [],
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Tally":
+        return cls(
+            node_days=values["node_days"],
+            outcomes=tuple(Outcome(**_named(Outcome, row)) for row in values["outcomes"]),
+            counts=values["counts"],
+            wrong=values["wrong"],
+            messages=tuple(Message(**_named(Message, row)) for row in values["messages"]),
+        )
+
+    def false(self, *severities: Severity) -> int:
+        """How many messages of these severities were about nothing."""
+        return sum(
+            self.counts.get(it.value, {}).get(Verdict.FALSE.value, 0) for it in severities or _READ
+        )
+
+
+def _named(kind: type[Outcome | Message], row: Sequence[Any]) -> dict[str, Any]:
+    return dict(zip((it.name for it in fields(kind)), row, strict=True))
+
+
+def tally(
+    truths: Sequence[Truth],
+    claims: Sequence[Claim],
+    nodes: int,
+    span: tuple[datetime, datetime],
+) -> Tally:
+    """What a set of detectors did on a fleet; a fault that nobody can find is none of theirs."""
+    truths = [truth for truth in truths if not truth.hidden]
+    outcomes, judged = judge(truths, claims)
+    kinds = {truth.id: truth.fault for truth in truths}
+    read = [one for one in judged if one.claim.read_at is not None]
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for one in read:
+        counts[one.claim.severity.value][one.verdict.value] += 1
+    return Tally(
+        node_days=(span[1] - span[0]).total_seconds() / 86_400.0 * nodes,
+        outcomes=tuple(outcomes),
+        counts={name: dict(them) for name, them in sorted(counts.items())},
+        wrong=Counter(one.claim.fault for one in read if one.verdict is Verdict.FALSE),
+        messages=tuple(
+            sorted(
+                (_message(one, span[0], kinds) for one in read),
+                key=lambda it: (it.seconds, it.subject, it.title),
+            )
+        ),
+    )
+
+
+def _message(one: Judged, begin: datetime, kinds: Mapping[str, str]) -> Message:
+    at = one.claim.read_at or one.claim.opened_at
+    return Message(
+        seconds=(at - begin).total_seconds(),
+        severity=one.claim.severity.value,
+        title=one.claim.title,
+        subject=one.claim.subject.key,
+        verdict=one.verdict.value,
+        about=kinds.get(one.truth or "", ""),
+    )

@@ -1,0 +1,126 @@
+"""One fleet through the product's own analyzer, lifecycle and judge, with everything that was said."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from gpuvigil.clock import to_text
+from gpuvigil.model import Severity, Subject
+from simulator.fleet import FleetSettings, Truth, build
+
+from .judge.claims import Claim, claims
+from .judge.matching import Judged, Outcome, Verdict, judge
+from .replay import Replay
+
+# Memory for an hour of a large fleet is a few hundred MB.
+_BLOCK = timedelta(minutes=30)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """What happened on a fleet, and what was said about it; outcomes are in the order of truths."""
+
+    seed: int
+    nodes: int
+    start: datetime
+    end: datetime
+    truths: tuple[Truth, ...]
+    outcomes: tuple[Outcome, ...]
+    incidents: tuple[Judged, ...]
+
+    @property
+    def node_days(self) -> float:
+        return self.nodes * (self.end - self.start) / timedelta(days=1)
+
+    def to_json(self) -> dict[str, Any]:
+        """Every incident and every truth."""
+        return {
+            "seed": self.seed,
+            "nodes": self.nodes,
+            "start": to_text(self.start),
+            "end": to_text(self.end),
+            "truths": [
+                truth.to_json() | {"outcome": asdict(outcome)}
+                for truth, outcome in zip(self.truths, self.outcomes, strict=True)
+            ],
+            "incidents": [_incident(one) for one in self.incidents],
+        }
+
+
+def play(settings: FleetSettings) -> Played:
+    """Plan the fleet, play it, judge what was said; ValueError where a setting makes no sense."""
+    fleet = build(settings)
+    replay = Replay(ahead=_BLOCK)
+    for happening in fleet.happenings():
+        if happening.kind == "hub restart":
+            replay.hub_away(happening.start, happening.end)
+    for block in fleet.blocks(block_seconds=_BLOCK.total_seconds()):
+        replay.feed(block)
+    # What nobody can find, because it needs work to show and there was none, is asked of nobody.
+    truths = [truth for truth in fleet.truths() if not truth.hidden]
+    outcomes, judged = judge(truths, claims(replay.transitions))
+    return Played(
+        seed=settings.seed,
+        nodes=settings.nodes,
+        start=settings.start,
+        end=settings.end,
+        truths=tuple(truths),
+        outcomes=tuple(outcomes),
+        incidents=tuple(judged),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """What fleets come to together; `found` is by a warning or a critical."""
+
+    node_days: float
+    faults: int
+    found: int
+    right_cause: int
+    one_incident: int
+    wrong: dict[str, int]  # incidents about no fault, by severity
+    seconds: tuple[float, ...]  # from the first sign until told, of those found, in order
+
+    @classmethod
+    def of(cls, fleets: Iterable[Played]) -> "Counts":
+        fleets = list(fleets)
+        outcomes = [outcome for fleet in fleets for outcome in fleet.outcomes]
+        found = [it for it in outcomes if it.told in _ALARMS]
+        wrong = [
+            one.claim.severity.value
+            for fleet in fleets
+            for one in fleet.incidents
+            if one.verdict is Verdict.FALSE
+        ]
+        return cls(
+            node_days=sum(fleet.node_days for fleet in fleets),
+            faults=len(outcomes),
+            found=len(found),
+            right_cause=sum(it.cause for it in found),
+            one_incident=sum(it.incidents == 1 and it.named == 1 for it in outcomes),
+            wrong={severity.value: wrong.count(severity.value) for severity in Severity},
+            seconds=tuple(sorted(it.seconds for it in found if it.seconds is not None)),
+        )
+
+
+_ALARMS = frozenset({Severity.CRITICAL.value, Severity.WARNING.value})
+
+
+def _incident(one: Judged) -> dict[str, Any]:
+    claim: Claim = one.claim
+    return {
+        "id": claim.id,
+        "fault": claim.fault,
+        "condition": claim.said.condition,
+        "severity": claim.severity.value,
+        "subject": claim.subject.key,
+        "members": [Subject.parse(key).key for key in claim.members],
+        "title": claim.title,
+        "action": claim.action,
+        "stood": [[to_text(since), until and to_text(until)] for since, until in claim.spans],
+        "pages": [to_text(at) for at in claim.pages],
+        "verdict": one.verdict.value,
+        "truth": one.truth,
+    }

@@ -1,0 +1,201 @@
+"""`gpuvigil play --seed N`: a simulated fleet, with faults of anybody's making, against the detectors."""
+
+import argparse
+import json
+import math
+import statistics
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from simulator.custom_kinds import load
+from simulator.fleet import FleetSettings
+from simulator.fleet.chance import key
+from simulator.fleet.description import read
+
+from .fingerprint import checked_out, fleet_hash, judge_hash
+from .judge.intervals import wilson
+from .play import Counts, Played, play
+
+# Of one fleet: small ones pay for each pass, large ones for memory.
+_NODES, _DAYS = 128, 1.0
+_FAULTS, _NODE_DAYS = 80.0, 100.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What every process needs to plan its fleet anew: kinds are read from their file there."""
+
+    kinds: Path | None
+    built_in: bool  # the product's own kinds beside those of the file
+    rate: float | None  # faults per 1,000 node-days; None is the description's, or the usual one
+    fleet: Path | None = None  # what describes it, beside its number of nodes
+
+    def settings(self, seed: int, nodes: int | None = None) -> FleetSettings:
+        """The fleet of that seed; ValueError says what is wrong with a file."""
+        own = load(self.kinds) if self.kinds is not None else ()
+        names = None if self.built_in or not own else tuple(kind.key for kind in own)
+        if self.fleet is None:
+            assert nodes is not None
+            rate = _FAULTS if self.rate is None else self.rate
+            return FleetSettings(
+                seed=seed, nodes=nodes, days=_DAYS, fault_rate=rate, kinds=names, more_kinds=own
+            )
+        described = read(self.fleet, seed, own)
+        return replace(
+            described,
+            nodes=described.nodes if nodes is None else nodes,
+            kinds=described.kinds if names is None else names,
+            fault_rate=described.fault_rate if self.rate is None else self.rate,
+        )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """0 once everything was played, 2 when a file or an option makes no sense."""
+    chosen = _parser().parse_args(arguments)
+    order = Order(
+        kinds=chosen.kinds, built_in=chosen.built_in_kinds, rate=chosen.faults, fleet=chosen.fleet
+    )
+    try:
+        wanted = list(_wanted(order, chosen.seed, chosen.node_days))
+        fleets = list(_played(order, wanted, chosen.workers))
+    except ValueError as error:
+        print(f"gpuvigil play: {error}", file=sys.stderr)
+        return 2
+    counts = Counts.of(fleets)
+    if chosen.form == "json":
+        print(json.dumps(_json(chosen.seed, counts, fleets), indent=2))
+    else:
+        print(line(counts))
+    return 0
+
+
+def line(counts: Counts) -> str:
+    """What was found and what was wrong, in one line."""
+    of, low_high = counts.faults, wilson(counts.found, counts.faults)
+    found = f"{counts.found} of {of} faults found"
+    if of:
+        found += f" ({100 * counts.found / of:.0f} %, 95 % interval {100 * low_high[0]:.0f} to {100 * low_high[1]:.0f})"
+    parts = [
+        f"{counts.node_days:g} node-days: {found}",
+        f"{counts.right_cause} with the right cause",
+        f"{counts.one_incident} in exactly one incident",
+    ]
+    if counts.seconds:
+        parts.append(f"median {statistics.median(counts.seconds):.0f} s")
+    wrong = ", ".join(f"{number} {severity}" for severity, number in counts.wrong.items())
+    return f"{', '.join(parts)}; wrong incidents: {wrong}"
+
+
+def _wanted(order: Order, seed: int, node_days: float | None) -> Iterator[tuple[int, int]]:
+    """Seed and nodes of each fleet: together they have the node-days, or one is as described."""
+    most, days = _NODES, _DAYS
+    if order.fleet is not None:
+        described = order.settings(seed)
+        most, days = described.nodes, described.days
+        node_days = node_days or most * days
+    # Rounded first: 0.15 / 0.05 is a little more than 3.
+    nodes = math.ceil(round((node_days or _NODE_DAYS) / days, 6))
+    fleets = math.ceil(nodes / most)
+    for number in range(fleets):
+        share = nodes // fleets + (number < nodes % fleets)
+        # The first is the seed's own, so that one small fleet is the one that was asked for.
+        yield (seed if number == 0 else key(seed, "play", number) >> 1), share
+
+
+def _played(order: Order, wanted: Sequence[tuple[int, int]], workers: int) -> Iterator[Played]:
+    """Each fleet in order of the list; says on standard error how far it is."""
+    done: dict[int, Played] = {}
+    with ProcessPoolExecutor(min(workers, len(wanted))) as pool:
+        running = {pool.submit(_one, order, *it): place for place, it in enumerate(wanted)}
+        for future in as_completed(running):
+            done[running[future]] = future.result()
+            print(f"gpuvigil play: {len(done)} of {len(wanted)} fleets", file=sys.stderr)
+    yield from (done[place] for place in sorted(done))
+
+
+def _one(order: Order, seed: int, nodes: int) -> Played:
+    return play(order.settings(seed, nodes))
+
+
+def _json(seed: int, counts: Counts, fleets: Sequence[Played]) -> dict[str, Any]:
+    return {
+        "seed": seed,
+        "fleet": fleet_hash(),
+        "judge": judge_hash(),
+        "commit": checked_out(),
+        "node_days": counts.node_days,
+        "faults": counts.faults,
+        "found": counts.found,
+        "found_interval": wilson(counts.found, counts.faults),
+        "right_cause": counts.right_cause,
+        "exactly_one_incident": counts.one_incident,
+        "wrong_incidents": counts.wrong,
+        "median_seconds": statistics.median(counts.seconds) if counts.seconds else None,
+        "fleets": [fleet.to_json() for fleet in fleets],
+    }
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="gpuvigil play",
+        description="Play a simulated fleet through the detectors and judge what they say.",
+        epilog="docs/play.md says how to write a file of kinds.",
+    )
+    parser.add_argument(
+        "--seed", type=int, required=True, help="any number: another one, another fleet"
+    )
+    parser.add_argument(
+        "--node-days",
+        type=_positive,
+        help=f"how much is played; if left out {_NODE_DAYS:g}, or the fleet of --fleet once",
+    )
+    parser.add_argument(
+        "--fleet",
+        type=Path,
+        metavar="FILE.toml",
+        help="description of the fleet, instead of a tidy one; docs/fleet.md has its keys",
+    )
+    parser.add_argument(
+        "--kinds",
+        type=Path,
+        metavar="FILE.py",
+        help="kinds of fault to play, instead of the built-in ones",
+    )
+    parser.add_argument(
+        "--built-in-kinds", action="store_true", help="the built-in kinds beside those of --kinds"
+    )
+    parser.add_argument(
+        "--faults",
+        type=_not_negative,
+        metavar="RATE",
+        help=f"faults per 1,000 node-days; if left out {_FAULTS:g}, or what --fleet says",
+    )
+    parser.add_argument(
+        "--workers", type=int, default=2, help="fleets played at a time; 2 if left out"
+    )
+    parser.add_argument(
+        "-o",
+        dest="form",
+        choices=("line", "json"),
+        default="line",
+        help="json: every incident and every truth",
+    )
+    return parser
+
+
+def _positive(text: str) -> float:
+    value = _not_negative(text)
+    if value == 0.0:
+        raise argparse.ArgumentTypeError("must be above 0")
+    return value
+
+
+def _not_negative(text: str) -> float:
+    value = float(text)
+    if not 0.0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 on")
+    return value

@@ -1,0 +1,67 @@
+"""`evaluation/plays.jsonl`: every fleet that was played, a line each, in the order of playing.
+
+Lines are only added. A play for the page counts for the detectors that it was made with; whoever
+changes one has seen its seed, so from then on it is there to tune with.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .fingerprint import ROOT
+from .judge.tally import Tally
+
+PLAYS = ROOT / "evaluation/plays.jsonl"
+RELEASE, TUNING = "release", "tuning"
+Play = Mapping[str, Any]
+# By name of a set of detectors, what it did on each fleet.
+Tallies = Mapping[str, Sequence[Tally]]
+# What plays must have in common to be counted together.
+_SAME = ("detectors", "fleet", "judge")
+
+
+def read(path: Path = PLAYS) -> list[Play]:
+    """All plays, the oldest first."""
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def append(entry: Play, path: Path = PLAYS) -> None:
+    """One more, in one write: several programs may play at a time."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(entry, sort_keys=True, separators=(",", ":")) + "\n")
+
+
+def seen(plays: Iterable[Play]) -> frozenset[int]:
+    """The seeds that somebody has looked at: none of them is played for the page again."""
+    return frozenset(one["seed"] for one in plays)
+
+
+def newest(plays: Sequence[Play]) -> list[Play]:
+    """The plays for the page since the detectors last changed, on the same fleet by the same judge."""
+    published = [one for one in plays if one["use"] == RELEASE]
+    if not published:
+        return []
+    last = published[-1]
+    return [one for one in published if all(one[it] == last[it] for it in _SAME)]
+
+
+def for_tuning(plays: Sequence[Play]) -> list[Play]:
+    """Everything else: played to tune, or for detectors that have changed since."""
+    counted = {one["seed"] for one in newest(plays)}
+    return [one for one in plays if one["seed"] not in counted]
+
+
+def tallies(plays: Iterable[Play]) -> Tallies:
+    """By set, in the order of the plays; only fleets that every set of them has played."""
+    plays = list(plays)
+    everybody = {name for one in plays for name in one["tallies"]}
+    found: dict[str, list[Tally]] = defaultdict(list)
+    for one in plays:
+        if everybody <= set(one["tallies"]):
+            for name, values in one["tallies"].items():
+                found[name].append(Tally.from_json(values))
+    return found

@@ -1,0 +1,114 @@
+"""Columns that follow from others of a recording, where it does not have them itself."""
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gpuvigil.clock import micros
+from gpuvigil.metrics import GPU
+from gpuvigil.model import Subject
+from gpuvigil.store.schema import latest_schema
+
+from ..tables import Numbers
+
+# nvml.h, nvmlClocksEventReason...: the bit of each counter of time.
+_REASONS: Mapping[str, int] = {
+    "power_cap_seconds": 0x4,  # SwPowerCap
+    "software_thermal_slowdown_seconds": 0x20,  # SwThermalSlowdown
+    "hardware_thermal_slowdown_seconds": 0x40,  # HwThermalSlowdown
+    "power_brake_seconds": 0x80,  # HwPowerBrakeSlowdown
+}
+_LONGEST_TICKS = 2.0  # a reason is taken to last to the next row, but not over a gap
+# A GPU's column from those of its links, each as last told: how to put them together.
+_LINKS: Mapping[str, tuple[str, str]] = {
+    "nvlink_links_up": ("up", "sum"),
+    "nvlink_links_expected": ("up", "count"),
+    "nvlink_crc_errors": ("crc_errors", "sum"),
+    "nvlink_replay_errors": ("replay_errors", "sum"),
+    "nvlink_recovery_errors": ("recovery_errors", "sum"),
+    "nvlink_receive_bytes": ("receive_bytes", "sum"),
+    "nvlink_transmit_bytes": ("transmit_bytes", "sum"),
+}
+
+
+def gpu(table: pa.Table, ticks: Mapping[Subject, float], links: pa.Table | None = None) -> pa.Table:
+    """The rows of GPUs, in the order of subjects and time, with what follows from them."""
+    more: dict[str, pa.Array] = {}
+    if "up" not in table.column_names:
+        # A row is what a GPU said: it was there.
+        more["up"] = pa.array([1] * len(table), pa.int64())
+    if "clock_event_reasons" in table.column_names:
+        more |= _reasons(table, ticks)
+    if links is not None:
+        more |= _of_links(table, links)
+    for name, column in more.items():
+        if name not in table.column_names:
+            table = table.append_column(name, column)
+    names = [it.name for it in GPU.metrics if it.name in table.column_names]
+    schema = latest_schema(GPU, names)
+    return table.select(schema.names).cast(schema)
+
+
+def _reasons(table: pa.Table, ticks: Mapping[Subject, float]) -> dict[str, pa.Array]:
+    """How long each reason has held the clocks down, counted from the first row of each GPU."""
+    at = table["at"].cast(pa.int64()).to_numpy() / 1e6
+    names = zip(*(table[tag].to_pylist() for tag in ("cluster", "node", "uuid")), strict=True)
+    subjects = list(names)
+    tick = np.array([ticks[Subject(cluster=it[0], node=it[1])] for it in subjects])
+    same = np.array([*(it == other for it, other in pairwise(subjects)), False])
+    lasted = np.where(same, np.append(np.diff(at), 0.0), 0.0)
+    lasted = np.minimum(lasted, _LONGEST_TICKS * tick)
+    known = pc.is_valid(table["clock_event_reasons"]).to_numpy()
+    bits = pc.fill_null(table["clock_event_reasons"], 0).to_numpy()
+    first = np.append(True, ~same[:-1])
+    found = {}
+    for name, bit in _REASONS.items():
+        spent = np.where(bits & bit, lasted, 0.0)
+        # What a row says counts for the time after it.
+        total = np.append(0.0, np.cumsum(spent)[:-1])
+        own = total - np.maximum.accumulate(np.where(first, total, 0.0))
+        found[name] = pa.array(own, mask=~known)
+    return found
+
+
+def _of_links(table: pa.Table, links: pa.Table) -> dict[str, pa.Array]:
+    """Sums over the links of each GPU, each link as last told before a row."""
+    wanted = {
+        name: how
+        for name, how in _LINKS.items()
+        if how[0] in links.column_names and name not in table.column_names
+    }
+    told: dict[tuple[str, str, str], list[tuple[int, str, dict[str, float | None]]]] = {}
+    fields = sorted({field for field, _ in wanted.values()})
+    for row in links.sort_by("at").to_pylist():
+        key = (row["cluster"], row["node"], row["uuid"])
+        values = {field: row[field] for field in fields}
+        told.setdefault(key, []).append((micros(row["at"]), row["link"], values))
+    found: dict[str, list[float | None]] = {name: [None] * len(table) for name in wanted}
+    for key, rows in _rows_of(table).items():
+        known: dict[str, dict[str, float | None]] = {}
+        coming = iter(told.get(key, ()))
+        following = next(coming, None)
+        for place, at in rows:
+            while following is not None and following[0] <= at:
+                known[following[1]] = following[2]
+                following = next(coming, None)
+            for name, (field, how) in wanted.items():
+                those = [it for one in known.values() if (it := one[field]) is not None]
+                if those:
+                    found[name][place] = len(those) if how == "count" else sum(those)
+    return {name: pa.array(column, pa.float64()) for name, column in found.items()}
+
+
+def _rows_of(table: pa.Table) -> dict[tuple[str, str, str], list[tuple[int, int]]]:
+    """By GPU the places and times of its rows, in the order of time."""
+    columns = [table[tag].to_pylist() for tag in ("cluster", "node", "uuid")]
+    times: Numbers = table["at"].cast(pa.int64()).to_numpy()
+    found: dict[tuple[str, str, str], list[tuple[int, int]]] = {}
+    for place, (*key, at) in enumerate(zip(*columns, times.tolist(), strict=True)):
+        cluster, node, uuid = key
+        found.setdefault((cluster, node, uuid), []).append((place, at))
+    return found

@@ -1,0 +1,198 @@
+"""The files of a recording's directory, as they stand: CSV or Parquet, one or several of a kind."""
+
+from collections.abc import Iterator
+from functools import reduce
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
+
+from gpuvigil.store.exporter_names import EXPORTERS
+
+from .layout import FILES, SUFFIXES, names
+from .problems import BadRecording, Problems, lines_of, meant, reason
+from .values import Raw
+
+KERNEL, INVENTORY = "kernel", "inventory.jsonl"
+_TIMES = ("timestamp", "time", "datetime", "ts")
+
+
+def kinds(directory: Path, problems: Problems) -> dict[str, list[Path]]:
+    """By kind its files: `gpu.csv`, `gpu-2.csv`, `gpu/any.csv`; BadRecording for no directory."""
+    try:
+        found = sorted(path for path in directory.iterdir() if not path.name.startswith("."))
+    except OSError as error:
+        raise BadRecording(f"{directory}: {reason(error)}") from None
+    files: dict[str, list[Path]] = {}
+    for path in found:
+        kind = path.name if path.is_dir() else path.stem
+        kind = kind if kind in FILES else kind.partition("-")[0]
+        own = [it for it in sorted(path.iterdir()) if it.is_file()] if path.is_dir() else [path]
+        if kind in FILES:
+            files.setdefault(kind, []).extend(it for it in own if it.suffix in SUFFIXES)
+        _note_unused(path, kind, problems)
+    return files
+
+
+def _note_unused(path: Path, kind: str, problems: Problems) -> None:
+    if path.name in {INVENTORY, "README.md"} or (kind in FILES and _is_used(path, kind)):
+        return
+    near = meant(kind, FILES)
+    if near and path.suffix in SUFFIXES:
+        problems.error(path, f"is none of the files of a recording{near}")
+    else:
+        problems.note(path, "is none of the files of a recording: not read")
+
+
+def _is_used(path: Path, kind: str) -> bool:
+    return path.is_dir() or path.suffix in SUFFIXES or (kind == KERNEL and path.suffix == ".log")
+
+
+def raws(kind: str, paths: list[Path], problems: Problems) -> Iterator[Raw]:
+    """Each file with the columns that the layout knows, by their names there."""
+    for path in paths:
+        try:
+            raw = _read(path)
+        except OSError as error:
+            problems.error(path, reason(error))
+            continue
+        except (ValueError, pa.ArrowException) as error:
+            problems.error(path, str(error).splitlines()[0])
+            continue
+        if raw.torn:
+            first = next((line for number, line in lines_of(path) if number in raw.torn), None)
+            text = f"left out {len(raw.torn)} lines with too few or too many columns"
+            problems.note(path, text, first)
+        named = _named(kind, raw, problems)
+        if named is not None:
+            yield named
+
+
+def _read(path: Path) -> Raw:
+    if path.suffix == ".parquet":
+        with path.open("rb") as file:
+            return Raw(path=path, table=pyarrow.parquet.read_table(file))
+    torn: list[int] = []
+
+    def leave_out(row: pyarrow.csv.InvalidRow) -> str:
+        torn.append(row.number)
+        return "skip"
+
+    with path.open(encoding="utf-8-sig", errors="replace") as text:
+        header = text.readline()
+    separator = max((header.count(one), one) for one in "\t;,")[1]
+    parse = pyarrow.csv.ParseOptions(
+        delimiter=separator, invalid_row_handler=leave_out, newlines_in_values='"' in header
+    )
+    with pyarrow.csv.open_csv(path, parse_options=parse) as reader:
+        columns = reader.schema.names
+    torn.clear()
+    table = pyarrow.csv.read_csv(
+        path,
+        parse_options=parse,
+        read_options=pyarrow.csv.ReadOptions(use_threads=False),
+        convert_options=pyarrow.csv.ConvertOptions(
+            column_types={name: pa.string() for name in columns}, strings_can_be_null=False
+        ),
+    )
+    return Raw(path=path, table=_without_headers(table), torn=frozenset(torn))
+
+
+def _without_headers(table: pa.Table) -> pa.Table:
+    """A log that several runs were appended to has the header of each."""
+    if not table.num_columns:
+        return table
+    pairs = zip(table.columns, table.column_names, strict=True)
+    again = (pc.equal(pc.utf8_trim_whitespace(column), name.strip()) for column, name in pairs)
+    return table.filter(pc.invert(reduce(pc.and_, again)))
+
+
+def _named(kind: str, raw: Raw, problems: Problems) -> Raw | None:
+    """The columns of the layout; an error for one that is missing or misspelt."""
+    known = names(kind)
+    chosen: dict[str, int] = {}
+    for number, given in enumerate(raw.table.column_names):
+        name = given.strip()
+        if name in _TIMES and "at" in known and "at" not in raw.table.column_names:
+            name = "at"
+        if name in chosen:
+            problems.error(raw.path, "stands twice in the header", 1, name)
+        elif name in known:
+            chosen[name] = number
+        else:
+            _unknown(kind, raw.path, name, problems)
+    missing = [it.name for it in FILES[kind] if it.needed and it.name not in chosen]
+    if kind in {"gpu", "nvlink"} and not {"uuid", "index"} & set(chosen):
+        missing.append("uuid or index")
+    for name in missing:
+        problems.error(
+            raw.path, f"has no column {name}; it has {', '.join(raw.table.column_names)}"
+        )
+    if missing:
+        return None
+    table = raw.table.select(list(chosen.values())).rename_columns(list(chosen))
+    return Raw(path=raw.path, table=table, torn=raw.torn)
+
+
+def _unknown(kind: str, path: Path, name: str, problems: Problems) -> None:
+    line = 1 if path.suffix == ".csv" else None
+    foreign = _FOREIGN.get(name)
+    if foreign is not None:
+        field, times = foreign
+        factor = "" if times == 1 else f", times {times:.15g}"
+        problems.error(path, f"is an exporter's name: call it {field}{factor}", line, name)
+    elif near := meant(name, names(kind)):
+        problems.error(path, f"is unknown{near}", line, name)
+    else:
+        problems.note(path, "is unknown: not read", line, name)
+
+
+# What people have at hand: the field of the layout, and what makes its unit of the exporter's.
+_NVIDIA_SMI: dict[str, tuple[str, float]] = {
+    "hostname": ("node", 1),
+    "Hostname": ("node", 1),
+    "UUID": ("uuid", 1),
+    "name": ("model", 1),
+    "gpu_uuid": ("uuid", 1),
+    "modelName": ("model", 1),
+    "pci.bus_id": ("pci_address", 1),
+    "utilization.gpu": ("utilization_percent", 1),
+    "utilization.memory": ("memory_utilization_percent", 1),
+    "memory.used": ("memory_used_bytes", 1048576),
+    "memory.total": ("memory_total_bytes", 1048576),
+    "power.draw": ("power_watts", 1),
+    "temperature.gpu": ("temperature_celsius", 1),
+    "temperature.memory": ("memory_temperature_celsius", 1),
+    "clocks.sm": ("sm_clock_hertz", 1e6),
+    "clocks.current.sm": ("sm_clock_hertz", 1e6),
+    "clocks.mem": ("memory_clock_hertz", 1e6),
+    "enforced.power.limit": ("power_limit_watts", 1),
+    "clocks_event_reasons.active": ("clock_event_reasons", 1),
+    "clocks_throttle_reasons.active": ("clock_event_reasons", 1),
+    "ecc.errors.corrected.volatile.total": ("ecc_corrected_errors", 1),
+    "ecc.errors.uncorrected.volatile.total": ("ecc_uncorrected_errors", 1),
+    "pcie.link.gen.current": ("pcie_generation", 1),
+    "pcie.link.gen.gpucurrent": ("pcie_generation", 1),
+    "pcie.link.gen.max": ("pcie_generation_max", 1),
+    "pcie.link.width.current": ("pcie_width", 1),
+    "pcie.link.width.max": ("pcie_width_max", 1),
+    "clocks.max.sm": ("sm_clock_max_hertz", 1e6),
+    "fan.speed": ("fan_speed_percent", 1),
+    "power.limit": ("power_limit_requested_watts", 1),
+}
+_FOREIGN: dict[str, tuple[str, float]] = {
+    **{
+        column.metric: (field, column.times)
+        for exporter in EXPORTERS
+        for field, column in exporter.columns.items()
+    },
+    **_NVIDIA_SMI,
+    # nvidia-smi writes its unit into the header.
+    **{
+        f"{name} [{unit}]": found
+        for name, found in _NVIDIA_SMI.items()
+        for unit in ("%", "MiB", "W", "MHz")
+    },
+}

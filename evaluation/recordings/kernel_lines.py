@@ -1,0 +1,112 @@
+"""Lines of kernel logs as people have them: the time that they begin with, and the kernel's words.
+
+Forms: `dmesg` with `-T`, `-x` and `--time-format iso`; `journalctl` with `-o short-iso`,
+`short-iso-precise` and `json`; syslog with ISO times; `/dev/kmsg`. A line that counts seconds since
+the boot says nothing about the hour, so its time has to stand beside it.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone, tzinfo
+from pathlib import Path
+
+from collector.kernel_log.event_book import KernelBook
+from collector.sensors.kernel_log import Batch, LogEvent, Position
+from collector.sensors.kernel_log_parser import parse
+from collector.sensors.kernel_log_records import journal_record
+from gpuvigil.clock import ManualClock
+from gpuvigil.model import Event, EventKind, GpuIdentity, Subject
+
+_DAY = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
+_ISO = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+_CTIME = rf"{_DAY} \w{{3}} +\d+ \d\d:\d\d:\d\d \d{{4}}"
+# In this order, each or none of them: `kern  :err   : `, `<3>`, a time, a host, `kernel: `, `[12.5] `.
+_PREFIX = re.compile(
+    r"\s*(?:\w+ *: *\w+ *: )?(?:<\d+>)?(?:\d+ )?"
+    rf"(?:\[?(?P<at>{_ISO}|{_CTIME})\]?:?\s*)?"
+    r"(?:(?!NVRM|nvidia|kernel|mlx5|pcieport)[\w.-]+ )?"
+    r"(?:kernel(?:\[\d+\])?: ?)?(?:\[ *\d+\.\d+\] ?)?(?:kernel: ?)?"
+)
+_KMSG = re.compile(r"\d+,\d+,\d+,[^;]*;")
+_BOOK_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A line of one node's kernel log."""
+
+    node: Subject
+    at: datetime
+    text: str
+
+
+def split(line: str, zone: tzinfo | None) -> tuple[datetime | None, str]:
+    """The time that a line begins with, None for none, and what the kernel wrote.
+
+    ValueError for a time without a zone where `zone` does not say which.
+    """
+    if line.startswith("{") and (record := journal_record(_with_names(line))) is not None:
+        return record.at, record.text
+    if (head := _KMSG.match(line)) is not None:
+        return None, line[head.end() :]
+    found = _PREFIX.match(line)
+    if found is None:
+        return None, line
+    text = line[found.end() :]
+    return (None if found["at"] is None else _time(found["at"], zone)), text
+
+
+def _with_names(line: str) -> bytes:
+    """A journal's line as the collector's own parser takes it: it wants what names a record."""
+    return re.sub(r"^\{", '{"__CURSOR": "", "_BOOT_ID": "", ', line, count=1).encode()
+
+
+def _time(text: str, zone: tzinfo | None) -> datetime:
+    if text[0].isdigit():
+        at = datetime.fromisoformat(text.replace(",", "."))
+    else:
+        at = datetime.strptime(" ".join(text.split()), "%a %b %d %H:%M:%S %Y")  # noqa: DTZ007
+    if at.tzinfo is None:
+        if zone is None:
+            raise ValueError(f"{text!r} has no time zone: name it with --timezone UTC")
+        at = at.replace(tzinfo=zone)
+    return at.astimezone(timezone.utc)
+
+
+def events(
+    lines: Sequence[Line],
+    gpus: Iterable[GpuIdentity],
+    told: Iterable[Event],
+    directory: Path,
+) -> list[Event]:
+    """What one node's lines report, in the collector's own words; each burst once, with its count.
+
+    `told` are the node's other events: an Xid among them that a line reports as well is one.
+    """
+    if not lines:
+        return list(told)
+    node = lines[0].node
+    clock = ManualClock(lines[0].at)
+    # Nothing is saved: the file is the one that an agent would go on with after its restart.
+    book = KernelBook(directory / ".position", node, {gpu.uuid: gpu for gpu in gpus}, clock)
+    found: list[Event] = []
+    steps: list[tuple[datetime, int, Line | Event]] = [
+        *((line.at, number, line) for number, line in enumerate(lines)),
+        *((event.at, len(lines) + number, event) for number, event in enumerate(told)),
+    ]
+    for at, number, one in sorted(steps, key=lambda step: step[:2]):
+        clock.advance(max((at - clock.now()).total_seconds(), 0.0))
+        found += book.due()
+        if isinstance(one, Event):
+            found += book.xid(one) if one.kind is EventKind.XID else [one]
+        elif (report := parse(one.text)) is not None:
+            seen = LogEvent(id=f"{at.isoformat()} {number}", at=at, event=report)
+            found += book.take(Batch(events=(seen,), position=Position()))
+    clock.advance(_BOOK_SECONDS)
+    return [*found, *book.due()]
+
+
+def arrival(event: Event) -> datetime:
+    """When the hub would have it: what was counted comes at the end of its burst."""
+    return event.at + timedelta(seconds=_BOOK_SECONDS if event.count > 1 else 0.2)

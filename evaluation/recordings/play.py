@@ -1,0 +1,182 @@
+"""A recording through the analyzer, its life of an incident, and to the judge."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from gpuvigil.clock import to_text
+from gpuvigil.config import AnalyzerSettings
+from gpuvigil.faults import FAULTS
+from gpuvigil.faults.conditions import CONDITIONS
+from gpuvigil.model import Severity
+from simulator.fleet import Truth
+from simulator.fleet.kinds import KINDS
+
+from ..judge.claims import Claim, Said, claims
+from ..judge.fault_names import NAMING, OF_USE, names
+from ..judge.matching import Judged, Outcome, Verdict, judge
+from ..replay import Replay
+from .recording import HOUR, Recording
+
+# Any cause that a truth may name and an incident can: a fault, its condition, a kind that the
+# simulated fleet plays, an Xid.
+_XIDS = frozenset(f"xid {code}" for code in range(1, 1000))
+CAUSES = frozenset({*FAULTS, *CONDITIONS, *KINDS, *_XIDS})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdicts:
+    """What the incidents were, against what was wrong."""
+
+    outcomes: tuple[tuple[Truth, Outcome], ...]
+    judged: tuple[Judged, ...]
+
+    @property
+    def missed(self) -> int:
+        return sum(not outcome.found for _, outcome in self.outcomes)
+
+    @property
+    def wrong(self) -> tuple[Claim, ...]:
+        """Messages about no fault of the truth; notes, which wake nobody, are left out."""
+        false = (one.claim for one in self.judged if one.verdict is Verdict.FALSE)
+        return tuple(claim for claim in false if claim.read_at is not None)
+
+    def of(self, claim: Claim) -> Judged | None:
+        """The best that an incident was, in any of the times that it stood; None: not judged."""
+        those = [one for one in self.judged if one.claim.id == claim.id]
+        return min(those, key=lambda one: list(Verdict).index(one.verdict), default=None)
+
+
+def played(
+    recording: Recording,
+    settings: AnalyzerSettings | None = None,
+    silence: bool = False,
+    tell: Callable[[float], None] = lambda share: None,
+) -> list[Claim]:
+    """The incidents of a recording, in the order in which they were opened.
+
+    With `silence` a time without any row counts as the silence of every node, and not as a gap of
+    the recording. `tell` hears of the share that is done.
+    """
+    replay = Replay(settings, ahead=HOUR)
+    for start, end in () if silence else recording.gaps:
+        replay.hub_away(start, end)
+    for block in recording.blocks():
+        replay.feed(block)
+        tell((block.end - recording.start) / (recording.end - recording.start))
+    return claims(replay.transitions)
+
+
+def judged(truths: Sequence[Truth], said: Sequence[Claim]) -> Verdicts:
+    """Each incident held against what was wrong.
+
+    How a GPU is used is nobody's fault, so such incidents count only where a truth asks for them.
+    """
+    wanted = {truth.fault for truth in truths}
+    codes = {int(cause[4:]) for cause in wanted if cause in _XIDS}
+    those = [_named(one, codes) for one in said if one.fault not in OF_USE or one.fault in wanted]
+    outcomes, found = judge(truths, those)
+    pairs = zip(truths, outcomes, strict=True)
+    return Verdicts(
+        outcomes=tuple((truth, _with_notes(truth, outcome, found)) for truth, outcome in pairs),
+        judged=tuple(found),
+    )
+
+
+def _with_notes(truth: Truth, outcome: Outcome, found: Iterable[Judged]) -> Outcome:
+    """A cause that was asked for is found by a note, too, where the product makes no more of it."""
+    right = [one.claim for one in found if one.truth == truth.id and one.verdict is Verdict.RIGHT]
+    if outcome.found or not truth.fault or not right:
+        return outcome
+    first = min(claim.opened_at for claim in right)
+    place = any(truth.subject.key in claim.members for claim in right)
+    seconds = max((first - truth.detectable_from).total_seconds(), 0.0)
+    return replace(outcome, seconds=seconds, place=place)
+
+
+def _named(one: Claim, codes: Collection[int]) -> Claim:
+    """The incident with every cause that it names, as the judge writes it.
+
+    An Xid is named by its code, and by an incident of what the catalogue says that it means.
+    """
+    (by_xid, *_) = (key for key, row in FAULTS.items() if row.by_xid)
+
+    def of(said: Said) -> frozenset[str]:
+        kinds = names(one.fault, said)
+        rows = {key for key, row in FAULTS.items() if kinds & set(row.simulated_as)}
+        meant = {it for it in codes if kinds & names(by_xid, Said(title="", xid=it))}
+        xids = {f"xid {code}" for code in (meant | {said.xid}) - {None}}
+        return frozenset({one.fault, said.condition, *kinds, *rows, *xids})
+
+    everything = sorted(of(one.said) - {""})
+    words = tuple((at, replace(said, xid=None)) for at, said in one.words)
+    return replace(one, fault=f"{one.fault}{NAMING}{'|'.join(everything)}", words=words)
+
+
+def figures(verdicts: Verdicts, node_days: float) -> dict[str, Any]:
+    """Found, right cause, delay, wrong ones."""
+    outcomes = [outcome for _, outcome in verdicts.outcomes]
+    asked = [outcome for truth, outcome in verdicts.outcomes if truth.fault]
+    seconds = [outcome.seconds for outcome in outcomes if outcome.seconds is not None]
+    wrong = verdicts.wrong
+    return {
+        "truths": len(outcomes),
+        "found": len(seconds),
+        "missed": verdicts.missed,
+        "causes_asked": len(asked),
+        "cause_right": sum(outcome.cause for outcome in asked),
+        "place_right": sum(outcome.place for outcome in outcomes),
+        "delay_seconds_median": float(np.median(seconds)) if seconds else None,
+        "delay_seconds_max": max(seconds, default=None),
+        "wrong": len(wrong),
+        "wrong_critical": sum(one.severity is Severity.CRITICAL for one in wrong),
+        "node_days": node_days,
+    }
+
+
+def incident(one: Claim, verdict: Judged | None) -> dict[str, Any]:
+    """An incident for programs; times as text, `verdict` None without a truth file."""
+    return {
+        "fault": one.fault,
+        "condition": one.said.condition or None,
+        "xid": one.said.xid,
+        "severity": one.severity.value,
+        "title": one.title,
+        "action": one.action,
+        "subject": one.subject.key,
+        "cluster": one.subject.cluster,
+        "node": one.subject.node,
+        "gpu": one.subject.gpu,
+        "device": one.subject.device,
+        "port": one.subject.port,
+        "members": list(one.members),
+        "opened_at": to_text(one.opened_at),
+        "resolved_at": _text(one.spans[-1][1]),
+        "spans": [[to_text(since), _text(until)] for since, until in one.spans],
+        "verdict": None if verdict is None else verdict.verdict.value,
+        "truth": None if verdict is None else verdict.truth,
+    }
+
+
+def truth(one: Truth, outcome: Outcome) -> dict[str, Any]:
+    """A truth for programs, with what became of it."""
+    return {
+        "id": one.id,
+        "what": one.cause,
+        "cause": one.fault or None,
+        "subject": one.subject.key,
+        "from": to_text(one.start),
+        "to": to_text(one.end),
+        "found": outcome.found,
+        "delay_seconds": outcome.seconds,
+        "cause_right": outcome.cause if one.fault else None,
+        "place_right": outcome.place,
+        "incidents": outcome.incidents,
+    }
+
+
+def _text(at: datetime | None) -> str | None:
+    return None if at is None else to_text(at)

@@ -1,0 +1,349 @@
+"""A recording as the analyzer's replay takes it: blocks of an hour, at the times that it has."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gpuvigil.clock import EPOCH
+from gpuvigil.metrics import MEASUREMENTS, NODE, NVLINK
+from gpuvigil.model import Allocation, Event, GpuIdentity, Inventory, PortIdentity, Subject
+from gpuvigil.store.schema import latest_schema
+from simulator.fleet import Truth
+
+from . import derived, kernel_lines, records
+from .files import KERNEL, kinds, raws
+from .layout import RECORDS, TELEMETRY
+from .problems import BadRecording, Problems
+from .telemetry import Measured, measured
+
+HOUR, DELAY = timedelta(hours=1), timedelta(milliseconds=200)
+# Blocks begin at whole minutes; a pass after the last row sees it, and a later one only silence.
+_GRID, _LAST_PASS = timedelta(minutes=1), timedelta(seconds=10)
+_USUAL_TICK = 10.0
+# A gap of all nodes is longer than this, and than three ticks.
+_SHORTEST_GAP = timedelta(minutes=1)
+_ANSWERS = "driver_answering"
+Span = tuple[datetime, datetime]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A block of a recording; see `evaluation.replay.Telemetry`."""
+
+    start: datetime
+    end: datetime
+    tables: Mapping[str, pa.Table]
+    arrivals: Mapping[str, pa.Array]
+    events: tuple[Event, ...]
+    event_arrivals: tuple[datetime, ...]
+    inventories: tuple[Inventory, ...]
+    allocations: tuple[Allocation, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """Everything that was read, checked, and in the order of time."""
+
+    tables: Mapping[str, pa.Table]  # by measurement; `node` has a row whenever a node was heard
+    start: datetime  # whole minutes
+    end: datetime
+    tick_seconds: float  # the median over nodes
+    gaps: tuple[Span, ...]  # without a row of any node
+    inventories: tuple[Inventory, ...]
+    allocations: tuple[Allocation, ...]
+    events: tuple[Event, ...]
+    kernel_lines: int
+    truths: tuple[Truth, ...] | None  # None: nobody said what was wrong
+    given: frozenset[str]  # `gpu.power_watts`, `events`: what the recording has
+    notes: tuple[str, ...]
+
+    @property
+    def nodes(self) -> tuple[Subject, ...]:
+        """In order of their names."""
+        return tuple(sorted({it.subject for it in self.inventories}))
+
+    @property
+    def gpus(self) -> tuple[Subject, ...]:
+        """In order of their names."""
+        found = {replace(it.subject, gpu=gpu.uuid) for it in self.inventories for gpu in it.gpus}
+        return tuple(sorted(found))
+
+    def blocks(self) -> Iterator[Block]:
+        """The whole recording, an hour after the other."""
+        start = self.start
+        while start < self.end:
+            end = min(start + HOUR, self.end)
+            tables = {name: _between(table, start, end) for name, table in self.tables.items()}
+            told = tuple(it for it in self.events if start <= it.at < end)
+            yield Block(
+                start=start,
+                end=end,
+                tables=tables,
+                arrivals={
+                    name: pc.add(it["at"].combine_chunks(), pa.scalar(DELAY))
+                    for name, it in tables.items()
+                },
+                events=told,
+                event_arrivals=tuple(kernel_lines.arrival(event) for event in told),
+                inventories=tuple(it for it in self.inventories if start <= it.at < end),
+                allocations=tuple(self._told(start, end)),
+            )
+            start = end
+
+    def _told(self, start: datetime, end: datetime) -> Iterator[Allocation]:
+        """Each allocation when it began, as far as that was known then, and when it ended."""
+        for one in self.allocations:
+            if start <= max(one.started_at, self.start) < end:
+                yield replace(one, ended_at=None, exit_code=None)
+            if one.ended_at is not None and start <= one.ended_at < end:
+                yield one
+
+
+def read(directory: Path, causes: frozenset[str], zone: ZoneInfo | None = None) -> Recording:
+    """The recording of a directory; BadRecording names everything that is wrong with it.
+
+    `causes` are what a truth may name, `zone` is whose the times are that name none.
+    """
+    problems = Problems()
+    paths = kinds(directory, problems)
+    given = {kind: list(raws(kind, them, problems)) for kind, them in paths.items()}
+    found = {
+        kind: one
+        for kind in TELEMETRY
+        if (one := measured(kind, given.get(kind, []), problems, zone)) is not None
+    }
+    problems.check()
+    if set(found) <= {NVLINK.name}:
+        raise BadRecording(
+            f"{directory}: has no numbers: it needs a gpu.csv, port.csv or node.csv"
+            " ('gpuvigil replay --template DIR' writes examples)"
+        )
+    logs = sorted(it for it in (directory / KERNEL).glob("*.log"))
+    logs += [it for it in [directory / "kernel.log"] if it.exists()]
+    return _Reader(directory, problems, zone, causes).assembled(found, given, logs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    directory: Path
+    problems: Problems
+    zone: ZoneInfo | None
+    causes: frozenset[str]
+
+    def assembled(
+        self,
+        found: Mapping[str, Measured],
+        given: Mapping[str, Sequence[Any]],
+        logs: Sequence[Path],
+    ) -> Recording:
+        tables = {kind: one.table for kind, one in found.items() if kind != "nvlink"}
+        given_ = _given(tables)
+        start, end = _span(tables.values())
+        ticks = _ticks(tables)
+        if "gpu" in tables:
+            links = found.get(NVLINK.name)
+            tables["gpu"] = derived.gpu(tables["gpu"], ticks, links and links.table)
+            given_ |= _given({"gpu": tables["gpu"]})
+        told = records.inventories(self.directory, self.problems)
+        inventories = _inventories(found, told, ticks)
+        gpus = records.Gpus({it.subject: it.gpus for it in inventories})
+        nodes = records.Nodes(sorted({it.subject for it in inventories}))
+        rows = {
+            kind: records.rows(kind, given.get(kind, []), nodes, self.problems, self.zone)
+            for kind in RECORDS
+        }
+        self.problems.check()
+        events = records.events(rows["events"], gpus, self.problems)
+        allocations = records.jobs(rows["jobs"], gpus, self.problems)
+        lines = records.kernel(rows["kernel"], logs, nodes, self.problems, self.zone)
+        truths = records.truths(rows["truth"], gpus, end, self.causes, self.problems)
+        self.problems.check()
+        table = _heard(tables, ticks)
+        return Recording(
+            tables={**tables, "node": table},
+            start=start,
+            end=end,
+            tick_seconds=float(np.median(list(ticks.values()))),
+            gaps=_gaps(table, max(_SHORTEST_GAP, timedelta(seconds=3 * max(ticks.values())))),
+            inventories=tuple(inventories),
+            allocations=tuple(allocations),
+            events=tuple(sorted(self._events(events, lines, gpus), key=lambda it: it.at)),
+            kernel_lines=len(lines),
+            truths=tuple(truths) if "truth" in given else None,
+            given=frozenset(
+                {*given_, *(it for it in RECORDS if rows[it]), *(["kernel"] if lines else [])}
+            ),
+            notes=tuple(self.problems.notes),
+        )
+
+    def _events(
+        self,
+        told: Sequence[Event],
+        lines: Sequence[kernel_lines.Line],
+        gpus: records.Gpus,
+    ) -> Iterator[Event]:
+        nodes = {it.subject.of_node() for it in told} | {line.node for line in lines}
+        for node in sorted(nodes):
+            yield from kernel_lines.events(
+                [line for line in lines if line.node == node],
+                gpus.by_node.get(node, ()),
+                [event for event in told if event.subject.of_node() == node],
+                self.directory,
+            )
+
+
+def _span(tables: Any) -> Span:
+    times = [(pc.min(it["at"]).as_py(), pc.max(it["at"]).as_py()) for it in tables]
+    first, last = min(it for it, _ in times), max(it for _, it in times)
+    return _floor(first), _floor(last + DELAY, _LAST_PASS) + _LAST_PASS
+
+
+def _floor(at: datetime, grid: timedelta = _GRID) -> datetime:
+    return EPOCH + (at - EPOCH) // grid * grid
+
+
+def _between(table: pa.Table, start: datetime, end: datetime) -> pa.Table:
+    inside = pc.and_(pc.greater_equal(table["at"], start), pc.less(table["at"], end))
+    return table.filter(inside)
+
+
+def _ticks(tables: Mapping[str, pa.Table]) -> dict[Subject, float]:
+    """By node how far apart the rows of one subject usually are, in seconds."""
+    apart: dict[Subject, list[float]] = defaultdict(list)
+    for kind, table in tables.items():
+        tags = [tag for tag in MEASUREMENTS[kind].tags if tag != "model"]
+        for row in table.group_by(tags).aggregate([("at", "list")]).to_pylist():
+            times = np.unique(np.array([it.timestamp() for it in row["at_list"]]))
+            node = Subject(cluster=row["cluster"], node=row["node"])
+            apart[node] += [float(np.median(np.diff(times)))] if len(times) > 1 else []
+    return {
+        # Scrapers are late by parts of a second.
+        node: max(float(round(np.median(them))), 1.0) if them else _USUAL_TICK
+        for node, them in apart.items()
+    }
+
+
+def _inventories(
+    found: Mapping[str, Measured], told: Sequence[Inventory], ticks: Mapping[Subject, float]
+) -> list[Inventory]:
+    """What the recording says that a node has, else what it has numbers of, since it has them."""
+    begins = _begins(found)
+    own = {it.subject for it in told}
+    made = []
+    for one in told:
+        start = min((at for at, _ in begins.get(one.subject, ())), default=one.at)
+        tick = one.tick_seconds or ticks.get(one.subject, _USUAL_TICK)
+        made.append(replace(one, at=max(one.at, start), tick_seconds=tick))
+    for node, parts in begins.items():
+        gpus: list[GpuIdentity] = []
+        ports: list[PortIdentity] = []
+        for at in sorted({at for at, _ in parts}) if node not in own else ():
+            gpus += [it for since, it in parts if since == at and isinstance(it, GpuIdentity)]
+            ports += [it for since, it in parts if since == at and isinstance(it, PortIdentity)]
+            made.append(
+                Inventory(
+                    subject=node,
+                    at=at,
+                    boot="recorded",
+                    tick_seconds=ticks.get(node, _USUAL_TICK),
+                    version="recorded",
+                    gpus=tuple(sorted(gpus, key=records.place)),
+                    ports=tuple(ports),
+                    driver_state="loaded" if gpus else "no driver",
+                )
+            )
+    return sorted(made, key=lambda it: (it.at, it.subject))
+
+
+def _begins(
+    found: Mapping[str, Measured],
+) -> dict[Subject, list[tuple[datetime, GpuIdentity | PortIdentity | None]]]:
+    """By node what it has, each from the minute of its first row on."""
+    made: dict[Subject, list[tuple[datetime, GpuIdentity | PortIdentity | None]]] = defaultdict(
+        list
+    )
+    for kind, one in found.items():
+        values = {"gpu": "index", "port": "up"}.get(kind)
+        asked = [("at", "min")]
+        if values is not None and values in one.table.column_names:
+            asked.append((values, "max"))
+        grouped = one.table.group_by(list(MEASUREMENTS[kind].tags)).aggregate(asked)
+        for row in grouped.to_pylist():
+            node = Subject(cluster=row["cluster"], node=row["node"])
+            part = _part(kind, row, one.addresses) if kind in {"gpu", "port"} else None
+            made[node].append((_floor(row["at_min"]), part))
+    return made
+
+
+def _part(
+    kind: str, row: Mapping[str, Any], addresses: Mapping[tuple[str, str, str], str]
+) -> GpuIdentity | PortIdentity:
+    if kind == "port":
+        names = {name: row[name] for name in ("device", "port", "kind", "role")}
+        # One that was never up was never in use.
+        return PortIdentity(**names, was_up=row.get("up_max", 1) == 1)
+    address = addresses.get((row["cluster"], row["node"], row["uuid"]))
+    return GpuIdentity(
+        uuid=row["uuid"],
+        index=row.get("index_max"),
+        pci_address=records.same_place(address),
+        model=row["model"],
+    )
+
+
+def _heard(tables: Mapping[str, pa.Table], ticks: Mapping[Subject, float]) -> pa.Table:
+    """Rows of nodes: those that there are, and for other nodes one a tick, if it told of a part.
+
+    A driver that tells of GPUs answers, unless the recording says otherwise.
+    """
+    own = tables.get(NODE.name, latest_schema(NODE, ()).empty_table())
+    if _ANSWERS not in own.column_names and "gpu" in tables:
+        own = own.append_column(_ANSWERS, pa.array([1] * len(own), pa.int64()))
+    named = set(zip(own["cluster"].to_pylist(), own["node"].to_pylist(), strict=True))
+    told: dict[tuple[str, str, int], tuple[datetime, int | None]] = {}
+    for kind in sorted({"gpu", "port"} & set(tables)):
+        rows = tables[kind].group_by(["cluster", "node", "at"]).aggregate([])
+        answers = 1 if kind == "gpu" else None
+        for row in rows.sort_by("at").to_pylist():
+            cluster, node, at = row["cluster"], row["node"], row["at"]
+            if (cluster, node) not in named:
+                tick = ticks[Subject(cluster=cluster, node=node)]
+                bucket = (cluster, node, int(at.timestamp() // tick))
+                told.setdefault(bucket, (at, answers))
+    if told:
+        others = [(cluster, node, *rest) for (cluster, node, _), rest in told.items()]
+        columns = [list(column) for column in zip(*others, strict=True)]
+        schema = latest_schema(NODE, (_ANSWERS,))
+        own = pa.concat_tables([own, pa.table(columns, schema)], promote_options="default")
+    fields = [metric.name for metric in NODE.metrics if metric.name in own.column_names]
+    schema = latest_schema(NODE, fields)
+    return own.select(schema.names).cast(schema).sort_by([("at", "ascending")])
+
+
+def _gaps(heard: pa.Table, longest: timedelta) -> tuple[Span, ...]:
+    """Times without a row of any node: nobody recorded then."""
+    times = np.unique(heard["at"].cast(pa.int64()).to_numpy())
+    wide = np.flatnonzero(np.diff(times) > longest // timedelta(microseconds=1))
+    return tuple(
+        (EPOCH + timedelta(microseconds=int(a)), EPOCH + timedelta(microseconds=int(b)))
+        for a, b in zip(times[wide], times[wide + 1], strict=True)
+    )
+
+
+def _given(tables: Mapping[str, pa.Table]) -> frozenset[str]:
+    """What was measured at least once: `gpu`, and `gpu.power_watts` of it."""
+    found = {
+        f"{kind}.{name}"
+        for kind, table in tables.items()
+        for name in table.column_names
+        if len(table) > table[name].null_count
+    }
+    return frozenset({*found, *tables})

@@ -1,0 +1,335 @@
+"""Events, jobs, kernel lines, inventories and truth of a recording, as values of the product."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+
+from collector.sensors.kernel_log_parser import pci_address
+from gpuvigil.clock import EPOCH, to_text
+from gpuvigil.model import (
+    Allocation,
+    Event,
+    EventKind,
+    GpuIdentity,
+    Holder,
+    Inventory,
+    Record,
+    RecordKind,
+    Severity,
+    Subject,
+    job_holder,
+)
+from simulator.fleet import Truth
+
+from .files import INVENTORY
+from .kernel_lines import Line, split
+from .layout import CLUSTER, FILES, NODE
+from .problems import Problems, meant, reason
+from .values import Raw, texts, times
+
+Cells = Mapping[str, Any]  # a row's texts and times; None where nothing stands
+_TIMES = frozenset({"at", "started_at", "ended_at", "from", "to"})
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of a file of records, and where it is."""
+
+    raw: Raw
+    number: int
+    cells: Cells
+    node: Subject
+
+    def text(self, name: str) -> str | None:
+        """A cell's words; None where none stand."""
+        found: str | None = self.cells.get(name)
+        return found
+
+    def error(self, problems: Problems, text: str, column: str = "") -> None:
+        """Something wrong with this row."""
+        problems.error(self.raw.path, text, self.raw.line(self.number), column)
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """The GPUs of a recording by node, so that a UUID and an index both name one."""
+
+    by_node: Mapping[Subject, Sequence[GpuIdentity]]
+
+    def named(self, node: Subject, text: str) -> Subject | None:
+        """The GPU of a node that a cell names; None when it has no such GPU."""
+        for gpu in self.by_node.get(node, ()):
+            if text in {gpu.uuid, str(gpu.index)}:
+                return replace(node, gpu=gpu.uuid)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """The nodes that have numbers: a row that names no cluster is about one of them."""
+
+    known: Sequence[Subject]
+
+    def named(self, cluster: str | None, node: str | None) -> Subject:
+        """The node of that name; without a name the only one there is."""
+        near = [
+            it for it in self.known if node in {None, it.node} and cluster in {None, it.cluster}
+        ]
+        if len(near) == 1:
+            return near[0]
+        return Subject(cluster=cluster or CLUSTER, node=node or NODE)
+
+
+def rows(
+    kind: str, raws: Sequence[Raw], nodes: Nodes, problems: Problems, zone: ZoneInfo | None
+) -> list[Row]:
+    """All rows of a kind of records; a needed cell that is empty is a problem."""
+    found = []
+    needed = [it.name for it in FILES[kind] if it.needed]
+    for raw in raws:
+        columns: dict[str, list[Any]] = {}
+        for name in raw.table.column_names:
+            column: pa.ChunkedArray | pa.Array = (
+                times(raw, name, problems, zone, needed=name in needed)
+                if name in _TIMES
+                else texts(raw.table[name])
+            )
+            columns[name] = column.to_pylist()
+        for number in range(len(raw.table)):
+            cells = {name: them[number] for name, them in columns.items()}
+            node = nodes.named(cells.get("cluster"), cells.get("node"))
+            row = Row(raw, number, cells, node)
+            empty = [it for it in needed if row.cells[it] is None]
+            if empty and not problems.errors:
+                row.error(problems, "every row needs one", empty[0])
+            found.append(row)
+    return [] if problems.errors else found
+
+
+def subject(row: Row, gpus: Gpus, problems: Problems) -> Subject:
+    """What a row is about: a GPU, a port, or the node."""
+    node = row.node
+    if (gpu := row.text("gpu")) is not None:
+        found = gpus.named(node, gpu)
+        if found is None and gpu.isdigit():
+            row.error(problems, f"node {node.node} has no GPU {gpu}", "gpu")
+        return found or replace(node, gpu=gpu)
+    if (device := row.text("device")) is not None:
+        return replace(node, device=device, port=row.text("port") or "1")
+    return node
+
+
+def events(found: Sequence[Row], gpus: Gpus, problems: Problems) -> list[Event]:
+    """The rows of `events`."""
+    made: list[Event] = []
+    for row in found:
+        word = (row.text("event") or "").lower()
+        if word not in {kind.value for kind in EventKind}:
+            near = meant(word, [kind.value for kind in EventKind])
+            row.error(problems, f"{word!r} is no event{near}", "event")
+            continue
+        about, at = subject(row, gpus, problems), row.cells["at"]
+        made.append(
+            Event(
+                kind=EventKind(word),
+                subject=about,
+                at=at,
+                id=row.text("id") or f"{about.key}|{word}|{to_text(at)}|{row.text('xid')}",
+                xid=_whole(row, "xid", problems),
+                sxid=_whole(row, "sxid", problems),
+                count=_whole(row, "count", problems) or 1,
+                message=row.text("message") or "",
+                gone=_yes(row, "gone"),
+            )
+        )
+    return made
+
+
+def jobs(found: Sequence[Row], gpus: Gpus, problems: Problems) -> list[Allocation]:
+    """The rows of `jobs`; one without a GPU is of all GPUs of its node."""
+    made = []
+    for row in found:
+        holder = row.text("holder") or ""
+        node = row.node
+        held = [subject(row, gpus, problems)]
+        if row.text("gpu") is None:
+            held = [replace(node, gpu=gpu.uuid) for gpu in gpus.by_node.get(node, ())]
+        if row.cells.get("ended_at") and row.cells["ended_at"] < row.cells["started_at"]:
+            row.error(problems, "is before started_at", "ended_at")
+        made += [
+            Allocation(
+                subject=gpu,
+                holder=job_holder(holder) if holder.isdigit() else Holder.parse(holder),
+                user=row.text("user"),
+                command=None,
+                started_at=row.cells["started_at"],
+                ended_at=row.cells.get("ended_at"),
+                began_before=_yes(row, "began_before"),
+                **{name: row.text(name) for name in _OF_JOBS},
+            )
+            for gpu in held
+        ]
+    return made
+
+
+_OF_JOBS = ("partition", "account", "array", "exit_code", "pod", "place", "part")
+
+
+def kernel(
+    found: Sequence[Row],
+    logs: Sequence[Path],
+    nodes: Nodes,
+    problems: Problems,
+    zone: ZoneInfo | None,
+) -> list[Line]:
+    """The rows of `kernel`, and the lines of `kernel/NODE.log`."""
+    made = []
+    for row in found:
+        line = _line(row.node, row.text("line") or "", row.cells.get("at"), zone)
+        if isinstance(line, str):
+            row.error(problems, line, "at")
+            return []
+        made.append(line)
+    for path in logs:
+        name = None if path.name == "kernel.log" else path.stem
+        made += _lines_of_log(path, nodes.named(None, name), problems, zone)
+    return sorted(made, key=lambda line: (line.node, line.at))
+
+
+def _lines_of_log(
+    path: Path, node: Subject, problems: Problems, zone: ZoneInfo | None
+) -> Iterator[Line]:
+    before = None
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        problems.error(path, reason(error))
+        return
+    for number, one in enumerate(text.splitlines(), 1):
+        if not one.strip():
+            continue
+        line = _line(node, one, before, zone)
+        if isinstance(line, str):
+            problems.error(path, line, number)
+            return
+        # The second line of a message has no time of its own.
+        before = line.at
+        yield line
+
+
+def _line(node: Subject, text: str, at: datetime | None, zone: ZoneInfo | None) -> Line | str:
+    """The line, or what is wrong with its time."""
+    try:
+        own, words = split(text, zone)
+    except ValueError as error:
+        return str(error)
+    when = own if at is None else at
+    if own is not None and at is not None and own != at:
+        when = own
+    if when is None:
+        return "a kernel line needs a time: in the column at, or an absolute one at its begin"
+    return Line(node=node, at=when, text=words)
+
+
+def truths(
+    found: Sequence[Row], gpus: Gpus, end: datetime, known: frozenset[str], problems: Problems
+) -> list[Truth]:
+    """The rows of `truth`; `known` are the causes that an incident can name."""
+    made = []
+    for number, row in enumerate(found, 1):
+        cause, about = row.text("cause") or "", subject(row, gpus, problems)
+        if cause and cause not in known:
+            near = meant(cause, known)
+            line = row.raw.line(row.number)
+            problems.note(
+                row.raw.path, f"no incident names {cause!r}{near}: any will do", line, "cause"
+            )
+            cause = ""
+        start, until = row.cells["from"], row.cells.get("to") or end
+        if until <= start:
+            row.error(problems, "is not after from", "to")
+        made.append(
+            Truth(
+                id=f"{number}",
+                fault=cause,
+                subject=about,
+                start=start,
+                end=until,
+                detectable_from=start,
+                cause=row.text("what") or cause or "something is wrong",
+                symptoms=(),
+                # No recording says what ought to be done; nothing of it is judged.
+                severity=Severity.WARNING,
+                action="",
+                affected=tuple(
+                    replace(about.of_node(), node=name)
+                    for name in (row.text("affected") or "").replace(",", " ").split()
+                ),
+            )
+        )
+    return made
+
+
+def inventories(directory: Path, problems: Problems) -> list[Inventory]:
+    """`inventory.jsonl`: an object a line."""
+    path = directory / INVENTORY
+    if not path.exists():
+        return []
+    made = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            made.append(inventory(json.loads(line)))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            problems.error(path, f"is no inventory: {error}", number)
+    return made
+
+
+def inventory(values: Mapping[str, Any]) -> Inventory:
+    """What an object of `inventory.jsonl` says; what raises is no inventory."""
+    body = {"boot": "recorded", "tick_seconds": 0.0, "version": "recorded", "ports": [], **values}
+    node = Subject(cluster=body.get("cluster") or CLUSTER, node=body["node"])
+    body["gpus"] = [
+        {"index": None, "pci_address": None, "model": "unknown", **gpu}
+        for gpu in values.get("gpus", ())
+    ]
+    body["ports"] = [
+        {"port": "1", "kind": "infiniband", "role": "fabric", "was_up": True, **port}
+        for port in values.get("ports", ())
+    ]
+    body.setdefault("driver_state", "loaded" if body["gpus"] else "no driver")
+    at = values.get("at", to_text(EPOCH))
+    record = {"kind": RecordKind.INVENTORY.value, "id": node.key, "at": at, "subject": node.key}
+    return Inventory.from_record(Record.from_json({**record, "body": body}))
+
+
+def same_place(address: str | None) -> str | None:
+    """An address in the kernel's spelling."""
+    return None if address is None else pci_address(address)
+
+
+def place(gpu: GpuIdentity) -> tuple[bool, int, str]:
+    """GPUs in the order of their indices."""
+    return gpu.index is None, gpu.index or 0, gpu.uuid
+
+
+def _whole(row: Row, name: str, problems: Problems) -> int | None:
+    text = row.text(name)
+    if text is None:
+        return None
+    try:
+        return int(float(text))
+    except ValueError:
+        row.error(problems, f"{text!r} is no whole number", name)
+        return None
+
+
+def _yes(row: Row, name: str) -> bool:
+    return (row.text(name) or "").lower() in {"1", "true", "yes"}

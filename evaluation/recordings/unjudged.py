@@ -1,0 +1,61 @@
+"""What the detectors cannot judge of a recording, since they were given too little."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from analyzer.correlation.all_detectors import DETECTORS, Detector
+
+# Rows of GPUs themselves say these, whatever columns they have.
+_ALWAYS = frozenset({"gpu.up", "gpu.index", "node.driver_answering", "gpu.unmeasured_reason"})
+_MOST = 4  # columns in a line for people
+# What only gpuvigil's own collector says of itself.
+_OF_COLLECTOR = frozenset(
+    {"node.dropped_bodies", "node.spool_oldest_seconds", "gpu.unmeasured_seconds"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unjudged:
+    """A detector, and what it reads that the recording does not have."""
+
+    detector: str
+    faults: tuple[str, ...]
+    missing: tuple[str, ...]  # `gpu.power_watts`; or `events` and `kernel`
+    wholly: bool  # nothing of what it reads is there
+
+
+def unjudged(given: Collection[str], detectors: Sequence[Detector] = DETECTORS) -> list[Unjudged]:
+    """The detectors that judge nothing of a recording, then those that judge in part."""
+    found = [one for detector in detectors if (one := _of(detector, given)) is not None]
+    return sorted(found, key=lambda one: (not one.wholly, one.detector))
+
+
+def _of(detector: Detector, given: Collection[str]) -> Unjudged | None:
+    asked = {
+        f"{need.measurement}.{name}"
+        for need in detector.needs
+        for name in (*need.fields, *(it.field for it in need.aggregates))
+    } - _OF_COLLECTOR
+    by_rows = asked & _ALWAYS if "gpu" in given else set()
+    missing = sorted(asked - set(given) - by_rows)
+    told = {"events", "kernel"} & set(given)
+    if detector.reads_events and not told:
+        missing.append("events or kernel")
+    if not missing:
+        return None
+    useful = (asked & set(given)) - _ALWAYS
+    return Unjudged(
+        detector=detector.name,
+        faults=detector.faults,
+        missing=tuple(missing),
+        wholly=not useful and not (detector.reads_events and told),
+    )
+
+
+def lines(found: Sequence[Unjudged]) -> Iterator[str]:
+    """For people: `cannot judge host_disk: no node.spool_writable`."""
+    for one in found:
+        words = ", ".join(one.missing[:_MOST])
+        more = f" and {len(one.missing) - _MOST} more" if len(one.missing) > _MOST else ""
+        what = "cannot judge" if one.wholly else "judges with less"
+        yield f"{what}: {', '.join(one.faults)}: no {words}{more}"

@@ -1,0 +1,81 @@
+"""What a fault cost the jobs: GPU time of theirs that came to nothing, as far as the plan knows it."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from gpuvigil.model import Holder
+
+from .chance import lane
+from .changes import Change, On
+from .jobs import Job
+from .site import Site
+
+_NO_CHECKPOINTS = 1e12
+# What physics makes of these is known only when the fleet is played.
+_PLAYED = frozenset({"resistance", "inlet", "limit_watts", "ceiling", "brake"})
+
+
+def costs(site: Site, jobs: Iterable[Job]) -> tuple[tuple[Holder, float], ...] | None:
+    """GPU seconds of each job that lost some, by holder; None when only playing would tell.
+
+    Of a job that it ended: what was done since the last checkpoint, and the time for which the dead
+    job still held its GPUs. Of one that it slowed down: the share of its pace, all GPUs of the job
+    alike, while both lasted.
+    """
+    if any(change.on is On.PHYSICS and change.name in _PLAYED for change in site.changes):
+        return None
+    lost = {}
+    for job in jobs:
+        if job.start < site.end and job.end > site.start:
+            seconds = _ended(site, job) if _is_ended_by(site, job) else _slowed(site, job)
+            if seconds > 0.0:
+                lost[job.holder] = round(seconds * len(job.gpus), 3)
+    return tuple(lost.items())
+
+
+def _is_ended_by(site: Site, job: Job) -> bool:
+    return any(
+        job.stopped == stop.at and not job.struck.isdisjoint(stop.gpus) for stop in site.stops
+    )
+
+
+def _ended(site: Site, job: Job) -> float:
+    """Seconds of the whole job."""
+    assert job.stopped is not None
+    held = job.end - job.stopped
+    work = job.workload
+    since = job.stopped - job.start
+    if not work.redone or since <= work.startup_seconds:
+        return held
+    if work.checkpoint_every >= _NO_CHECKPOINTS:
+        return held + since
+    # As `holding.Holding` has them: each job's checkpoints are shifted by its own lot.
+    shift = float(lane(np.array([job.key], dtype=np.uint64), 1)[0]) * work.checkpoint_every
+    return held + min(since, (since + shift) % work.checkpoint_every)
+
+
+def _slowed(site: Site, job: Job) -> float:
+    """Seconds of the whole job that a change of its work, or of the pace of one GPU, took."""
+    parts = [_share(change, site, job) * _overlap(change, job) for change in site.changes]
+    if site.pace_lost is not None and not set(job.gpus).isdisjoint(site.peers):
+        parts.append(site.pace_lost * (min(site.end, job.end) - max(site.start, job.start)))
+    return max(parts, default=0.0)
+
+
+def _share(change: Change, site: Site, job: Job) -> float:
+    """Of the job's pace, what the change takes from all of its GPUs."""
+    if set(job.gpus).isdisjoint(change.targets):
+        return 0.0
+    if (change.on, change.name) == (On.PHYSICS, "speed"):
+        return 1.0 - change.value
+    if change.on is not On.WORK:
+        return 0.0
+    if change.name == "wait":
+        several = len({gpu // site.topology.per_node for gpu in job.gpus}) > 1
+        return change.value if several else 0.0
+    return 1.0 if change.name in {"spin", "stall"} else 0.0
+
+
+def _overlap(change: Change, job: Job) -> float:
+    return max(min(change.end, job.end) - max(change.start, job.start), 0.0)

@@ -1,0 +1,248 @@
+"""What a GPU must do, and for how long, to be called hung, and who is then told of it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from analyzer.detectors.gpu_hung import DETECTOR, hung_jobs, spinning, working
+from gpuvigil.model import Allocation, Finding, Subject
+
+from .scene import GPU_FIELDS, NOON, SETTINGS, Scene, allocation, gpu, healthy, node, told
+
+SPINS: Mapping[str, Any] = {
+    "utilization_percent": 100,
+    "memory_utilization_percent": 0,
+    "power_watts": 130.0,
+    "power_limit_watts": 700.0,
+    "nvlink_receive_bytes": 0,
+    "pcie_receive_bytes_per_second": 0.0,
+}
+ALL = 1e9
+MOVED = "nvlink_receive_bytes"
+
+
+def found(scene: Scene) -> list[Finding]:
+    return hung_jobs(scene.window((DETECTOR,)))
+
+
+def of_one_job(*gpus: Subject) -> tuple[Allocation, ...]:
+    return tuple(allocation(one, "job 7") for one in gpus)
+
+
+def one(span: float, fields: Mapping[str, Any], job: str | None = None) -> Scene:
+    """Of one node with two GPUs the first spins for so long, but for these fields."""
+    scene = healthy(nodes=1).changed(gpu(), {**SPINS, **fields}, span)
+    return scene if job is None else replace(scene, allocations=(allocation(gpu(), job),))
+
+
+@pytest.mark.parametrize(
+    ("works", "spins"),
+    [
+        ({"utilization_percent": 97}, {"utilization_percent": 98}),
+        ({"power_watts": 280.0}, {"power_watts": 279.9}),
+        ({"power_watts": None}, {}),
+        ({"power_limit_watts": None}, {}),
+        ({"memory_utilization_percent": 5}, {"memory_utilization_percent": 4}),
+        ({"memory_utilization_percent": None}, {}),
+        ({"pcie_receive_bytes_per_second": 50e6}, {"pcie_receive_bytes_per_second": 49.9e6}),
+        ({"utilization_percent": None}, {"pcie_receive_bytes_per_second": None}),
+        ({"up": 1, "utilization_percent": 0}, {MOVED: None}),
+    ],
+)
+@pytest.mark.parametrize(("span", "severity"), [(65.0, "info"), (ALL, "warning")])
+def test_a_gpu_spins_from_its_limits_on(
+    works: Mapping[str, Any], spins: Mapping[str, Any], span: float, severity: str
+) -> None:
+    assert found(one(span, works)) == []
+    assert [it.severity.value for it in found(one(span, spins))] == [severity]
+
+
+@pytest.mark.parametrize(
+    ("span", "seconds"), [(65.0, SETTINGS.window_seconds), (ALL, SETTINGS.steady_seconds)]
+)
+def test_a_megabyte_a_second_over_nvlink_is_work(span: float, seconds: float) -> None:
+    for moved, count in ((1_000_000 * seconds, 0), (1_000_000 * seconds - 1, 1)):
+        scene = one(span, {}).changed(gpu(), {MOVED: int(moved)}, 15)
+        recent = [it for it in found(scene) if (it.severity.value == "warning") is (span == ALL)]
+        assert len(recent) == count
+
+
+@pytest.mark.parametrize(("seconds", "count"), [(50.0, 1), (50.1, 0)])
+def test_four_fifths_of_a_span_must_have_been_read(seconds: float, count: int) -> None:
+    """Lines came from 50 s to 10 s ago."""
+    brief = replace(SETTINGS, window_seconds=seconds)
+    scene = replace(healthy(nodes=1, seconds=50.0).changed(gpu(), SPINS), settings=brief)
+    assert len(found(scene)) == count
+
+
+def test_one_gpu_that_spins_is_told_in_numbers() -> None:
+    (it,) = found(one(65.0, {}))
+    power = "power: 130 W at most in 1 min (limit over 280 W for a GPU at work)"
+    busy = "utilisation: 98 % or more at every sample"
+    assert told(it) == f"info; {busy}; {power}; GPUs: 1 on 1 nodes, held by a process"
+    assert (it.subject, it.members, it.holder) == (gpu(), (), "")
+    assert (NOON - it.since).total_seconds() == SETTINGS.window_seconds
+    (it,) = found(one(ALL, {}, job="job 7"))
+    assert told(it) == (
+        f"warning; {busy}; {power.replace('1 min', '5 min')}; GPUs: 1 on 1 nodes, held by job 7"
+    )
+    assert (it.subject, it.members, it.holder) == (gpu(), (), "")
+    assert (NOON - it.since).total_seconds() == SETTINGS.steady_seconds
+
+
+def test_a_job_on_two_nodes_is_told_once_about_the_first_of_them() -> None:
+    gpus = (gpu(1, 1), gpu(2), gpu(2, 1))
+    scene = replace(healthy(nodes=2), allocations=of_one_job(*gpus))
+    for number, subject in enumerate(gpus):
+        scene = scene.changed(subject, {**SPINS, "power_watts": 130.0 + number}, 65)
+    (it,) = found(scene)
+    assert (it.subject, it.members, it.holder) == (node(1), gpus, "c|job 7")
+    assert told(it).endswith(
+        "power: 132 W at most in 1 min (limit over 280 W for a GPU at work);"
+        " GPUs: 3 on 2 nodes, held by job 7"
+    )
+
+
+def test_what_spins_for_long_enough_is_told_whatever_another_gpu_of_its_job_does() -> None:
+    """Of four GPUs one spins all the time, two since a minute, and one works or is not read."""
+    gpus = tuple(gpu(1, index) for index in range(4))
+    scene = replace(healthy(nodes=1, gpus=4), allocations=of_one_job(*gpus))
+    for subject in gpus[1:3]:
+        scene = scene.changed(subject, SPINS, 65)
+    assert found(scene) == []
+    lasting = scene.changed(gpus[0], SPINS)
+    (it,) = found(lasting)
+    assert (told(it).partition(";")[0], it.members) == ("warning", gpus[:3])
+    assert (NOON - it.since).total_seconds() == SETTINGS.steady_seconds
+    assert "in 5 min" in told(it)
+    # One that nobody reads says nothing against it.
+    unread = scene.without(lambda sample: sample.subject in {gpus[0], gpus[3]})
+    assert [(f.severity.value, f.members) for f in found(unread)] == [("info", gpus[1:3])]
+
+
+def of_spins(*spins: tuple[float | None, float | None]) -> Scene:
+    """GPUs of one job that spin since a minute, as the collector counts it: now, and at most."""
+    gpus = tuple(gpu(1, index) for index in range(len(spins)))
+    scene = replace(healthy(nodes=1, seconds=120.0, gpus=len(gpus)), allocations=of_one_job(*gpus))
+    for subject, (now, longest) in zip(gpus, spins, strict=True):
+        fields = {"spin_seconds": now, "longest_spin_seconds": longest}
+        scene = scene.changed(subject, {**SPINS, **fields})
+    return scene
+
+
+@pytest.mark.parametrize(
+    ("spins", "severity"),
+    [
+        (((299.9, 0.0),), "info"),
+        (((300.0, 0.0),), "warning"),
+        (((300.0, 100.0),), "warning"),
+        (((300.0, 100.1),), "info"),
+        (((330.0, 110.0),), "warning"),
+        (((329.9, 110.0),), "info"),
+        (((330.0, 110.0), (None, 20.0)), "warning"),  # one of which nobody knows
+        (((329.9, 110.0), (None, 20.0)), "info"),
+        (((330.0, 110.0), (None, None)), "warning"),
+        (((None, 110.0), (None, None)), "info"),
+        (((9000.0, None),), "info"),  # nobody knows how long it may take
+    ],
+)
+def test_a_job_may_spin_for_five_minutes_and_for_three_times_its_longest(
+    spins: tuple[tuple[float | None, float | None], ...], severity: str
+) -> None:
+    assert [it.severity.value for it in found(of_spins(*spins))] == [severity]
+
+
+def test_what_is_counted_and_read_for_as_long_is_told_with_all_that_was_read() -> None:
+    fields = {**SPINS, "spin_seconds": 400.0, "longest_spin_seconds": 0.0}
+    (it,) = found(healthy(nodes=1).changed(gpu(), fields))
+    assert (NOON - it.since).total_seconds() == SETTINGS.steady_seconds
+
+
+def test_of_a_gpu_that_nobody_reads_its_job_needs_no_count() -> None:
+    scene = of_spins((330.0, 110.0))
+    scene = replace(scene, allocations=of_one_job(gpu(), gpu(2)))
+    assert [it.severity.value for it in found(scene)] == ["warning"]
+
+
+# --- a job that tells of its steps ----------------------------------------------------------------
+
+
+def of_steps(*steps: tuple[float | None, float | None]) -> Scene:
+    """GPUs of two nodes and one job: since when, and how long its longest steps take."""
+    them = (gpu(1), gpu(2))[: len(steps)]
+    scene = replace(healthy(nodes=2, seconds=60.0), allocations=of_one_job(*them))
+    for subject, (age, p99) in zip(them, steps, strict=True):
+        scene = scene.changed(subject, {"step_age_seconds": age, "step_p99_seconds": p99})
+    return scene
+
+
+@pytest.mark.parametrize(
+    ("steps", "count"),
+    [
+        (((59.9, 2.0),), 0),
+        (((60.0, 2.0),), 1),
+        (((60.0, 12.0),), 1),
+        (((60.0, 12.1),), 0),
+        (((100.0, 20.0),), 1),
+        (((99.9, 20.0),), 0),
+        (((100.0, None),), 0),
+        (((100.0, 2.0), (100.0, None)), 1),
+        (((100.0, 2.0), (None, 2.0)), 1),
+        (((100.0, 2.0), (59.9, 2.0)), 0),
+        (((100.0, 2.0), (60.0, 2.0)), 1),
+    ],
+)
+def test_steps_have_stopped_after_a_minute_and_five_times_the_longest(
+    steps: tuple[tuple[float | None, float | None], ...], count: int
+) -> None:
+    assert len(found(of_steps(*steps))) == count
+
+
+def test_a_job_without_steps_is_told_in_numbers() -> None:
+    scene = of_steps((80.0, 2.0), (70.0, 13.0))
+    (it,) = found(scene)
+    limit = "limit 65 s: 5 times its longest steps, 60 s at least"
+    assert told(it) == (
+        f"warning; its steps: none for 70 s ({limit}); GPUs: 2 on 2 nodes, held by job 7"
+    )
+    assert (it.subject, it.members, it.holder) == (node(1), (gpu(1), gpu(2)), "c|job 7")
+    assert (NOON - it.since).total_seconds() == 80.0  # its line is ten seconds old
+    (it,) = found(replace(of_steps((70.0, 2.0)), allocations=()))
+    assert told(it).endswith("60 s at least); GPUs: 1 on 1 nodes, held by a process")
+    assert (it.subject, it.members, it.holder) == (gpu(1), (), "")
+
+
+def test_of_a_job_whose_steps_stopped_or_go_on_nothing_else_is_said() -> None:
+    """Two GPUs of it spin as well, and another job does."""
+    both = of_steps((100.0, 2.0), (100.0, 2.0)).changed(gpu(1), SPINS).changed(gpu(2), SPINS)
+    assert [it.condition for it in found(both)] == ["no_steps"]
+    fine = both.changed(gpu(2), {"step_age_seconds": 1.0})
+    assert found(fine) == []
+    other = replace(fine, allocations=(*fine.allocations, allocation(gpu(1, 1), "job 8")))
+    found_there = found(other.changed(gpu(1, 1), SPINS))
+    assert [(it.subject, it.condition) for it in found_there] == [(gpu(1, 1), "")]
+
+
+# --- what others ask of it ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "spins", "works"),
+    [
+        ({**SPINS, "power_watts": 279.9}, True, False),
+        ({**SPINS, "power_watts": 280.0}, False, True),
+        ({**SPINS, "power_watts": None}, False, False),
+        ({"power_watts": 100.0, "utilization_percent": 0}, False, False),
+        (GPU_FIELDS, False, True),
+    ],
+)
+def test_a_gpu_spins_or_works_or_neither(
+    fields: Mapping[str, Any], spins: bool, works: bool
+) -> None:
+    window = healthy(nodes=1, gpus=1).changed(gpu(), fields).window((DETECTOR,))
+    assert (spinning(window), working(window)) == (
+        frozenset({gpu()} if spins else ()),
+        frozenset({gpu()} if works else ()),
+    )

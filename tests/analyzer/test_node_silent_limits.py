@@ -1,0 +1,404 @@
+"""A node that is silent: from when on, and what its jobs and its cluster say of it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from analyzer.detectors.node_silent import DETECTOR, Hearing, hearing, silent_nodes, waited_for
+from analyzer.window.window import Window
+from gpuvigil.model import (
+    Allocation,
+    Ended,
+    EndedBy,
+    EventKind,
+    Finding,
+    Severity,
+    Subject,
+    job_holder,
+    process_holder,
+)
+from gpuvigil.node_silence import NodeSilence
+
+from .scene import (
+    NOON,
+    SETTINGS,
+    TICK,
+    Scene,
+    allocation,
+    event,
+    gpu,
+    healthy,
+    inventory,
+    node,
+    told,
+)
+from .test_hardware import SPINS
+
+BY_ALICE = Ended(by=EndedBy.RETIRED, who="alice")
+
+SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
+LIMIT = SETTINGS.silent_after_seconds
+PAIR = healthy(nodes=2, seconds=60.0)
+FIVE = healthy(nodes=5, seconds=60.0)
+
+
+def ago(seconds: float) -> datetime:
+    return NOON - timedelta(seconds=seconds)
+
+
+def quiet(scene: Scene, silent: Mapping[int, float], *held: Allocation, **settings: Any) -> Scene:
+    """These nodes were last heard so many seconds ago."""
+    heard = {node(number).key: ago(seconds) for number, seconds in silent.items()}
+    return replace(
+        scene,
+        heard={**scene.heard, **heard},
+        allocations=held,
+        settings=replace(SETTINGS, **settings),
+    )
+
+
+def window(scene: Scene) -> Window:
+    return scene.window((DETECTOR,))
+
+
+def found(scene: Scene) -> list[Finding]:
+    return silent_nodes(window(scene))
+
+
+# --- whether it is silent -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("heard", "listening", "what"),
+    [
+        (LIMIT - 0.1, 3600.0, Hearing.HEARD),
+        (LIMIT, 3600.0, Hearing.SILENT),
+        (1.0, None, Hearing.HEARD),
+        (LIMIT, None, Hearing.UNSURE),
+        (None, None, Hearing.UNSURE),
+        (None, LIMIT - 0.1, Hearing.UNSURE),
+        (None, LIMIT, Hearing.SILENT),
+        (3600.0, LIMIT - 0.1, Hearing.UNSURE),
+        (3600.0, LIMIT, Hearing.SILENT),
+    ],
+)
+def test_a_node_is_silent_after_its_time_while_the_hub_listened(
+    heard: float | None, listening: float | None, what: Hearing
+) -> None:
+    scene = replace(
+        PAIR,
+        heard={} if heard is None else {node().key: ago(heard)},
+        listening_since=None if listening is None else ago(listening),
+    )
+    assert hearing(window(scene), node()) is what
+    retired = replace(window(scene), retired={node().key: BY_ALICE})
+    assert hearing(retired, node()) is Hearing.NOT_EXPECTED
+    assert (node() in {it.subject for it in found(scene)}) is (what is Hearing.SILENT)
+
+
+@pytest.mark.parametrize("cluster", ["simulated", "selftest"])
+@pytest.mark.parametrize(
+    ("heard", "what"),
+    [(None, "NOT_EXPECTED"), (61.0, "NOT_EXPECTED"), (60.0, "SILENT"), (59.0, "SILENT")],
+)
+def test_what_is_only_played_is_expected_once_it_was_heard(
+    cluster: str, heard: float | None, what: str
+) -> None:
+    one = node(cluster=cluster)
+    scene = replace(
+        healthy(nodes=1, seconds=10.0, cluster=cluster),
+        heard={} if heard is None else {one.key: ago(heard)},
+        listening_since=ago(60.0),
+    )
+    assert one.simulated or one.marked
+    assert hearing(window(scene), one).name == what
+
+
+def with_holes(lost: int) -> Scene:
+    """Of thirty-one lines of a node so many are missing in the middle."""
+    missing = {ago(TICK * place) for place in range(5, 5 + lost)}
+    span = replace(SETTINGS, steady_seconds=310.0)
+    scene = replace(healthy(nodes=2, seconds=310.0), settings=span)
+    return scene.without(lambda sample: sample.subject == node() and sample.at in missing)
+
+
+@pytest.mark.parametrize(
+    ("scene", "limit"),
+    [
+        (healthy(seconds=300.0), LIMIT),
+        (healthy(seconds=300.0).changed(node(), {"dropped_bodies": None}), LIMIT),
+        (healthy(seconds=300.0).changed(node(), {"dropped_bodies": 3}, 15), 4 * LIMIT),
+        (healthy(seconds=300.0).without(lambda s: s.subject == node()), LIMIT),
+        (with_holes(1), 60.0),
+        (with_holes(5), 100.0),
+        (with_holes(10), 160.0),
+        (with_holes(12), 180.0),
+        (with_holes(20), 180.0),
+        (with_holes(5).changed(node(), {"dropped_bodies": 3}, 15), 4 * LIMIT),
+        (with_holes(10).changed(node(), {"dropped_bodies": 3}, 15), 160.0),
+    ],
+)
+def test_a_node_that_is_heard_with_holes_is_waited_for(scene: Scene, limit: float) -> None:
+    def at(seconds: float) -> Scene:
+        return replace(scene, heard={**scene.heard, node().key: ago(seconds)})
+
+    assert [it.subject for it in found(at(limit))] == [node()]
+    assert found(at(limit - 0.1)) == []
+    waits = {node().key: limit} if limit > LIMIT else {}
+    assert waited_for(window(at(limit - 0.1))) == waits
+    assert waited_for(window(at(LIMIT))) == waits
+    assert waited_for(window(at(LIMIT - 0.1))) == waited_for(window(at(limit))) == {}
+
+
+# --- most of a cluster ----------------------------------------------------------------------------
+
+
+def unheard(scene: Scene) -> list[int]:
+    """The nodes that are silent with their whole cluster, and as such certainly so."""
+    return [
+        int(it.subject.node.rpartition("-")[2]) for it in found(scene) if it.certain and it.evidence
+    ]
+
+
+LATE = 1.5 * TICK + 5.0  # from when on a body is overdue
+
+
+@pytest.mark.parametrize(
+    ("silent", "numbers"),
+    [
+        ({1: 31, 2: 31, 3: 31, 4: 31}, [1, 2, 3, 4]),
+        ({1: 31, 2: 31, 3: 31}, []),
+        ({1: 31, 2: LATE + 0.1, 3: LATE + 0.1, 4: LATE + 0.1}, [1, 2, 3, 4]),
+        ({1: 31, 2: LATE + 0.1, 3: LATE + 0.1, 4: LATE}, []),
+        ({1: 36, 2: 21, 3: 21, 4: 21}, [1, 2, 3, 4]),
+        ({1: 36.1, 2: 21, 3: 21, 4: 21}, []),
+        # All that is overdue is not silent yet.
+        ({1: 29, 2: 29, 3: 29, 4: 29}, []),
+        # One that was silent before is told for itself.
+        ({1: 90, 2: 31, 3: 31, 4: 31, 5: 31}, [2, 3, 4, 5]),
+    ],
+)
+def test_most_of_a_cluster_at_once_is_one_matter(
+    silent: Mapping[int, float], numbers: list[int]
+) -> None:
+    assert unheard(quiet(FIVE, silent)) == numbers
+
+
+def test_what_takes_long_to_tell_is_waited_for_with_the_others() -> None:
+    slow = tuple(
+        replace(it, tick_seconds=3 * TICK) if it.subject == node(4) else it
+        for it in FIVE.inventories
+    )
+    scene = replace(FIVE, inventories=slow)
+    assert unheard(quiet(scene, {1: 31, 2: 31, 3: 31, 4: 51})) == [1, 2, 3, 4]
+    assert unheard(quiet(scene, {1: 31, 2: 31, 3: 31, 4: 50})) == []
+
+
+def stopped(scene: Scene, number: int, seconds: float) -> Scene:
+    """Somebody stopped the collector of this node."""
+    last = event(EventKind.STOPPED, node(number), ago(seconds))
+    return scene.without(lambda s: s.subject == node(number) and s.at > last.at).with_events(last)
+
+
+def test_who_went_in_order_or_is_not_expected_is_no_part_of_it() -> None:
+    all_overdue = quiet(FIVE, {1: 31, 2: 31, 3: 31, 4: 21})
+    assert unheard(all_overdue) == [1, 2, 3, 4]
+    assert unheard(stopped(all_overdue, 4, 21)) == []
+    assert unheard(stopped(all_overdue, 3, 31)) == []
+    retired = replace(window(all_overdue), retired={node(4).key: BY_ALICE})
+    assert not any(it.certain for it in silent_nodes(retired))
+    assert unheard(replace(all_overdue, listening_since=ago(31))) == [1, 2, 3, 4]
+    assert found(replace(all_overdue, listening_since=None)) == []
+
+
+def test_one_of_most_of_a_cluster_is_told_with_when_it_was_heard() -> None:
+    (it, *_) = found(quiet(FIVE, {1: 31, 2: 31, 3: 31, 4: 31}))
+    assert told(it) == "warning; last data: 11:59:29 UTC on 31 Jan (limit every 10 s)"
+    assert (it.since, it.condition, it.certain) == (ago(31), "", True)
+    never = replace(FIVE, heard={}, listening_since=ago(40))
+    them = found(never)
+    assert [it.since for it in them] == [ago(40)] * 5
+    assert told(them[0]) == "warning; last data: none since the hub started (limit every 10 s)"
+
+
+# --- what the rest of its jobs says ---------------------------------------------------------------
+
+HERE, THERE = allocation(gpu(), "job 7"), allocation(gpu(2), "job 7")
+DEAD, COLLECTOR = NodeSilence.DEAD.value, NodeSilence.COLLECTOR.value
+WAITS = PAIR.changed(gpu(2), SPINS)
+
+
+def verdict(silent: float, *held: Allocation, scene: Scene = PAIR) -> str:
+    (it,) = found(quiet(scene, {1: silent}, *held))
+    return it.condition
+
+
+@pytest.mark.parametrize(
+    ("scene", "seconds", "what"),
+    [
+        (WAITS, 59.9, ""),
+        (WAITS, 60.0, DEAD),
+        (WAITS, 3600.0, DEAD),
+        (PAIR, 630.0, ""),
+        (PAIR, 630.1, COLLECTOR),
+    ],
+)
+def test_gpus_that_wait_say_dead_and_those_that_work_on_for_long_say_alive(
+    scene: Scene, seconds: float, what: str
+) -> None:
+    assert verdict(seconds, HERE, THERE, scene=scene) == what
+    # As many that wait as work say nothing, nor does another job, or one of no scheduler.
+    both = scene.changed(gpu(2, 1), {} if scene is WAITS else SPINS)
+    assert verdict(seconds, HERE, THERE, replace(THERE, subject=gpu(2, 1)), scene=both) == ""
+    assert verdict(seconds, HERE, replace(THERE, holder=job_holder(8)), scene=scene) == ""
+    alone = (replace(HERE, holder=process_holder(7)), replace(THERE, holder=process_holder(7)))
+    assert verdict(seconds, *alone, scene=scene) == ""
+
+
+@pytest.mark.parametrize(
+    ("ended", "code", "ran", "what"),
+    [
+        (99.0, None, 3600.0, DEAD),
+        (100.0, None, 3600.0, ""),  # it was over when the node went
+        (99.0, None, 3599.0, ""),
+        (99.0, "1:0", 60.0, DEAD),
+        (99.0, "0:0", 3600.0, ""),
+    ],
+)
+def test_a_job_that_was_cut_off_elsewhere_says_dead(
+    ended: float, code: str | None, ran: float, what: str
+) -> None:
+    begun = ago(100.0 + ran)
+    here = replace(HERE, started_at=begun)
+    there = replace(THERE, started_at=begun, ended_at=ago(ended), exit_code=code)
+    assert verdict(100.0, here, there) == what
+    goes_on = (allocation(gpu(1, 1), "job 8"), allocation(gpu(2, 1), "job 8"))
+    assert verdict(100.0, here, there, *goes_on) == ""
+
+
+@pytest.mark.parametrize(("after", "what"), [(630.0, DEAD), (631.0, COLLECTOR)])
+def test_the_last_end_of_its_jobs_elsewhere_tells(after: float, what: str) -> None:
+    ended = replace(THERE, ended_at=ago(2000.0 - after))
+    early = replace(THERE, subject=gpu(2, 1), ended_at=ago(1990.0))
+    assert verdict(2000.0, HERE, ended, early) == what
+    assert verdict(2000.0, HERE, early, ended) == what
+
+
+def test_a_job_that_began_since_is_another_one() -> None:
+    at_once = replace(THERE, started_at=ago(2000.0))
+    assert verdict(2000.0, HERE, at_once) == COLLECTOR
+    assert verdict(2000.0, HERE, replace(THERE, started_at=ago(1999.0))) == ""
+    # On the node itself, too: and what was over by its next body is none that it took along.
+    assert verdict(2000.0, replace(HERE, started_at=ago(2000.0)), THERE) == COLLECTOR
+    assert verdict(2000.0, replace(HERE, started_at=ago(1999.0)), THERE) == ""
+    assert verdict(2000.0, replace(HERE, ended_at=ago(1989.0)), THERE) == COLLECTOR
+    assert verdict(2000.0, replace(HERE, ended_at=ago(1990.0)), THERE) == ""
+
+
+def test_the_verdict_is_told_in_words() -> None:
+    end = "11:59:00 UTC on 31 Jan"
+    cases = {
+        "the rest of its jobs: waits for it": quiet(WAITS, {1: 100}, HERE, THERE),
+        "the rest of its jobs: works on": quiet(PAIR, {1: 2000}, HERE, THERE),
+        f"its jobs: ended elsewhere by {end}": quiet(
+            PAIR, {1: 100}, HERE, replace(THERE, ended_at=ago(60))
+        ),
+        f"its jobs: went on elsewhere until {end}": quiet(
+            PAIR, {1: 2000}, HERE, replace(THERE, ended_at=ago(60))
+        ),
+    }
+    for words, scene in cases.items():
+        (it,) = found(scene)
+        assert [item.text for item in it.evidence][1:] == [words]
+        assert (it.action, it.title) == (
+            NodeSilence(it.condition).action,
+            NodeSilence(it.condition).heading,
+        )
+        assert not it.certain
+
+
+@pytest.mark.parametrize(("seconds", "count"), [(89.9, 0), (90.0, 1)])
+def test_a_silence_under_a_job_waits_for_what_the_others_say(seconds: float, count: int) -> None:
+    patient = quiet(PAIR, {1: seconds}, HERE, silent_verdict_seconds=90.0)
+    assert len(found(patient)) == count
+    assert len(found(replace(patient, allocations=()))) == 1
+
+
+# --- a node that nobody held ----------------------------------------------------------------------
+
+ELSEWHERE = allocation(gpu(2), "job 8")
+
+
+@pytest.mark.parametrize(("minutes", "severity"), [(19.99, "info"), (20.0, "warning")])
+def test_a_free_node_may_reboot_for_twenty_minutes(minutes: float, severity: str) -> None:
+    (it,) = found(quiet(PAIR, {1: minutes * 60}, ELSEWHERE))
+    assert it.severity.value == severity
+    assert (it.condition, it.title, it.members) == ("", "", ())
+    reboots = "; its GPUs: held by nobody when it was last heard: a reboot? (limit a warning after 20 min)"
+    assert told(it).endswith("every 10 s)" + (reboots if severity == "info" else ""))
+
+
+@pytest.mark.parametrize(
+    ("held", "severity"),
+    [
+        (allocation(gpu(), "pid 7", started_at=ago(300)), "warning"),
+        (allocation(gpu(), "pid 7", started_at=ago(299)), "info"),
+        (allocation(gpu(), "pid 7", ended_at=ago(290)), "info"),
+        (allocation(gpu(), "pid 7", ended_at=ago(289)), "warning"),
+        (replace(ELSEWHERE, subject=gpu(2, cluster="d")), "warning"),
+    ],
+)
+def test_a_node_is_free_where_its_clusters_holders_are_told_and_none_had_it(
+    held: Allocation, severity: str
+) -> None:
+    others = () if held.subject.cluster == "d" else (ELSEWHERE,)
+    (it,) = found(quiet(PAIR, {1: 300}, held, *others))
+    assert it.severity.value == severity
+
+
+def test_of_a_node_without_an_inventory_or_a_word_nobody_knows_whether_it_was_free() -> None:
+    scene = quiet(PAIR, {1: 300}, ELSEWHERE)
+    nameless = replace(scene, inventories=(inventory(node(2)),))
+    assert [it.severity for it in found(nameless)] == [Severity.WARNING]
+    heard = {key: at for key, at in scene.heard.items() if key != node().key}
+    never = replace(scene, heard=heard, listening_since=ago(300))
+    assert [it.severity for it in found(never)] == [Severity.WARNING]
+
+
+ALIKE = "held by nobody; 3 such nodes left one by one within an hour"
+WAITED = "held by nobody when it was last heard: a reboot?"
+
+
+@pytest.mark.parametrize(
+    ("silent", "said"),
+    [
+        ({1: 1800, 2: 1500}, [WAITED, WAITED]),
+        ({1: 3599, 2: 1500}, [WAITED, WAITED]),
+        ({1: 3600, 2: 1500}, ["", WAITED]),
+        ({1: 1800, 2: 1500, 3: 1200}, [ALIKE] * 3),
+        ({1: 9000, 2: 8700, 3: 8400}, [ALIKE] * 3),
+    ],
+)
+def test_idle_nodes_that_leave_one_by_one_are_scaled_down(
+    silent: Mapping[int, float], said: list[str]
+) -> None:
+    them = found(quiet(healthy(nodes=8, seconds=60.0), silent, allocation(gpu(8), "job 8")))
+    assert [it.severity.value for it in them] == ["info" if words else "warning" for words in said]
+    for it, words in zip(them, said, strict=True):
+        _, *more = it.evidence
+        assert [item.value for item in more] == ([words] if words else [])
+        assert (it.condition == NodeSilence.SCALED_DOWN) is (words == ALIKE)
+        assert [item.limit for item in more if item.limit] == (
+            ["a warning after 60 min"] if words == WAITED else []
+        )
+
+
+def test_a_node_that_left_with_a_word_says_so() -> None:
+    (it,) = found(stopped(quiet(PAIR, {1: 100}, HERE), 1, 100))
+    assert (it.condition, it.severity.value) == (NodeSilence.STOPPED, "info")
+    assert [item.name for item in it.evidence] == ["last data", "collector"]
+    assert it.source == "the node's own last word, or its scheduler's"
+    assert it.subject == Subject(cluster="c", node="node-1")

@@ -1,0 +1,118 @@
+"""A port that is down or flaps: what ends it, and what is said of it."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from analyzer.detectors.port_down import DETECTOR, broken_ports
+from gpuvigil.model import Event, EventKind, Finding
+
+from .scene import NOON, SETTINGS, Scene, event, healthy, port, told, with_port_down
+
+SECOND, MICROSECOND = timedelta(seconds=1), timedelta(microseconds=1)
+TICK = NOON - 10 * SECOND  # when the newest line was read
+CALM = healthy(nodes=1, seconds=300.0)
+DOWN = {"up": 0, "physical_state": 2}
+
+
+def found(scene: Scene) -> list[Finding]:
+    return broken_ports(scene.window((DETECTOR,)))
+
+
+def went(seconds: float, message: str = "", kind: EventKind = EventKind.PORT_DOWN) -> Event:
+    return replace(event(kind, port(), NOON - timedelta(seconds=seconds)), message=message)
+
+
+def test_a_port_is_told_with_all_that_is_known_of_it() -> None:
+    scene = CALM.changed(port(), DOWN, 15)
+    lines = "physical state: 2 (limit 5, link up); speed before: 400 Gb/s"
+    (it,) = found(scene)
+    assert told(it).startswith(f"warning; {lines}")
+    assert (it.since, it.certain, it.late) == (TICK, False, False)
+    (it,) = found(scene.with_events(went(20, "link lost")))
+    words = "down since: 11:59:40 UTC on 31 Jan; message: link lost"
+    assert told(it).startswith(f"warning; {words}; {lines}")
+    assert it.since == NOON - 20 * SECOND
+    (it,) = found(scene.with_events(went(20)).changed(port(), {"physical_state": None}))
+    assert "message" not in told(it)
+    assert "physical state" not in told(it)
+
+
+def test_without_a_line_the_event_says_so_and_may_be_late() -> None:
+    word = went(20)
+    alone = CALM.without(lambda s: s.subject == port()).with_events(word)
+    for late in (True, False):
+        (it,) = found(replace(alone, late=frozenset({word.id} if late else ())))
+        assert (it.late, it.since) == (late, word.at)
+        assert told(it).startswith("warning; down since: 11:59:40 UTC on 31 Jan")
+
+
+@pytest.mark.parametrize("after", [-MICROSECOND, 0 * SECOND, MICROSECOND])
+def test_a_line_is_over_with_an_event_at_or_after_it(after: timedelta) -> None:
+    up = replace(went(0, kind=EventKind.PORT_UP), at=TICK + after)
+    assert bool(found(CALM.changed(port(), DOWN, 15).with_events(up))) is (after < 0 * SECOND)
+    unknown = tuple(
+        replace(it, ports=tuple(replace(p, was_up=False) for p in it.ports))
+        for it in CALM.inventories
+    )
+    # That it came up says that it was up before.
+    never = replace(CALM.changed(port(), DOWN, 15), inventories=unknown)
+    assert found(never) == []
+    assert bool(found(never.with_events(up))) is (after < 0 * SECOND)
+
+
+@pytest.mark.parametrize(("after", "count"), [(-MICROSECOND, 0), (0 * SECOND, 1)])
+def test_an_event_is_over_with_a_younger_line_or_event(after: timedelta, count: int) -> None:
+    word = replace(went(0), at=TICK + after)
+    assert len(found(CALM.with_events(word))) == count
+    up = went(5, kind=EventKind.PORT_UP)
+    word = replace(went(0), at=up.at + after)
+    assert len(found(CALM.with_events(word, up))) == count
+
+
+@pytest.mark.parametrize(("seconds", "count"), [(10.0, 1), (10.1, 0)])
+def test_what_only_lines_say_is_waited_for(seconds: float, count: int) -> None:
+    patient = replace(SETTINGS, port_down_seconds=seconds)
+    assert len(found(replace(CALM.changed(port(), DOWN, 15), settings=patient))) == count
+
+
+LIMIT, SPAN = SETTINGS.port_flap_count, SETTINGS.port_flap_events_seconds
+
+
+@pytest.mark.parametrize(
+    ("oldest", "flaps"), [(SPAN - 1.0, True), (SPAN, False), (SPAN + 1.0, False)]
+)
+def test_a_port_flaps_by_events_within_their_span(oldest: float, flaps: bool) -> None:
+    events = [went(oldest), *(went(30.0 - n) for n in range(LIMIT - 1))]
+    scene = CALM.with_events(*events, went(5, kind=EventKind.PORT_UP))
+    for late in (True, False):
+        told_late = replace(scene, late=frozenset(it.id for it in events) if late else frozenset())
+        them = found(told_late)
+        assert [told(it) for it in them] == [
+            f"warning; went down: {LIMIT} times in {SPAN / 60.0:g} min (limit fewer than {LIMIT})"
+        ] * flaps
+        assert [(it.since, it.certain, it.late) for it in them] == [
+            (events[0].at, True, late)
+        ] * flaps
+
+
+def test_a_port_flaps_by_its_counter_as_well() -> None:
+    flap = SETTINGS.port_flap_window_seconds
+    for more, count in ((LIMIT - 1, 0), (LIMIT, 1)):
+        them = found(CALM.changed(port(), {"link_downed": 3 + more}, 15))
+        assert [told(it) for it in them] == [
+            f"warning; went down: {LIMIT} times in {flap / 60.0:g} min (limit fewer than {LIMIT})"
+        ] * count
+        assert [(it.since, it.certain, it.late) for it in them] == [
+            (NOON - timedelta(seconds=flap), False, False)
+        ] * count
+    once = went(20)
+    counted = CALM.changed(port(), {"link_downed": 3 + LIMIT}, 15).with_events(once)
+    (it,) = found(replace(counted, late=frozenset({once.id})))
+    assert (it.since, it.certain, it.late) == (once.at, False, False)
+
+
+def test_of_a_node_with_another_port_the_port_is_told() -> None:
+    (it,) = found(with_port_down(healthy(nodes=1), 1))
+    assert (it.subject, it.members, it.condition) == (port(), (), "")

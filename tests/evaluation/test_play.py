@@ -1,0 +1,123 @@
+"""A fleet of any seed, with kinds from outside, through analyzer, lifecycle and judge."""
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from evaluation.play import Counts, play
+from evaluation.play_command import line, main
+from gpuvigil.model import Severity
+from simulator.custom_kinds import CHANGES, DELIVERY, PHYSICS, WORK, load
+from simulator.fleet import FaultOrder, FleetSettings
+from simulator.fleet.description import read
+
+DOCUMENT = (Path(__file__).parents[2] / "docs/play.md").read_text(encoding="utf-8")
+_KINDS = """
+from simulator.custom_kinds import Fault, kind
+
+@kind("board dies", of="node", cause="the board has no power", severity="critical", right=("node_silent",))
+def dies(fault: Fault) -> None:
+    fault.delivery("silent", set=1)
+    fault.ends_jobs(after=60)
+"""
+
+
+@pytest.mark.slow
+def test_a_kind_from_outside_is_found_and_judged(tmp_path: Path) -> None:
+    path = tmp_path / "kinds.py"
+    path.write_text(_KINDS, encoding="utf-8")
+    order = FaultOrder(kind="board dies", node=2, start_seconds=1800.0, seconds=1800.0)
+    settings = FleetSettings(
+        seed=3, nodes=4, days=1.2 / 24, faults=(order,), more_kinds=load(path), life=False
+    )
+    played = play(settings)
+    assert played.node_days == pytest.approx(4 * 1.2 / 24)
+    counts = Counts.of([played])
+    assert (counts.faults, counts.found, counts.right_cause) == (1, 1, 1)
+    assert counts.wrong == {severity.value: 0 for severity in Severity}
+    values = json.loads(json.dumps(played.to_json()))
+    [truth], incidents = values["truths"], values["incidents"]
+    assert truth["fault"] == "board dies"
+    assert truth["outcome"]["told"] in {"warning", "critical"}
+    assert [it["truth"] for it in incidents if it["verdict"] == "right"] == [truth["id"]]
+    # The same fault with nobody to see it: the judge counts what was not found.
+    unseen = Counts.of([play(_too_short(settings))])
+    assert (unseen.faults, unseen.found) == (1, 0)
+
+
+@pytest.mark.slow
+def test_a_described_fleet_is_played(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "fleet.toml"
+    path.write_text("[fleet]\nnodes = 3\ndays = 0.05\n[faults]\nper_1000_node_days = 0\n")
+    assert main(["--seed", "4", "--fleet", str(path), "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["node_days"] == pytest.approx(0.15)
+    arguments = ["--seed", "4", "--fleet", str(path), "-o", "json", "--node-days", "0.3"]
+    assert main([*arguments, "--workers", "1"]) == 0
+    played = json.loads(capsys.readouterr().out)
+    assert [fleet["nodes"] for fleet in played["fleets"]] == [3, 3]
+    assert played["fleets"][0]["seed"] == 4
+
+
+def test_the_fleet_of_the_document_is_one(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.toml"
+    path.write_text(DOCUMENT.partition("```toml\n")[2].partition("```")[0], encoding="utf-8")
+    assert read(path, 1).nodes == 32
+
+
+def _too_short(settings: FleetSettings) -> FleetSettings:
+    """A fault too short for the node to be called silent."""
+    [order] = settings.faults
+
+    return replace(settings, faults=(replace(order, seconds=5.0),))
+
+
+def test_the_line_says_what_was_found_and_what_was_wrong() -> None:
+    counts = Counts(
+        node_days=100.0,
+        faults=8,
+        found=6,
+        right_cause=5,
+        one_incident=4,
+        wrong={"critical": 0, "warning": 2, "info": 1},
+        seconds=(10.0, 30.0, 50.0),
+    )
+    assert line(counts) == (
+        "100 node-days: 6 of 8 faults found (75 %, 95 % interval 41 to 93), 5 with the right cause,"
+        " 4 in exactly one incident, median 30 s; wrong incidents: 0 critical, 2 warning, 1 info"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--seed", "1", "--kinds", "nowhere.py"], "nowhere.py: no such file"),
+        (["--seed", "1", "--node-days", "0"], "must be above 0"),
+        (["--seed", "1", "--fleet", "nowhere.toml"], "nowhere.toml: No such file or directory"),
+        (["--seed", "1", "--faults", "-1"], "is not a number from 0 on"),
+        (["--node-days", "1"], "--seed"),
+    ],
+)
+def test_what_makes_no_sense_is_said_in_one_line(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = main(arguments)
+    except SystemExit as ended:
+        code = int(str(ended.code))
+    assert code == 2
+    assert words in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_the_document_has_every_name_that_a_kind_may_use(tmp_path: Path) -> None:
+    for name in (*CHANGES, *PHYSICS, *WORK, *DELIVERY):
+        assert f"`{name}" in DOCUMENT
+    [example] = [it for it in DOCUMENT.split("```") if it.startswith("python")]
+    path = tmp_path / "kinds.py"
+    path.write_text(example.removeprefix("python"), encoding="utf-8")
+    [pump] = load(path)
+    order = FaultOrder(kind=pump.key, node=0, start_seconds=60.0, seconds=120.0, gpu=1)
+    settings = FleetSettings(seed=1, nodes=1, days=0.01, faults=(order,), more_kinds=(pump,))
+    assert settings.end - settings.start == timedelta(days=0.01)

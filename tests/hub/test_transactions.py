@@ -1,0 +1,84 @@
+"""Transactions on the records: what is said when the database cannot do one, and what the journal hears."""
+
+from contextlib import closing
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine
+
+from gpuvigil.clock import SystemClock
+from gpuvigil.config import HubSettings
+from gpuvigil.errors import StoreError
+from gpuvigil.model import Record, RecordKind
+from hub.records import Book, open_kept
+from hub.records.backups import FOLDER
+from hub.records.journal import segments
+from hub.records.transactions import Transactions
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
+
+
+def read(transactions: Transactions) -> str | None:
+    """Why nothing can be read; None when something can."""
+    try:
+        with transactions.read() as connection:
+            connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar_one()
+    except StoreError as error:
+        return str(error)
+    return None
+
+
+def test_a_postgresql_that_is_away_is_told_in_the_log_once_and_its_address_to_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    # Nobody listens on port 1.
+    engine = create_engine("postgresql+psycopg://ada:secret@127.0.0.1:1/records")
+    with closing(Transactions(engine)) as transactions:
+        assert transactions.shared
+        for _ in range(2):
+            said = read(transactions)
+            assert said == "the records: PostgreSQL cannot do it; see the hub's log"
+    assert caplog.text.count("records away") == 1
+    assert "PostgreSQL at 127.0.0.1:1, database records" in caplog.text
+    assert "secret" not in caplog.text
+
+
+def test_a_file_that_can_be_read_was_never_away(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(Transactions(create_engine(f"sqlite:///{tmp_path}/records"))) as transactions:
+        assert read(transactions) is None
+        assert not transactions.shared
+        with (
+            pytest.raises(StoreError, match="the records: no such table: counter"),
+            transactions.write(),
+        ):
+            pass
+    assert "records" not in caplog.text
+
+
+def test_a_file_that_is_no_database_is_made_anew_at_the_next_start(tmp_path: Path) -> None:
+    kept = open_kept(HubSettings(data_directory=tmp_path), SystemClock())
+    file = tmp_path / "spoilt"
+    file.write_bytes(b"nothing of a database" * 100)
+    for journal in (None, kept.journal):
+        with closing(Transactions(create_engine(f"sqlite:///{file}"), journal)) as transactions:
+            assert read(transactions) == "the records: file is not a database"
+            why = None if journal is None else "file is not a database"
+            assert transactions.damaged == why
+            transactions.found_damaged("something else")
+            assert transactions.damaged == why
+    assert any("spoilt" in it.name and it != file for it in tmp_path.iterdir())
+    kept.engine.dispose()
+
+
+def test_the_journal_hears_of_each_commit_from_where_to_where(tmp_path: Path) -> None:
+    kept = open_kept(HubSettings(data_directory=tmp_path), SystemClock())
+    with closing(Book(kept.engine, kept.journal)) as book:
+        start = book.sequence()
+        for name in ("a", "b"):
+            book.write([Record(kind=RecordKind.EVENT, id=name, at=NOON, subject="c")])
+        book.write([])
+        told = [it for it in segments(tmp_path / FOLDER)[-1].lines() if it is not None]
+    assert [(it["from"] - start, it["to"] - start) for it in told] == [(0, 1), (1, 2)]

@@ -1,0 +1,69 @@
+"""A truth says what its fault cost which job, where the plan knows it."""
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from simulator.fleet import FaultOrder, Truth, build
+from simulator.fleet.jobs import Job
+from tests.simulator.fleet import runs
+
+pytestmark = pytest.mark.slow
+
+QUIET = runs.with_settings(demand=0.9)
+START, SECONDS = 7200.0, 3600.0
+
+
+@cache
+def struck() -> Job:
+    """A job over several nodes that runs through the fault, without it."""
+    return next(
+        job
+        for job in runs.planned(QUIET).plan.jobs
+        if len(job.gpus) > 8 and job.start < START - 1200.0 and job.end > START + SECONDS
+    )
+
+
+@cache
+def truth(kind: str, magnitude: float | None = None, port: int | None = None) -> Truth:
+    node, slot = divmod(struck().gpus[0], 8)
+    order = FaultOrder(
+        kind=kind, node=node, start_seconds=START, seconds=SECONDS, gpu=slot, port=port,
+        magnitude=magnitude,
+    )  # fmt: skip
+    (found,) = build(replace(QUIET, faults=(order,))).truths()
+    return found
+
+
+def test_a_job_that_dies_loses_what_it_did_since_its_last_checkpoint() -> None:
+    cost = dict(truth("off the bus").costs or ())
+    held = cost[struck().holder] / len(struck().gpus)
+    every = struck().workload.checkpoint_every
+    # The dead job holds its GPUs for half a minute to ten.
+    assert 30.0 <= held <= every + 600.0
+    assert truth("off the bus").cost_gpu_seconds == sum(cost.values())
+
+
+def test_a_slow_gpu_costs_its_whole_job_its_share() -> None:
+    cost = dict(truth("slow GPU", 0.2).costs or ())
+    assert cost == {struck().holder: pytest.approx(0.2 * SECONDS * len(struck().gpus))}
+
+
+def test_congestion_costs_jobs_over_several_nodes_and_no_others() -> None:
+    cost = dict(truth("congestion", 0.5, 0).costs or ())
+    assert cost[struck().holder] == pytest.approx(0.5 * SECONDS * len(struck().gpus))
+    small = {job.holder for job in runs.planned(QUIET).plan.jobs if len(job.gpus) <= 8}
+    assert not small & set(cost)
+
+
+def test_what_takes_no_work_costs_nothing_and_what_heat_costs_is_not_known() -> None:
+    assert truth("InfoROM").costs == ()
+    assert truth("InfoROM").cost_gpu_seconds == 0.0
+    assert truth("heatsink").costs is None
+    assert truth("heatsink").cost_gpu_seconds is None
+
+
+@pytest.mark.parametrize("kind", ["off the bus", "heatsink", "InfoROM"])
+def test_it_is_kept_with_the_truth(kind: str) -> None:
+    assert Truth.from_json(truth(kind).to_json()) == truth(kind)

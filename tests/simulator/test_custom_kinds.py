@@ -1,0 +1,180 @@
+"""Kinds of fault from a file that the project does not know."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.compute as pc
+import pytest
+
+from simulator.custom_kinds import CHANGES, DELIVERY, PHYSICS, WORK, Fault, KindsError, kind, load
+from simulator.fleet import FaultOrder, Fleet, FleetSettings, build
+from simulator.fleet.chance import Floats
+from simulator.fleet.site import FaultKind
+
+_HEAD = "from simulator.custom_kinds import Fault, kind\n"
+_PUMP = """
+@kind("pump stops", of="gpu", cause="the pump of a cold plate stops", severity="critical",
+      right=("cooling", "hardware_thermal"), sizes=(3.0, 3.0), unit="times thermal resistance")
+def pump_stops(fault: Fault) -> None:
+    fault.physics("resistance", times=fault.size)
+    fault.gpu("ecc_corrected_errors", per_second=2.0, start=60.0)
+    fault.node("load_average", add=40.0)
+    fault.event("machine_check", of="node", at=30.0, message="pump of board 2 stopped")
+    fault.costs(0.4)
+"""
+_START, _SECONDS = 900.0, 1800.0
+
+
+def _file(folder: Path, text: str) -> Path:
+    path = folder / "kinds.py"
+    path.write_text(_HEAD + text, encoding="utf-8")
+    return path
+
+
+def _fleet(*kinds: FaultKind) -> Fleet:
+    orders = [
+        FaultOrder(
+            kind=it.key,
+            node=1,
+            start_seconds=_START,
+            seconds=_SECONDS,
+            gpu=3 if it.target == "gpu" else None,
+            port=3 if it.target == "port" else None,
+        )
+        for it in kinds
+    ]
+    return build(
+        FleetSettings(
+            seed=4, nodes=3, days=1 / 24, life=False, faults=tuple(orders), more_kinds=kinds
+        )
+    )
+
+
+def _seen(fleet: Fleet, measurement: str, field: str) -> Floats:
+    """[ticks] of the second node, or of its fourth GPU."""
+    [block] = fleet.blocks()
+    topology = fleet.plan.topology
+    subject = topology.gpu_subject(11) if measurement == "gpu" else topology.node_subject(1)
+    table = block.tables[measurement]
+    mine = pc.equal(table.column("node"), subject.node)
+    if subject.gpu is not None:
+        mine = pc.and_(mine, pc.equal(table.column("uuid"), subject.gpu))
+    found: Floats = table.filter(mine).sort_by("at").column(field).to_numpy().astype(np.float64)
+    return found
+
+
+def test_a_kind_of_a_file_changes_what_sensors_read_and_says_what_it_cost(tmp_path: Path) -> None:
+    [pump] = load(_file(tmp_path, _PUMP))
+    fleet, sound = _fleet(pump), _fleet()
+    [truth] = fleet.truths()
+    assert (truth.fault, truth.cause) == ("pump stops", "the pump of a cold plate stops")
+    assert truth.named_by == ("cooling", "hardware_thermal")
+    assert (truth.magnitude, truth.pace_lost) == (3.0, 0.4)
+    errors = _seen(fleet, "gpu", "ecc_corrected_errors") - _seen(
+        sound, "gpu", "ecc_corrected_errors"
+    )
+    assert errors[:96].max() == 0  # 900 s and 60 s of 10 s ticks
+    assert 0.5 * 2.0 * (_SECONDS - 60.0) < errors[-1] < 1.5 * 2.0 * (_SECONDS - 60.0)
+    load_average = _seen(fleet, "node", "load_average") - _seen(sound, "node", "load_average")
+    assert load_average[100] == pytest.approx(40.0)
+    assert load_average[-1] == pytest.approx(0.0)
+    [block] = fleet.blocks()
+    [event] = [it for it in block.events if "pump" in it.message]
+    assert (event.at - truth.start).total_seconds() == pytest.approx(30.0, abs=10.0)
+
+
+def test_the_same_seed_gives_the_same_fleet(tmp_path: Path) -> None:
+    [one], [other] = (load(_file(tmp_path, _PUMP)) for _ in range(2))
+    [first], [second] = _fleet(one).blocks(), _fleet(other).blocks()
+    assert all(first.tables[name].equals(second.tables[name]) for name in first.tables)
+    assert _fleet(one).truths() == _fleet(other).truths()
+
+
+@pytest.mark.parametrize("verb", CHANGES)
+def test_every_way_to_change_a_number_is_played(verb: str) -> None:
+    @kind("any", of="gpu", cause="c", severity="info", right=("gpu_hot",))
+    def anything(fault: Fault) -> None:
+        fault.gpu("temperature_celsius", **{verb: 3.0})
+
+    fleet = _fleet(anything._gpuvigil_kind)  # type: ignore[attr-defined]
+    differ = _seen(fleet, "gpu", "temperature_celsius") != _seen(
+        _fleet(), "gpu", "temperature_celsius"
+    )
+    assert not differ[:90].any()
+    assert differ[91:270].any()
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        *(("physics", name) for name in PHYSICS),
+        *(("work", name) for name in WORK),
+        *(("delivery", name) for name in DELIVERY),
+        ("port", "throughput"),
+        ("nvlink", "crc_errors"),
+    ],
+)
+def test_every_name_is_played(call: str, name: str) -> None:
+    @kind("any", of="node", cause="c", severity="info", right=("gpu_hot",))
+    def anything(fault: Fault) -> None:
+        getattr(fault, call)(name, set=0.5)
+
+    [change] = _fleet(anything._gpuvigil_kind).plan.changes  # type: ignore[attr-defined]
+    assert change.name == name
+    [block] = _fleet(anything._gpuvigil_kind).blocks()  # type: ignore[attr-defined]
+    assert block.tables
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "no kinds; put @kind(...) above a function"),
+        ("def broken(:\n", "kinds.py:2: "),
+        ("import not_there_at_all\n", "ModuleNotFoundError: No module named 'not_there_at_all'"),
+        (
+            _PUMP.replace("cooling", "coolin"),
+            "right 'coolin' is not known; did you mean 'cooling'?",
+        ),
+        (_PUMP.replace('of="gpu"', 'of="card"'), "of 'card' is not known; one of gpu, node, port"),
+        (_PUMP.replace('"critical"', '"severe"'), "severity 'severe' is not known"),
+        (_PUMP.replace('"pump stops"', '"heatsink"'), "there is a kind 'heatsink' already"),
+        (_PUMP.replace("(3.0, 3.0)", "(3.0, 2.0)"), "sizes are the lowest and the highest"),
+        (_PUMP.replace('("cooling", "hardware_thermal")', "()"), "right=() would let no cause"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_with_its_place(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    path = _file(tmp_path, text)
+    with pytest.raises(KindsError) as caught:
+        load(path)
+    assert str(path) in str(caught.value)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('fault.gpu("temperature", add=3)', "name 'temperature' is not known; did you mean"),
+        ('fault.gpu("power_watts", plus=3)', "change 'plus' is not known; one of add"),
+        ('fault.gpu("power_watts")', "power_watts: give one of set, add"),
+        ('fault.event("bot")', "event 'bot' is not known; did you mean 'boot'?"),
+        ("fault.costs(1.5)", "a share from 0 to 1, not 1.5"),
+        ("fault.size", "a kind that asks for fault.size needs sizes"),
+        ("1 / 0", "ZeroDivisionError"),
+    ],
+)
+def test_what_is_wrong_with_a_function_is_said_with_its_kind(
+    tmp_path: Path, line: str, words: str
+) -> None:
+    head = '@kind("k", of="gpu", cause="c", severity="info", right=("gpu_hot",))\n'
+    [found] = load(_file(tmp_path, f"{head}def k(fault):\n    {line}\n"))
+    with pytest.raises(KindsError) as caught:
+        _fleet(found)
+    assert "kind 'k': " in str(caught.value)
+    assert words in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(KindsError, match="no such file"):
+        load(tmp_path / "nothing.py")
