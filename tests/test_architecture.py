@@ -11,6 +11,8 @@ import pytest
 
 from tests.sources import ROOT, parsed
 
+pytestmark = pytest.mark.slow
+
 SERVICES = {"collector", "analyzer", "alerts", "dashboard", "hub"}
 # The floors: which packages each may import. Services meet at the hub and never import each other.
 FLOORS: dict[str, set[str]] = {

@@ -13,6 +13,8 @@ import pytest
 
 from tests.sources import ROOT, Parsed, parse
 
+pytestmark = pytest.mark.slow
+
 # Fields of findings, incidents, transitions, notices, messages and rows that are for people.
 _WORDS = {"title", "reason", "action", "summary", "heading", "sentence", "source", "held", "label"}
 _OF_TEXT = {

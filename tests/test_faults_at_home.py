@@ -14,6 +14,8 @@ import pytest
 from gpuvigil.faults import FAULTS
 from tests.sources import ROOT, Parsed, parse, parsed
 
+pytestmark = pytest.mark.slow
+
 # What records of the version before say; to be deleted with the version after this.
 _OLDER = {"gpuvigil/model/older.py"}
 _KEY = re.compile(rf"(?<![\w.-])({'|'.join(FAULTS)})(?![\w-])")

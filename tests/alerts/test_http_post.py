@@ -34,6 +34,8 @@ from tests.receiver import OK, RESET, SILENT, Answer, Receiver, too_many
 from .examples import NOON, opened, seconds
 from .test_message import noticed
 
+pytestmark = pytest.mark.server
+
 URL = "https://gpus.example.org"
 
 

@@ -46,6 +46,8 @@ from tests.dashboard.servers import Feed
 from tests.report.weeks import share, usage
 from tests.servers import ROOT, HubProcess
 
+pytestmark = pytest.mark.slow
+
 FIRST, SECOND = node("n-1", "prod"), node("n-2", "prod")
 
 

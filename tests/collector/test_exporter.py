@@ -26,6 +26,8 @@ from tests.polling import wait_until
 from tests.shortage import shortage
 from tests.timeseries import Prometheus
 
+pytestmark = pytest.mark.server
+
 NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
 TAGS = {"cluster": "c", "node": "n1", "uuid": "GPU-1", "model": 'H100 "80GB"'}
 

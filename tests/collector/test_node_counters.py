@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from collector.agent.agent import Agent
@@ -16,6 +17,8 @@ from collector.spool.subscriptions import Lane
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import CollectorSettings
 from tests.polling import wait_until
+
+pytestmark = pytest.mark.server
 
 NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
 SENDER = Sender(cluster="c", node="n1", boot="b1")

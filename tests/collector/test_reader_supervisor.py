@@ -18,6 +18,8 @@ from tests.nvml_fake import FakeDriver
 from tests.polling import wait_until
 from tests.shortage import shortage
 
+pytestmark = pytest.mark.slow
+
 NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
 
 

@@ -26,6 +26,8 @@ from tests.collector.receiver import RESET, Receiver, Reply, Request, as_a_hub, 
 from tests.polling import wait_until
 from tests.servers import HubProcess
 
+pytestmark = pytest.mark.server
+
 NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
 SENDER = Sender(cluster="c", node="n1", boot="b1")
 NODE = Subject(cluster="c", node="n1")

@@ -29,6 +29,8 @@ from tests.gpuvigil.test_lineprotocol_refusal import (
 )
 from tests.polling import wait_until
 
+pytestmark = pytest.mark.server
+
 TAKEN = Reply(status=204)
 ECHO = '{"error":"cannot authorize Token secret-word"}'
 # As Go's own server says it.

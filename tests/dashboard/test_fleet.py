@@ -43,6 +43,8 @@ from .scene import (
     row,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def only(facts: Facts) -> ClusterView:
     (view,) = clusters(facts)

@@ -31,6 +31,8 @@ from simulator.fleet.kinds import KINDS
 from tests.evaluation.made import NOON, node
 from tests.evaluation.test_judge import DAY, claim, truth
 
+pytestmark = pytest.mark.slow
+
 WEEK = (NOON, NOON + timedelta(days=7))
 NODES = [node(number) for number in range(6)]
 SLOW = truth(fault="slow GPU", end=NOON + timedelta(hours=6))

@@ -34,6 +34,8 @@ from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.model import EventKind
 from simulator.fleet.kinds import KINDS
 
+pytestmark = pytest.mark.slow
+
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 PAGE = Path(__file__).parents[2] / "docs/recordings.md"
 GPU = "at,node,uuid,index,power_watts,temperature_celsius,utilization_percent\n"

@@ -11,6 +11,8 @@ import pytest
 from gpuvigil.log import Log
 from gpuvigil.web.metrics_server import MetricsServer
 
+pytestmark = pytest.mark.server
+
 HEAD_SECONDS = 0.6
 
 

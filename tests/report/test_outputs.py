@@ -44,6 +44,8 @@ from tests.report.weeks import (
 )
 from tests.servers import ROOT
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = "<script>alert(1)</script><img src=x onerror=y>|`*_[a](https://evil.example) @all =1+1"
 
 

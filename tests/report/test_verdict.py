@@ -12,6 +12,8 @@ from report.inputs import Facts
 from report.markdown_format import markdown
 from tests.report.weeks import END, START, WEEK, facts, gpu, idle, incident, nothing, share, usage
 
+pytestmark = pytest.mark.slow
+
 CASES: Sequence[tuple[str, Callable[[], Facts], str, str]] = (
     (
         "no GPU",

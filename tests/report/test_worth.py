@@ -1,9 +1,13 @@
 """Which rules people call noise."""
 
+import pytest
+
 from report.build import build
 from report.html_format import html
 from report.markdown_format import markdown
 from tests.report.weeks import answer, eventful, facts, incident
+
+pytestmark = pytest.mark.slow
 
 
 def test_the_noisiest_rule_leads_with_its_counts() -> None:

@@ -21,6 +21,8 @@ from simulator import inject
 from simulator.faults import InjectedFault, read
 from simulator.live import LiveFleet, Story, held, nodes, play
 
+pytestmark = pytest.mark.server
+
 NOON = datetime(2026, 5, 1, 12, tzinfo=timezone.utc)
 SETTINGS = SimulatorSettings(nodes=2, gpus_per_node=4, tick_seconds=5.0, fault_rate=0.0)
 
