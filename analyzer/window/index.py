@@ -17,6 +17,9 @@ Found = TypeVar("Found")
 NOWHERE = -1
 # Answers of one measurement differ in who has a line in their span.
 _REMEMBERED = 16
+# What was said of whom, by the function that said it; each answer with the record that it is of.
+_MOST_ANSWERS = 1_000_000
+_ANSWERS: dict[object, dict[str, tuple[Any, float]]] = {}
 _TAGS = ("cluster", "node", "uuid", "device", "port")
 
 
@@ -41,8 +44,8 @@ class Index:
 
     def __init__(self, subjects: Iterable[Subject]) -> None:
         self.subjects: tuple[Subject, ...] = tuple(subjects)
-        self._numbers: dict[Subject, int] | None = None
-        self._nodes: dict[Subject, Numbers] | None = None
+        self._numbers: dict[str, int] | None = None
+        self._nodes: dict[str, Numbers] | None = None
         self._keys: list[str] | None = None
         self._node_keys: list[str] | None = None
         # The other index does not live on because of this one.
@@ -57,24 +60,26 @@ class Index:
 
     def number(self, subject: Subject) -> int | None:
         """The row of a subject, None when it has none."""
-        if self._numbers is None:
-            self._numbers = {subject: n for n, subject in enumerate(self.subjects)}
-        return self._numbers.get(subject)
+        return self._by_key().get(subject.key)
 
     def of_node(self, node: Subject) -> Numbers:
         """The rows of a node, of what is on it, too."""
         if self._nodes is None:
-            nodes: dict[Subject, list[int]] = {}
-            for n, subject in enumerate(self.subjects):
-                nodes.setdefault(subject.of_node(), []).append(n)
-            self._nodes = {node: np.array(them, np.int64) for node, them in nodes.items()}
-        return self._nodes.get(node, _NONE)
+            nodes: dict[str, list[int]] = {}
+            for n, key in enumerate(self._of_nodes()):
+                nodes.setdefault(key, []).append(n)
+            self._nodes = {key: np.array(them, np.int64) for key, them in nodes.items()}
+        return self._nodes.get(node.key, _NONE)
 
     def places(self, other: "Index") -> Numbers:
         """For each row the other index's row of its subject, else of its node, else `NOWHERE`."""
         found = self._beside.get(other)
         if found is None:
-            found = np.fromiter(map(other._place, self.subjects), np.int64, len(self))
+            numbers = other._by_key()
+            here = (numbers.get(key, NOWHERE) for key in self._of_subjects())
+            found = np.fromiter(here, np.int64, len(self))
+            for n in np.flatnonzero(found == NOWHERE).tolist():
+                found[n] = numbers.get(self.subjects[n].of_node().key, NOWHERE)
             self._beside[other] = found
         return found
 
@@ -94,8 +99,7 @@ class Index:
         if before is given:
             return values
         if before is None:
-            pairs = zip(self.subjects, given, strict=True)
-            values = np.fromiter((of(*pair) for pair in pairs), np.float64, len(self))
+            values = self._asked(of, given)
         elif changed := self._changed(before, given):
             values = values.copy()
             for n in changed:
@@ -103,6 +107,24 @@ class Index:
         values.flags.writeable = False
         self._facts[of] = (given, values)
         return values
+
+    def _asked(
+        self, of: Callable[[Subject, Known | None], float], given: Sequence[Known | None]
+    ) -> Numbers:
+        """`of` for each row of an index that is new: only of whom no other index has asked it.
+
+        Where samples are missing, who has a line changes from pass to pass, and the records do not.
+        """
+        known = _ANSWERS.setdefault(of, {})
+        if len(known) > _MOST_ANSWERS:
+            known.clear()
+        values = []
+        for n, (key, record) in enumerate(zip(self._of_subjects(), given, strict=True)):
+            answer = known.get(key)
+            if answer is None or answer[0] is not record:
+                answer = known[key] = (record, of(self.subjects[n], record))
+            values.append(answer[1])
+        return np.array(values, np.float64)
 
     def _records_of(self, records: Mapping[str, Known], by_node: bool) -> list[Known | None]:
         """The record for each row: the same list for as long as none of them changes."""
@@ -124,11 +146,10 @@ class Index:
             self._change = known
         return known[2]
 
-    def _place(self, subject: Subject) -> int:
-        number = self.number(subject)
-        if number is None and subject.kind != "node":
-            number = self.number(subject.of_node())
-        return NOWHERE if number is None else number
+    def _by_key(self) -> dict[str, int]:
+        if self._numbers is None:
+            self._numbers = {key: n for n, key in enumerate(self._of_subjects())}
+        return self._numbers
 
     def _of_subjects(self) -> list[str]:
         if self._keys is None:
