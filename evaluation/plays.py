@@ -56,12 +56,12 @@ def for_tuning(plays: Sequence[Play]) -> list[Play]:
 
 
 def tallies(plays: Iterable[Play]) -> Tallies:
-    """By set, in the order of the plays; only fleets that every set of them has played."""
-    plays = list(plays)
-    everybody = {name for one in plays for name in one["tallies"]}
+    """By set, in the order of the plays: each on all fleets that it has played.
+
+    Fleets are drawn alike, so a set that played a tenth of them is compared by its wider interval.
+    """
     found: dict[str, list[Tally]] = defaultdict(list)
     for one in plays:
-        if everybody <= set(one["tallies"]):
-            for name, values in one["tallies"].items():
-                found[name].append(Tally.from_json(values))
+        for name, values in one["tallies"].items():
+            found[name].append(Tally.from_json(values))
     return found

@@ -1,8 +1,8 @@
 """`python -m evaluation.run release`: plays fleets that nobody has seen, and keeps what came out.
 
 The seeds are drawn from the hash of the commit, so nobody knows them before the code stands: a
-tree with changes is refused. Each is played once, and each play is added to
-`evaluation/plays.jsonl`, good or not. `tuning` plays seeds of one's choice, which are kept as such.
+tree with changes is refused. Each is played once, every tenth by all sets, and each play is added
+to `evaluation/plays.jsonl`, good or not. `tuning` plays seeds of one's choice, which are kept as such.
 """
 
 import argparse
@@ -31,6 +31,7 @@ from .replay import Replay
 
 # Memory for an hour of a large fleet is a few hundred MB in each process.
 _BLOCK = timedelta(minutes=30)
+_OTHERS_EVERY = 10
 # What the analyzer itself reads of what our own detectors ask for: an incident of a whole cluster
 # tells how many of its GPUs are at work. Others' detectors do not ask for it.
 _ASKED = Detector(
@@ -110,14 +111,17 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
         if stamped["commit"].endswith("-dirty") or stamped["commit"] == "unknown":
             print("figures are published of a commit: commit the changes first", file=sys.stderr)
             return 2
-        wanted = [release_seed(stamped["commit"], number) for number in range(chosen.fleets)]
+        wanted = {
+            release_seed(stamped["commit"], number): sets_of(number, chosen.sets)
+            for number in range(chosen.fleets)
+        }
     else:
-        wanted = chosen.seeds
+        wanted = dict.fromkeys(chosen.seeds, chosen.sets)
     known = seen(read())
-    todo = [seed for seed in wanted if seed not in known]
+    todo = {seed: sets for seed, sets in wanted.items() if seed not in known}
     if len(todo) < len(wanted):
         print(f"{len(wanted) - len(todo)} of {len(wanted)} fleets were played already")
-    for entry in _played(chosen.use, todo, chosen, stamped):
+    for entry in _played(chosen.use, todo, chosen.workers, stamped):
         append(entry)
         print(f"{entry['seed']}: {entry['cpu_seconds']} s of CPU time", flush=True)
     return 0
@@ -136,12 +140,17 @@ def _chosen(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def sets_of(number: int, sets: Sequence[str]) -> Sequence[str]:
+    """Who plays a commit's fleet of that number: others cost far more than they tell."""
+    return sets if number % _OTHERS_EVERY == 0 else [it for it in sets if it == OURS]
+
+
 def _played(
-    use: str, seeds: Sequence[int], chosen: argparse.Namespace, stamped: Mapping[str, str]
+    use: str, todo: Mapping[int, Sequence[str]], workers: int, stamped: Mapping[str, str]
 ) -> Iterator[dict[str, Any]]:
     """What each of these came to, as soon as it is there."""
-    with ProcessPoolExecutor(chosen.workers) as pool:
-        tasks = [pool.submit(run, use, seed, chosen.sets, stamped) for seed in seeds]
+    with ProcessPoolExecutor(workers) as pool:
+        tasks = [pool.submit(run, use, seed, sets, stamped) for seed, sets in todo.items()]
         for done in as_completed(tasks):
             yield done.result()
 

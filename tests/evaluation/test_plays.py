@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from evaluation.baselines import OURS
 from evaluation.fingerprint import DETECTORS, ROOT, checked_out, commit_of_detectors
 from evaluation.fleets import OF_EACH, dense, like_the_world, release_seed
 from evaluation.judge.inferred import is_inferred
@@ -15,7 +16,7 @@ from evaluation.judge.matching import Outcome
 from evaluation.judge.tally import Tally
 from evaluation.plays import PLAYS, append, for_tuning, newest, read, seen, tallies
 from evaluation.regression import SIGNIFICANT
-from evaluation.run import main
+from evaluation.run import main, sets_of
 
 
 def play(seed: int, *sets: str, use: str = "release", **more: str) -> dict[str, Any]:
@@ -55,9 +56,9 @@ def test_seeds_that_were_seen_are_for_tuning_once_anything_changed(what: str) ->
     assert [one["seed"] for one in for_tuning(plays)] == [1]
 
 
-def test_only_fleets_that_all_have_played_are_compared() -> None:
+def test_each_set_counts_on_all_fleets_that_it_has_played() -> None:
     found = tallies([play(1, "a", "b"), play(2, "a")])
-    assert {name: len(them) for name, them in found.items()} == {"a": 1, "b": 1}
+    assert {name: len(them) for name, them in found.items()} == {"a": 2, "b": 1}
 
 
 def test_seeds_are_of_the_commit_and_of_nothing_else() -> None:
@@ -128,6 +129,12 @@ def test_nothing_is_published_of_a_tree_that_no_commit_holds(
     assert main(["release", "--fleets", "1"], repository.folder) == 2
     assert "commit the changes first" in capsys.readouterr().err
     assert (PLAYS.read_bytes() if PLAYS.exists() else b"") == before
+
+
+def test_others_play_every_tenth_fleet() -> None:
+    sets = [OURS, "gpud"]
+    assert [sets_of(number, sets) for number in (0, 1, 9, 10)] == [sets, [OURS], [OURS], sets]
+    assert sets_of(1, ["gpud"]) == []
 
 
 def test_five_of_a_kind_are_the_fewest_that_a_loss_shows_in() -> None:
