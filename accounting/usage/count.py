@@ -345,8 +345,8 @@ _LOSSES = tuple(LostTo)
 def _seconds(units: _Units, service: _Service) -> dict[str, Floats]:
     """Each of `Seconds`, by unit."""
     grid, width, holding = units.grid, units.width, units.holding
-    still = units.known.still
-    rest = np.where(still, width - holding, 0.0)
+    idle = units.known.idle
+    rest = np.where(idle, width - holding, 0.0)
     known, powered = units.known.known, grid.power >= 0
     power = np.where(powered, grid.power, 0.0)
     out = (service.node_out >= 0)[units.known.physical][:, None]
@@ -355,8 +355,8 @@ def _seconds(units: _Units, service: _Service) -> dict[str, Floats]:
     blind = units.blind & ~out
     return {
         "installed": width.sum(axis=1),
-        "active": _where(width, grid.measured & ~still),
-        "idle": _where(holding, still),
+        "active": _where(width, grid.measured & ~idle),
+        "idle": _where(holding, idle),
         "free": _where(rest, ~units.blind & ~out),
         "unavailable": _where(width, gone) + _where(rest, np.broadcast_to(out, rest.shape)),
         "unknown": _where(width, ~known & ~gone) + _where(rest, blind),

@@ -40,10 +40,10 @@ class Units:
     model: Ints  # of each unit
 
     @property
-    def still(self) -> Bools:
-        """Where nothing was computed: utilisation was measured and is 0. Held, it is idle."""
-        still: Bools = self.measured & (self.used == 0)
-        return still
+    def idle(self) -> Bools:
+        """Where nothing was computed: utilisation was measured and is 0, whether or not somebody holds it."""
+        idle: Bools = self.measured & (self.used == 0)
+        return idle
 
 
 def shares(held: Held, units: Units) -> Sequence[Share]:
@@ -142,7 +142,7 @@ def _amounts(held: Held, units: Units) -> dict[str, Floats]:
         "allocated": allocated,
         "measured": _where(parts, units.measured[gpu]),
         "used": _where(parts, units.used[gpu]),
-        "idle": _where(parts, units.still[gpu]),
+        "idle": _where(parts, units.idle[gpu]),
         "shared": np.where(held.shared, allocated, 0.0),
         "energy_joules": _where(parts, power[gpu]),
     }
