@@ -365,7 +365,7 @@ def _seconds(units: _Units, service: _Service) -> dict[str, Floats]:
         "used": _where(holding, grid.used),
         "powered": _where(width, powered),
         "energy_joules": _where(width, power),
-        "unattributed": _where(width - holding, grid.measured & units.blind & ~(still & out)),
+        "unattributed": _where(width - holding, grid.measured & units.blind & ~(idle & out)),
         **_lost(units, service, gone, rest),
     }
 
