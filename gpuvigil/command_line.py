@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from . import __version__, lifeline
@@ -114,7 +114,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 1
-    code: int = command(rest)
+    return _run(command, rest)
+
+
+def _run(command: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> int:
+    """Its exit code; 0 where nobody reads on, as behind `head`."""
+    try:
+        code = command(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     return code
 
 

@@ -32,6 +32,12 @@ _LINKS: Mapping[str, tuple[str, str]] = {
     "nvlink_receive_bytes": ("receive_bytes", "sum"),
     "nvlink_transmit_bytes": ("transmit_bytes", "sum"),
 }
+# What a GPU can do, where only what it does is recorded.
+_HIGHEST: Mapping[str, str] = {
+    "pcie_width_max": "pcie_width",
+    "pcie_generation_max": "pcie_generation",
+    "sm_clock_max_hertz": "sm_clock_hertz",
+}
 
 
 def gpu(table: pa.Table, ticks: Mapping[Subject, float], links: pa.Table | None = None) -> pa.Table:
@@ -44,12 +50,26 @@ def gpu(table: pa.Table, ticks: Mapping[Subject, float], links: pa.Table | None 
         more |= _reasons(table, ticks)
     if links is not None:
         more |= _of_links(table, links)
+    for name, of in _HIGHEST.items():
+        if of in table.column_names and name not in table.column_names:
+            more[name] = _highest(table, of)
     for name, column in more.items():
         if name not in table.column_names:
             table = table.append_column(name, column)
     names = [it.name for it in GPU.metrics if it.name in table.column_names]
     schema = latest_schema(GPU, names)
     return table.select(schema.names).cast(schema)
+
+
+def _highest(table: pa.Table, name: str) -> pa.Array:
+    """The highest value of each GPU in the whole recording: it had that once, so it can have it."""
+    values = table[name].to_pylist()
+    found: list[float | None] = [None] * len(table)
+    for rows in _rows_of(table).values():
+        told = [it for place, _ in rows if (it := values[place]) is not None]
+        for place, _ in rows:
+            found[place] = max(told, default=None)
+    return pa.array(found, table.schema.field(name).type)
 
 
 def _reasons(table: pa.Table, ticks: Mapping[Subject, float]) -> dict[str, pa.Array]:

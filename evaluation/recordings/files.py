@@ -17,6 +17,9 @@ from .values import Raw
 
 KERNEL, INVENTORY = "kernel", "inventory.jsonl"
 _TIMES = ("timestamp", "time", "datetime", "ts")
+# Lines that a crash or two has torn are no more than this share.
+_MOST_TORN = 0.01
+_LOOKED_AT = 1_000_000  # bytes of a file
 
 
 def kinds(directory: Path, problems: Problems) -> dict[str, list[Path]]:
@@ -62,18 +65,53 @@ def raws(kind: str, paths: list[Path], problems: Problems) -> Iterator[Raw]:
             problems.error(path, str(error).splitlines()[0])
             continue
         if raw.torn:
-            first = next((line for number, line in lines_of(path) if number in raw.torn), None)
-            text = f"left out {len(raw.torn)} lines with too few or too many columns"
-            problems.note(path, text, first)
+            _tell_torn(raw, problems)
+        if _is_long(raw):
+            text = (
+                "has a metric and a value in each row: give each metric a column of its own first"
+            )
+            problems.error(path, f"{text} (pandas: pivot_table)")
+            continue
         named = _named(kind, raw, problems)
         if named is not None:
             yield named
+
+
+def _is_long(raw: Raw) -> bool:
+    """Whether a row has the name of one metric, and its value."""
+    columns = set(raw.table.column_names)
+    return "value" in columns and bool(_LONG & columns)
+
+
+def _tell_torn(raw: Raw, problems: Problems) -> None:
+    """A few torn lines are left out, as a crash leaves them; of more nobody knows what is lost."""
+    first = next((line for number, line in lines_of(raw.path) if number in raw.torn), None)
+    text = f"{len(raw.torn)} lines have too few or too many columns"
+    if len(raw.torn) > _MOST_TORN * (len(raw.table) + len(raw.torn)) + 1:
+        problems.error(raw.path, text, first)
+    else:
+        problems.note(raw.path, f"{text}: left out", first)
+
+
+def _check_line_ends(path: Path) -> None:
+    """ValueError for a carriage return within a line: readers differ in whether it ends one."""
+    with path.open("rb") as file:
+        text = file.read(_LOOKED_AT)
+    number = text.find(b"\r", 0, -1)
+    while number >= 0 and text[number + 1 : number + 2] == b"\n":
+        number = text.find(b"\r", number + 1, -1)
+    if number >= 0 and b"\n" in text:
+        raise ValueError(
+            "has a carriage return within a line, as awk leaves it of a file with Windows line ends:"
+            " run it through tr -d '\\r'"
+        )
 
 
 def _read(path: Path) -> Raw:
     if path.suffix == ".parquet":
         with path.open("rb") as file:
             return Raw(path=path, table=pyarrow.parquet.read_table(file))
+    _check_line_ends(path)
     torn: list[int] = []
 
     def leave_out(row: pyarrow.csv.InvalidRow) -> str:
@@ -146,7 +184,7 @@ def _unknown(kind: str, path: Path, name: str, problems: Problems) -> None:
     elif near := meant(name, names(kind)):
         problems.error(path, f"is unknown{near}", line, name)
     else:
-        problems.note(path, "is unknown: not read", line, name)
+        problems.note(path, "is no column of the layout: ignored", line, name)
 
 
 # What people have at hand: the field of the layout, and what makes its unit of the exporter's.
@@ -182,7 +220,41 @@ _NVIDIA_SMI: dict[str, tuple[str, float]] = {
     "fan.speed": ("fan_speed_percent", 1),
     "power.limit": ("power_limit_requested_watts", 1),
 }
+# Telegraf's plugin nvidia_smi: README.md of plugins/inputs/nvidia_smi, read 2026-11.
+_TELEGRAF: dict[str, tuple[str, float]] = {
+    "host": ("node", 1),
+    "utilization_gpu": ("utilization_percent", 1),
+    "utilization_memory": ("memory_utilization_percent", 1),
+    "memory_used": ("memory_used_bytes", 1048576),
+    "memory_total": ("memory_total_bytes", 1048576),
+    "power_draw": ("power_watts", 1),
+    "power_limit": ("power_limit_watts", 1),
+    "temperature_gpu": ("temperature_celsius", 1),
+    "clocks_current_sm": ("sm_clock_hertz", 1e6),
+    "clocks_current_memory": ("memory_clock_hertz", 1e6),
+    "pcie_link_gen_current": ("pcie_generation", 1),
+    "pcie_link_width_current": ("pcie_width", 1),
+}
+# nvidia_gpu_exporter: METRICS.md, read 2026-11.
+_NVIDIA_GPU_EXPORTER: dict[str, tuple[str, float]] = {
+    "nvidia_smi_utilization_gpu_ratio": ("utilization_percent", 100),
+    "nvidia_smi_utilization_memory_ratio": ("memory_utilization_percent", 100),
+    "nvidia_smi_memory_used_bytes": ("memory_used_bytes", 1),
+    "nvidia_smi_memory_total_bytes": ("memory_total_bytes", 1),
+    "nvidia_smi_power_draw_watts": ("power_watts", 1),
+    "nvidia_smi_enforced_power_limit_watts": ("power_limit_watts", 1),
+    "nvidia_smi_temperature_gpu": ("temperature_celsius", 1),
+    "nvidia_smi_clocks_current_sm_clock_hz": ("sm_clock_hertz", 1),
+    "nvidia_smi_clocks_max_sm_clock_hz": ("sm_clock_max_hertz", 1),
+    "nvidia_smi_pcie_link_gen_current": ("pcie_generation", 1),
+    "nvidia_smi_pcie_link_gen_max": ("pcie_generation_max", 1),
+    "nvidia_smi_pcie_link_width_current": ("pcie_width", 1),
+    "nvidia_smi_pcie_link_width_max": ("pcie_width_max", 1),
+}
+_LONG = {"metric", "__name__", "name", "metric_name"}
 _FOREIGN: dict[str, tuple[str, float]] = {
+    **_TELEGRAF,
+    **_NVIDIA_GPU_EXPORTER,
     **{
         column.metric: (field, column.times)
         for exporter in EXPORTERS

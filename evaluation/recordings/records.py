@@ -245,12 +245,7 @@ def truths(
     for number, row in enumerate(found, 1):
         cause, about = row.text("cause") or "", subject(row, gpus, problems)
         if cause and cause not in known:
-            near = meant(cause, known)
-            line = row.raw.line(row.number)
-            problems.note(
-                row.raw.path, f"no incident names {cause!r}{near}: any will do", line, "cause"
-            )
-            cause = ""
+            row.error(problems, f"no incident names {cause!r}{meant(cause, known)}", "cause")
         start, until = row.cells["from"], row.cells.get("to") or end
         if until <= start:
             row.error(problems, "is not after from", "to")

@@ -15,7 +15,7 @@ from gpuvigil.numbers_in_words import counted
 
 from ..judge.claims import Claim
 from ..judge.intervals import wilson
-from ..judge.matching import Judged
+from ..judge.matching import Judged, Verdict
 from . import play
 from .overlay import OVERLAYS, held_against, injections
 from .problems import BadRecording
@@ -24,6 +24,7 @@ from .template import write
 from .unjudged import lines, unjudged
 
 _DAY = timedelta(days=1)
+_MARKS = {Verdict.FALSE: "wrong"}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -51,14 +52,15 @@ def _replay(recording: Recording, chosen: argparse.Namespace) -> int:
         _tell(note)
     as_json = chosen.form == "json"
     if not as_json:
-        _print([*_head(recording), *(f"  {it}" for it in lines(unjudged(recording.given))), ""])
+        _print([*_head(recording), ""])
     said = play.played(recording, silence=chosen.gaps == "silence", tell=_progress())
     result = _Result.of(recording, said)
     overlays = _overlays(recording, chosen, said) if chosen.overlay is not None else []
     if as_json:
         print(json.dumps({**result.to_json(), "overlays": overlays}, indent=2))
     else:
-        _print([*result.lines(), *_overlay_lines(overlays)])
+        less = lines(unjudged(recording.given))
+        _print([*result.lines(), *_overlay_lines(overlays), "", *less])
     return result.code(strict=chosen.strict)
 
 
@@ -116,7 +118,7 @@ class _Result:
 def _figures(verdicts: play.Verdicts, found: Mapping[str, Any]) -> Iterator[str]:
     yield f"{found['found']} of {counted(found['truths'], 'truth')} found, {found['cause_right']} of {found['causes_asked']} with the right cause; {counted(found['wrong'], 'wrong incident')}, {found['wrong_critical']} of them critical"
     if found["delay_seconds_median"] is not None:
-        yield f"delay: {found['delay_seconds_median']:.0f} s in the middle, {found['delay_seconds_max']:.0f} s at most"
+        yield f"delay: {found['delay_seconds_median']:.0f} s median, {found['delay_seconds_max']:.0f} s at most"
     for truth, outcome in verdicts.outcomes:
         how = "missed"
         if outcome.seconds is not None:
@@ -130,14 +132,14 @@ def _line(one: Claim, verdict: Judged | None) -> str:
     since, until = one.spans[0][0], one.spans[-1][1]
     lasted = "to the end" if until is None else f"for {duration(until - since)}"
     lasted += f", {len(one.spans)} times" if len(one.spans) > 1 else ""
-    mark = "" if verdict is None else f"  [{verdict.verdict.value}]"
+    mark = "" if verdict is None else f"  [{_MARKS.get(verdict.verdict, verdict.verdict.value)}]"
     return (
         f"{_time(since)}  {one.severity.value:<8}  {one.title}  {one.subject.key}  {lasted}{mark}"
     )
 
 
 def _time(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M:%S}"
+    return f"{at:%Y-%m-%d %H:%M:%SZ}"
 
 
 def _described(recording: Recording) -> dict[str, Any]:
@@ -158,7 +160,7 @@ def _described(recording: Recording) -> dict[str, Any]:
 def _head(recording: Recording) -> Iterator[str]:
     rows = sum(len(table) for name, table in recording.tables.items() if name in recording.given)
     hours = (recording.end - recording.start).total_seconds() / 3600.0
-    yield f"{counted(rows, 'row')} of {counted(len(recording.nodes), 'node')} and {counted(len(recording.gpus), 'GPU')}, one every {recording.tick_seconds:g} s; {_time(recording.start)} UTC and {hours:.1f} h on"
+    yield f"{counted(rows, 'row')} of {counted(len(recording.nodes), 'node')} and {counted(len(recording.gpus), 'GPU')}, one every {recording.tick_seconds:g} s; {_time(recording.start)} and {hours:.1f} h on"
     told = [
         counted(recording.kernel_lines, "kernel line"),
         counted(len(recording.events), "event"),

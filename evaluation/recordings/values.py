@@ -184,7 +184,7 @@ def _written(text: str, zone: tzinfo | None) -> datetime:
         found = found or datetime.fromisoformat(text.replace(" UTC", "Z"))
     except ValueError:
         raise ValueError(
-            f"{text!r} is no time: write 2026-01-31T12:00:00Z, or seconds since 1970"
+            f"{text!r} is no time: write 2026-01-31T12:00:00Z (year, month, day), or seconds since 1970"
         ) from None
     if found.tzinfo is None:
         if zone is None:

@@ -145,6 +145,9 @@ def test_a_time_without_a_zone_is_asked_for_one(tmp_path: Path) -> None:
         ("at,index,temprature_celsius\nT,0,61\n", "gpu.csv:1: column temprature_celsius: is unknown; did you mean temperature_celsius?"),
         ("at,index,DCGM_FI_DEV_SM_CLOCK\nT,0,1980\n", "gpu.csv:1: column DCGM_FI_DEV_SM_CLOCK: is an exporter's name: call it sm_clock_hertz, times 1000000"),
         ("at,index,power.draw [W]\nT,0,1\n", "column power.draw [W]: is an exporter's name: call it power_watts"),
+        ("at,host,index,power_draw\nT,a,0,1\n", "gpu.csv:1: column host: is an exporter's name: call it node"),
+        ("at,index,nvidia_smi_utilization_gpu_ratio\nT,0,1\n", "call it utilization_percent, times 100"),
+        ("metric,uuid,timestamp,value\nnvidia_smi_power_draw_watts,G,T,1\n", "gpu.csv: has a metric and a value in each row"),
         ("at,power_watts\nT,1\n", "gpu.csv: has no column uuid or index; it has at, power_watts"),
         ("index,power_watts\n0,1\n", "gpu.csv: has no column at;"),
         ("at,index,power_watts\nyesterday,0,1\n", "gpu.csv:2: column at: 'yesterday' is no time"),
@@ -264,7 +267,43 @@ def test_shuffled_and_doubled_rows_and_torn_lines_change_nothing(tmp_path: Path)
     second = written(tmp_path / "second", gpu=GPU + "".join(mixed))
     assert table(first) == table(second)
     (note,) = loaded(second).notes
-    assert "left out 1 lines with too few or too many columns" in note
+    assert "1 lines have too few or too many columns: left out" in note
+
+
+def test_more_torn_lines_than_a_crash_leaves_are_refused(tmp_path: Path) -> None:
+    rows, torn = gpus(10), f"{text(NOON)},n1,GP\n"
+    assert len(rows) > 200
+    few = written(tmp_path / "few", gpu=GPU + "".join([*rows, torn, torn]))
+    assert len(loaded(few).tables["gpu"]) == len(rows)
+    many = written(tmp_path / "many", gpu=GPU + "".join([*rows, *[torn] * 20]))
+    assert "20 lines have too few or too many columns" in refused(many)
+
+
+def test_a_carriage_return_within_a_line_is_named_and_windows_line_ends_are_read(
+    tmp_path: Path,
+) -> None:
+    content = f"at,index,power_watts\n{text(NOON)},0,500\n"
+    windows = written(tmp_path / "windows", gpu=content)
+    (windows / "gpu.csv").write_bytes(content.replace("\n", "\r\n").encode())
+    assert table(windows) == table(written(tmp_path / "unix", gpu=content))
+    within = written(tmp_path / "within", gpu=content)
+    (within / "gpu.csv").write_bytes(content.replace("0,500", "0\r,500").encode())
+    assert "carriage return within a line" in refused(within)
+
+
+def test_what_a_gpu_can_do_is_the_highest_that_it_did_where_nobody_recorded_it(
+    tmp_path: Path,
+) -> None:
+    cells = [(minute, gpu) for minute in range(4) for gpu in (0, 1)]
+    rows = [
+        f"{text(NOON + timedelta(minutes=minute))},{gpu},{4 if minute > 1 and gpu == 0 else 16}\n"
+        for minute, gpu in cells
+    ]
+    found = table(written(tmp_path / "own", gpu="at,index,pcie_width\n" + "".join(rows)))
+    assert {row["pcie_width_max"] for row in found} == {16}
+    given = f"at,index,pcie_width,pcie_width_max\n{text(NOON)},0,4,8\n"
+    (row,) = table(written(tmp_path / "given", gpu=given))
+    assert row["pcie_width_max"] == 8
 
 
 def test_one_value_a_row_is_one_row_a_moment(tmp_path: Path) -> None:
@@ -445,14 +484,17 @@ def test_what_is_wrong_with_records_is_named(
     assert words in refused(where)
 
 
-def test_a_cause_that_no_incident_names_is_noted_and_any_will_do(tmp_path: Path) -> None:
-    truth = f"node,gpu,from,what,cause\nn1,1,{text(NOON)},it broke,gpu_lots\n"
-    found = loaded(written(tmp_path, gpu=GPU + "".join(gpus(2)), truth=truth))
-    assert any("no incident names 'gpu_lots'; did you mean gpu_lost?" in it for it in found.notes)
-    assert found.truths is not None
-    assert [(it.fault, it.cause, it.subject.gpu) for it in found.truths] == [
-        ("", "it broke", "GPU-1-1")
-    ]
+def test_a_cause_that_no_incident_names_is_refused_and_without_one_any_will_do(
+    tmp_path: Path,
+) -> None:
+    def recording(cause: str) -> Path:
+        truth = f"node,gpu,from,what,cause\nn1,1,{text(NOON)},it broke,{cause}\n"
+        return written(tmp_path / f"_{cause}", gpu=GPU + "".join(gpus(2)), truth=truth)
+
+    said = "truth.csv:2: column cause: no incident names 'gpu_lots'; did you mean gpu_lost?"
+    assert said in refused(recording("gpu_lots"))
+    (truth,) = loaded(recording("")).truths or ()
+    assert (truth.fault, truth.cause, truth.subject.gpu) == ("", "it broke", "GPU-1-1")
 
 
 def test_inventories_say_what_no_row_can(tmp_path: Path) -> None:
