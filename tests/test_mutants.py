@@ -40,6 +40,13 @@ PYPROJECT = """
 addopts = ["--import-mode=importlib"]
 pythonpath = ["."]
 """
+# As ours: what was imported until here is no garbage.
+CONFTEST = """
+import gc
+
+def pytest_collection_finish():
+    gc.freeze()
+"""
 PLAY = """
 import sys
 from pathlib import Path
@@ -64,6 +71,7 @@ def test_a_mutant_is_killed_by_the_tests_that_reach_it_or_lives(tmp_path: Path) 
     (tmp_path / "tests").mkdir()
     (tmp_path / "shop/limits.py").write_text(SOURCE)
     (tmp_path / "tests/test_limits.py").write_text(TESTS)
+    (tmp_path / "tests/conftest.py").write_text(CONFTEST)
     (tmp_path / "pyproject.toml").write_text(PYPROJECT)
     done = subprocess.run(
         [sys.executable, "-c", PLAY, str(tmp_path)],
