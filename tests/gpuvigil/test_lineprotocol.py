@@ -440,3 +440,12 @@ def test_what_the_official_client_writes_is_read_to_the_same_values(
     assert dict(line.tags) == tags
     assert {k: (type(v), v) for k, v in line.fields} == {k: (type(v), v) for k, v in fields.items()}
     assert line.at_ns == at_us * 1000
+
+
+@pytest.mark.parametrize("at_ns", [-(2**63), 2**63 - 1])
+def test_the_first_and_the_last_time_of_int64_are_written_and_those_beside_are_not(
+    at_ns: int,
+) -> None:
+    assert encode("m", {}, {"x": 1}, at_ns) == f"m x=1i {at_ns}"
+    with pytest.raises(ValueError, match="outside int64"):
+        encode("m", {}, {"x": 1}, at_ns + (1 if at_ns > 0 else -1))

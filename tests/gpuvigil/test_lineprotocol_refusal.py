@@ -108,3 +108,11 @@ def test_what_a_server_says_is_shown_in_a_line_and_without_the_secret_it_repeats
     assert in_short(INFLUX_3_LIMIT).startswith("Adding a new database")
     assert in_short(PAGE) == "a web page"
     assert in_short(VMAUTH_TOKEN, "secret-word").endswith('"Bearer ***" in config')
+
+
+@pytest.mark.parametrize(
+    ("status", "found"),
+    [(400, Meaning.A_LINE), (422, Meaning.A_LINE), (401, Meaning.LATER), (423, Meaning.LATER)],
+)
+def test_only_these_answers_put_it_down_to_a_line(status: int, found: Meaning) -> None:
+    assert meaning(status, NOTHING_PARSED) is found
