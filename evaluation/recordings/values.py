@@ -92,12 +92,14 @@ def _from_text(raw: Raw, name: str, problems: Problems, state: bool) -> pa.Chunk
 def number_of(word: str, field: str, state: bool = False) -> float | None:
     """The number of a cell in lower case, in the field's unit; None where nothing was measured.
 
-    ValueError says what is wrong with it. Of a state also `true`, `false` and `0x48`.
+    ValueError says what is wrong with it. Of a state also `true`, `false`, `0x48` and `P0`.
     """
     if word in _NOTHING:
         return None
     if state and re.fullmatch(r"0x[0-9a-f]{1,16}", word):
         return float(int(word, 16))
+    if field == "performance_state" and re.fullmatch(r"p\d+", word):
+        return float(word[1:])
     if state and word in {"true", "false"}:
         return float(word == "true")
     found = _NUMBER.fullmatch(word)
@@ -140,9 +142,7 @@ def _of_timestamps(raw: Raw, name: str, problems: Problems, zone: ZoneInfo | Non
     return column.cast(pa.timestamp("us", column.type.tz), safe=False).cast(TIME).combine_chunks()
 
 
-_WITHOUT_ZONE = (
-    "the time has no zone: write 2026-01-31T12:00:00Z or +01:00, or name it: --timezone UTC"
-)
+_WITHOUT_ZONE = "the time has no zone: write 2026-01-31T12:00:00Z or +01:00, or name it: --timezone Europe/Berlin"
 
 
 def _of_texts(raw: Raw, name: str, problems: Problems, zone: ZoneInfo | None) -> pa.Array:

@@ -100,10 +100,11 @@ def test_numbers_with_their_unit_and_masks_are_read_as_nvidia_smi_writes_them(
     at = text(NOON)
     where = written(
         tmp_path,
-        gpu="at,index,power_watts,memory_used_bytes,sm_clock_hertz,utilization_percent,clock_event_reasons\n"
-        f"{at},0,612.50 W,61440 MiB,1755 MHz,97 %,0x0000000000000048\n",
+        gpu="at,index,power_watts,memory_used_bytes,sm_clock_hertz,utilization_percent,clock_event_reasons,performance_state\n"
+        f"{at},0,612.50 W,61440 MiB,1755 MHz,97 %,0x0000000000000048,P2\n",
     )
     (row,) = table(where)
+    assert row["performance_state"] == 2
     assert (row["power_watts"], row["memory_used_bytes"]) == (612.5, 60 * 2**30)
     assert (row["sm_clock_hertz"], row["utilization_percent"]) == (1_755_000_000, 97)
     assert row["clock_event_reasons"] == 0x48
