@@ -121,7 +121,8 @@ def _run(command: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> i
     """Its exit code; 0 where nobody reads on, as behind `head`."""
     try:
         code = command(arguments)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # a command that could not write takes it away
+            sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -1,8 +1,10 @@
 """The command line knows its commands, imports no service to say so, and exits as expected."""
 
+import os
 import subprocess
 import sys
 from importlib.metadata import entry_points
+from pathlib import Path
 
 import pytest
 
@@ -55,3 +57,21 @@ def test_an_old_name_without_a_verb_starts_no_service(capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit):
         main(["alerts"])
     assert "VERB" in capsys.readouterr().out
+
+
+@pytest.mark.server
+def test_whoever_reads_no_further_is_told_nothing(tmp_path: Path) -> None:
+    """As behind `head -1`: no traceback, and no error."""
+    program = [sys.executable, "-m", "gpuvigil"]
+    subprocess.run([*program, "replay", "--template", str(tmp_path / "it")], check=True)
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as nobody:
+        done = subprocess.run(
+            [*program, "replay", str(tmp_path / "it"), "-o", "json"],
+            stdout=nobody,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (0, "")
