@@ -20,8 +20,6 @@ it is 0.003 %, and where 70 % are, 80 %.
 import argparse
 import contextlib
 import gc
-import importlib.abc
-import importlib.util
 import json
 import math
 import os
@@ -37,15 +35,15 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.machinery import ModuleSpec, SourceFileLoader
 from itertools import pairwise
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType, ModuleType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import pytest
 from _pytest.runner import runtestprotocol
 
+from scripts.import_anew import import_anew
 from scripts.mutations import Mutant, all_mutants, sample
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -244,37 +242,6 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 def _identity(code: CodeType) -> tuple[str, int, bytes]:
     return code.co_qualname, code.co_firstlineno, code.co_linetable
-
-
-class Anew(importlib.abc.MetaPathFinder):
-    """Finds one module with another source than its file has."""
-
-    def __init__(self, module: str, path: str, source: str) -> None:
-        self._module, self._loader = module, _Given(module, path, source)
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """The one, or none."""
-        return importlib.util.spec_from_loader(name, self._loader) if name == self._module else None
-
-
-class _Given(SourceFileLoader):
-    def __init__(self, module: str, path: str, source: str) -> None:
-        super().__init__(module, path)
-        self._source = source
-
-    def get_code(self, fullname: str) -> CodeType | None:
-        return compile(self._source, self.path, "exec", dont_inherit=True)
-
-
-def import_anew(root: Path, mutant: Mutant, source: str) -> None:
-    """Forget every module below a folder, and find the mutated one changed when it is imported again."""
-    ours = {it.stem for it in root.iterdir()}
-    for name in [name for name in sys.modules if name.partition(".")[0] in ours]:
-        del sys.modules[name]
-    module = mutant.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    sys.meta_path.insert(0, Anew(module, str(root / mutant.path), source))
 
 
 def nearest(mutant: Mutant, reach: Reach, names: Sequence[str]) -> list[int]:

@@ -1,0 +1,42 @@
+"""A mutant of what is read at import: our modules are forgotten, and found changed when imported again."""
+
+import importlib.abc
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+
+from scripts.mutations import Mutant
+
+
+class Anew(importlib.abc.MetaPathFinder):
+    """Finds one module with another source than its file has."""
+
+    def __init__(self, module: str, path: str, source: str) -> None:
+        self._module, self._loader = module, _Given(module, path, source)
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The one, or none."""
+        return importlib.util.spec_from_loader(name, self._loader) if name == self._module else None
+
+
+class _Given(SourceFileLoader):
+    def __init__(self, module: str, path: str, source: str) -> None:
+        super().__init__(module, path)
+        self._source = source
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        return compile(self._source, self.path, "exec", dont_inherit=True)
+
+
+def import_anew(root: Path, mutant: Mutant, source: str) -> None:
+    """Forget every module below a folder, and find the mutated one changed when it is imported again."""
+    ours = {it.stem for it in root.iterdir()}
+    for name in [name for name in sys.modules if name.partition(".")[0] in ours]:
+        del sys.modules[name]
+    module = mutant.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    sys.meta_path.insert(0, Anew(module, str(root / mutant.path), source))
