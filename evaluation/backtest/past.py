@@ -30,26 +30,14 @@ from gpuvigil.model import (
 from gpuvigil.store import Store
 from gpuvigil.store.schema import latest_schema
 
+from ..block import Block
+
 # Lines of a thousand GPUs at ten seconds fit into one answer.
 BLOCK = timedelta(minutes=30)
 # Shorter than any tick, so that a step holds one line and its mean is the line's value.
 _STEP = timedelta(seconds=1)
 
 _Read = TypeVar("_Read")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
-    """Half an hour; see `evaluation.replay.Telemetry`."""
-
-    start: datetime
-    end: datetime
-    tables: Mapping[str, pa.Table]
-    arrivals: Mapping[str, pa.Array]
-    events: tuple[Event, ...]
-    event_arrivals: tuple[datetime, ...]
-    inventories: tuple[Inventory, ...]
-    allocations: tuple[Allocation, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

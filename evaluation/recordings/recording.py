@@ -18,6 +18,7 @@ from gpuvigil.model import Allocation, Event, GpuIdentity, Inventory, PortIdenti
 from gpuvigil.store.schema import latest_schema
 from simulator.fleet import Truth
 
+from ..block import Block
 from . import derived, kernel_lines, records
 from .files import KERNEL, kinds, raws
 from .layout import RECORDS, TELEMETRY
@@ -32,20 +33,6 @@ _USUAL_TICK = 10.0
 _SHORTEST_GAP = timedelta(minutes=1)
 _ANSWERS = "driver_answering"
 Span = tuple[datetime, datetime]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
-    """A block of a recording; see `evaluation.replay.Telemetry`."""
-
-    start: datetime
-    end: datetime
-    tables: Mapping[str, pa.Table]
-    arrivals: Mapping[str, pa.Array]
-    events: tuple[Event, ...]
-    event_arrivals: tuple[datetime, ...]
-    inventories: tuple[Inventory, ...]
-    allocations: tuple[Allocation, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
