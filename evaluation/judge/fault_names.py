@@ -30,11 +30,13 @@ _BY_CONDITION: Mapping[str, frozenset[str]] = {
     "nvlink_crc": frozenset({"NVLink CRC"}),
     "hardware_thermal": frozenset({"HW thermal"}),
     "cooling": frozenset({"HW thermal"}),
-    "software_thermal": frozenset({"heatsink"}),
+    # The same lost cooling at a smaller load: software holds the core before the hardware has to.
+    "software_thermal": frozenset({"heatsink", "HW thermal"}),
     "heatsink": frozenset({"heatsink"}),
     "node_hot": frozenset({"fan"}),
     "rack_hot": frozenset({"rack inlet"}),
-    "power_brake": frozenset({"power brake"}),
+    # Without a sensor of its own a supply that is gone shows as nothing but its brake.
+    "power_brake": frozenset({"power brake", "PSU"}),
     "power_feed": frozenset({"power feed"}),
     "power_limit": frozenset({"lowered power limit"}),
     "ecc_off": frozenset({"ECC mode drift"}),

@@ -4,7 +4,8 @@ Each time that a claim began to stand is a message, and is judged by itself. It 
 one fault. It can belong to one that it shares a machine with and during which, or shortly after
 which, it began: from its first sign on, and one that names it and is about its own machine from its
 very start, since the first sign is an estimate. Of several the one that it names comes first, then
-the one on its very subject, then the one that began last. A fault is found by a warning or a critical.
+the one on its very subject, then the one that began last. A fault is found by a warning or a critical;
+one that deserves no more than a note, by the note that names it.
 """
 
 from collections import defaultdict
@@ -157,7 +158,9 @@ def _about(claim: Claim, subject: Subject) -> bool:
 def _outcome(truth: Truth, judged: Sequence[Judged]) -> Outcome:
     # What says of another machine that it suffers has not found the one to act on.
     about = [one for one in judged if one.verdict in {Verdict.RIGHT, Verdict.OTHER}]
-    read = [(at, one) for one in about if (at := one.claim.read_at) is not None and at < truth.end]
+    read = [
+        (at, one) for one in about if (at := _read_at(one, truth)) is not None and at < truth.end
+    ]
     first = min((at for at, _ in read), default=None)
     right = [one.claim for one in about if one.verdict is Verdict.RIGHT]
     return Outcome(
@@ -167,7 +170,7 @@ def _outcome(truth: Truth, judged: Sequence[Judged]) -> Outcome:
         cause=any(named_for_good(claim, truth) for claim in right),
         place=any(_about(one.claim, truth.subject) for _, one in read),
         action=any(steps(one.claim.action) == steps(truth.action) for _, one in read),
-        incidents=len({one.claim.id for one in judged if one.claim.read_at is not None}),
+        incidents=len({one.claim.id for one in judged if _read_at(one, truth) is not None}),
         named=len({one.claim.id for _, one in read if one.verdict is Verdict.RIGHT}),
         told=min((one.claim.severity for one in about), key=_rank).value if about else "",
         named_at_first=any(
@@ -176,6 +179,12 @@ def _outcome(truth: Truth, judged: Sequence[Judged]) -> Outcome:
         ),
         id=truth.id,
     )
+
+
+def _read_at(one: Judged, truth: Truth) -> datetime | None:
+    """When people read it; a note that names a fault which deserves no more is read as one."""
+    is_note = truth.severity is Severity.INFO and one.verdict is Verdict.RIGHT
+    return one.claim.spans[-1][0] if is_note else one.claim.read_at
 
 
 def _seconds(truth: Truth, at: datetime) -> float:
