@@ -108,10 +108,12 @@ def is_apart(cause: Told, what: Told) -> bool:
     """Whether both are told under one fault and still have nothing to do with each other.
 
     That a node is braked is no reason why one of its GPUs has another limit than its peers, nor is a
-    rack's air one for what a GPU has beyond its node.
+    rack's air one for what a GPU has beyond its node. Of a hot node every hot GPU is a part.
     """
     own_heat = what.subject.kind == "gpu" and what.condition in _OWN_HEAT
-    return own_heat or (cause.condition == _LIMIT) != (what.condition == _LIMIT)
+    return (own_heat and spreads(cause)) or (cause.condition == _LIMIT) != (
+        what.condition == _LIMIT
+    )
 
 
 def spreads(what: Told) -> bool:

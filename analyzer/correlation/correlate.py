@@ -263,20 +263,22 @@ def _hidden(
 
 
 def _shared(standing: Iterable[Incident]) -> dict[tuple[str, str], Incident]:
-    """What a rack or a switch does to several nodes, by fault and each of its members."""
-    return {
-        (incident.fault, member): incident
-        for incident in standing
-        if incident.fault in SHARED and spreads(incident) and not is_of_rack(incident)
-        for member in incident.members
-        if member != incident.subject.key
-    }
+    """What a rack or a switch does to several nodes, by fault and each of its members; what a node does
+    to several of its GPUs, by fault and the node.
+    """
+    found: dict[tuple[str, str], Incident] = {}
+    for incident in standing:
+        if incident.fault in SHARED and incident.members and not is_of_rack(incident):
+            node = incident.subject.key
+            places = {*incident.members} - {node} if spreads(incident) else {node}
+            found |= {(incident.fault, place): incident for place in places}
+    return found
 
 
 def _of_others(
     found: Iterable[Finding], shared: Mapping[tuple[str, str], Incident]
 ) -> dict[str, CoveredBy]:
-    """What one member shows while the incident of all stands, by fingerprint.
+    """What one member, or one GPU of a node, shows while the incident of all stands, by fingerprint.
 
     While a rack's air cools down, or one of its nodes is not measured, what is left is no fan's.
     What is graver than that is told for itself.
@@ -284,7 +286,8 @@ def _of_others(
     return {
         finding.fingerprint: _by_incident(one)
         for finding in found
-        if (one := shared.get((finding.fault, finding.subject.key))) is not None
+        for place in (finding.subject.of_node(), finding.subject)
+        if (one := shared.get((finding.fault, place.key))) is not None
         and one.fingerprint != finding.fingerprint
         and one.severity.rank <= finding.severity.rank
         and not is_apart(one, finding)

@@ -2,7 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 import numpy as np
 
@@ -23,7 +24,18 @@ from ..evidence.heat import (
     heat_of,
     works,
 )
-from ..window.columns import Floats, Mask, clusters, counted, nodes, per_group, racks, together
+from ..evidence.own_past import own_past_of
+from ..window.columns import (
+    Floats,
+    Mask,
+    clusters,
+    counted,
+    most,
+    nodes,
+    per_group,
+    racks,
+    together,
+)
 from ..window.rows import Row, Rows
 from ..window.window import Need, Span, Window
 from . import Detector
@@ -40,9 +52,12 @@ NEEDS = (
 
 # gpud alarms at 0.6 slowdowns a minute over ten; a second is nothing, half of a minute is.
 _SHARE, _LEAST_SECONDS = 0.5, 10.0
+# A core under this has no heat problem, whatever its peers do: NVIDIA's data centre GPUs slow down at
+# some 85 to 90 °C; at full load an H100 has 55 to 75.
+_LEAST_CELSIUS = 45.0
 # How much hotter than power explains. Of one GPU beside its node: so many kelvins, and so much of the
 # rise that its power explains; heatsinks differ by some 7 % (one deviation, our 8 x H100).
-_GPU_KELVIN, _RISE = 5.0, 0.2
+_GPU_KELVIN, _RISE = 5.0, 0.3
 # Where so many GPUs tell how far heatsinks of the model differ, so many deviations, and no less than.
 _TELL, _DEVIATIONS, _LEAST_RISE = 24, 5.0, 0.16
 _DEVIATION_OF_MEDIAN = 1.4826  # a normal distribution's, of the median of the distances
@@ -50,10 +65,12 @@ _DEVIATION_OF_MEDIAN = 1.4826  # a normal distribution's, of the median of the d
 # explains. A GPU that draws no more than a free one harms nobody's work: of the power limit, or watts.
 _COOLING_KELVIN, _COOLING_RISE = 12.0, 1.5
 _AWAKE_SHARE, _AWAKE_WATTS = 0.15, 100.0
+# What began with more than `_GPU_KELVIN` is over once a GPU has become so much cooler at its power.
+_COOLER_KELVIN, _LAPSE = 4.0, timedelta(hours=24)
 # Of what was too much in the mean, the last minute must still have.
 _LEFT = 0.5
-# So much of a node's GPUs is no matter of their heatsinks.
-_SEVERAL = 0.375
+# So much of a node's GPUs is no matter of their heatsinks; of the limit, what counts as on the way.
+_SEVERAL, _ON_THE_WAY = 0.375, 0.5
 # Of the middle of several GPUs: of a rack, of a node beside its rack, and of a node without one.
 _RACK_KELVIN, _BESIDE_RACK, _NODE_KELVIN, _ALONE_KELVIN = 5.0, 4.0, 5.0, 7.0
 # So many must be measured; a rack is warm when half of its nodes are, two at least.
@@ -61,7 +78,8 @@ _NODE_GPUS, _RACK_GPUS, _RACK_NODES = 3, 6, 2
 # Of a rack's other nodes, so many must be measured before it tells what one of them has beyond it.
 _OTHER_NODES = 2
 # Names of evidence, by which a standing incident tells what it rests on.
-_SLOWED, _CORE = "slowed down by heat", "core"
+_SLOWED, _CORE, _PAST = "slowed down by heat", "core", "half an hour ago"
+_PEERS = "peers"
 
 
 def hot_gpus(window: Window) -> list[Finding]:
@@ -76,11 +94,11 @@ def says_whether_hot(window: Window, incident: Incident) -> bool | None:
     """Whether a standing incident of heat would show; None where its node's lines are enough.
 
     The counters of slowdowns tell at any load of several GPUs, whose air is warm also at rest; of
-    one they tell while it works: a GPU that rests is not slowed down. What was held against peers shows only where it can
-    be held against them now: not while the load changes, and a heatsink's not at rest. Of several
-    GPUs half must tell. One whose power nobody reads is never held against peers.
+    one they tell while it works: a GPU that rests is not slowed down. What was held against its own
+    past or its peers shows only where it can be held against peers now, or where it became cooler.
     """
-    told = {item.name for item in incident.evidence if item.name == _SLOWED or item.peers}
+    told = {item.name for item in incident.evidence if item.peers}
+    told |= {item.name for item in incident.evidence} & {_SLOWED, _PAST}
     rows = window.get("gpu", Span.STEADY)
     if told == {_SLOWED}:
         return _is_at_work(window, incident.subject)
@@ -89,12 +107,38 @@ def says_whether_hot(window: Window, incident: Incident) -> bool | None:
         return False
     if np.isnan(rows.values(WATTS.column)[numbers]).all():
         return None
+    if _PAST in told and _became_cooler(window, numbers):
+        return True
+    return _shows_beside_peers(window, rows, numbers, incident)
+
+
+def _became_cooler(window: Window, numbers: list[int]) -> bool:
+    """Whether half of these GPUs are cooler by now than half an hour ago, at their power."""
+    past = own_past_of(window)
+    return bool(np.nanmedian(np.append(past.lately[numbers], np.nan)) <= -_COOLER_KELVIN)
+
+
+def _shows_beside_peers(window: Window, rows: Rows, numbers: list[int], incident: Incident) -> bool:
+    """Whether peers tell of it now: not while the load changes, and of a heatsink not at rest.
+
+    Of several GPUs half must tell. One whose power nobody reads is never held against peers.
+    """
     seen = np.isfinite(heat_of(window).kelvin[numbers])
     if incident.subject.kind == "gpu":
         is_cooling = incident.condition == "cooling"
         shows = _is_awake(rows) if is_cooling else works(rows)
         return bool(seen.all() and shows[numbers].all())
     return int(seen.sum()) >= max(min(_NODE_GPUS, len(numbers)), 0.5 * len(numbers))
+
+
+def lapsed(window: Window, incident: Incident) -> datetime | None:
+    """When one that rests on its own past was last seen, where that is long ago.
+
+    Half an hour after the change nothing of it shows any more, unless peers tell.
+    """
+    by_past = any(item.name == _PAST for item in incident.evidence)
+    is_long_ago = window.now - incident.updated_at >= _LAPSE
+    return incident.updated_at if by_past and is_long_ago else None
 
 
 def _is_at_work(window: Window, subject: Subject) -> bool | None:
@@ -177,43 +221,70 @@ def _explained(slowed: list[Claim], hotter: list[Claim]) -> tuple[list[Claim], l
 
 
 def _hotter(window: Window) -> list[Claim]:
-    """Against the same slot of other nodes: a slot behind another one always gets warmer air.
+    """Against its own past first, then against the same slot of other nodes.
 
-    What most of a rack has is its air; what a node has beyond its rack is a fan, and what a GPU has
-    beyond its node is its heatsink. The more GPUs agree, the fewer kelvins are needed.
+    What peers say of a node of which the past tells already adds nothing.
     """
     rows = window.get("gpu", Span.STEADY)
     if not len(rows):
         return []
-    found = heat_of(window)
-    kelvin = found.kelvin
-    of_node, in_node = per_group(nodes(rows), kelvin)
-    node_lately, _ = per_group(nodes(rows), found.lately)
-    of_rack, in_rack = per_group(together(clusters(rows), racks(window, rows)), kelvin)
+    by_past = _beyond(window, rows, own_past_of(window), _PAST)
+    told = {claim.subject.of_node() for claim in by_past}
+    by_peers = _beyond(window, rows, heat_of(window), _PEERS)
+    return [*by_past, *(claim for claim in by_peers if claim.subject.of_node() not in told)]
+
+
+def _beyond(window: Window, rows: Rows, found: Heat, than: str) -> list[Claim]:
+    """What most of a rack has is its air; what a node has beyond its rack is a fan, and what a GPU
+    has beyond its node is its heatsink. The more GPUs agree, the fewer kelvins are needed.
+    """
+    kelvin, celsius = found.kelvin, rows.values(CELSIUS.column)
+    node, rack = nodes(rows), together(clusters(rows), racks(window, rows))
+    # That a rack's air became warmer says so at any temperature.
+    warm = (most(rack, celsius) >= _LEAST_CELSIUS) | (than == _PAST)
+    if not (warm & (kelvin >= _BESIDE_RACK)).any():
+        return []
+    of_node, in_node = per_group(node, found.sure)
+    node_lately, _ = per_group(node, found.lately)
+    of_rack, in_rack = per_group(rack, found.sure)
     of_rack[(in_rack < _RACK_GPUS) | (racks(window, rows) == 0)] = np.nan
     of_warm_rack = (of_rack >= _RACK_KELVIN) & (of_node >= _BESIDE_RACK)
-    by_fan = (of_node >= _NODE_KELVIN) & (in_node >= _NODE_GPUS)
-    others = _of_other_nodes(window, rows, kelvin, by_fan)
+    by_fan = (
+        (of_node >= _NODE_KELVIN)
+        & (in_node >= _NODE_GPUS)
+        & (most(node, celsius) >= _LEAST_CELSIUS)
+    )
+    others = _of_other_nodes(window, rows, found.sure, by_fan)
     by_fan &= np.where(np.isnan(others), of_node >= _ALONE_KELVIN, of_node - others >= _BESIDE_RACK)
-    own, uncooled = _own_heat(rows, found, np.where(in_node >= _NODE_GPUS, of_node, of_rack))
-    several = own & (counted(nodes(rows), own) >= np.fmax(_NODE_GPUS, _SEVERAL * in_node))
-    by_fan, own = by_fan | several, own & ~several
-    by_air = of_warm_rack & (counted(nodes(rows), by_fan) == 0.0)
+    # A fan warms some of a node's GPUs: they are held against those that it does not. Where several
+    # are on the way there with the first, none of them has a heat of its own.
+    cool, _ = per_group(node, np.where(found.sure <= of_node, found.sure, np.nan))
+    tells, hot = in_node >= _NODE_GPUS, celsius >= _LEAST_CELSIUS
+    first, _ = _own_heat(rows, found, np.where(tells, cool, of_rack))
+    warmer, _ = _own_heat(rows, found, np.where(tells, cool, of_rack), share=_ON_THE_WAY)
+    warmer &= hot & (counted(node, warmer & hot) >= np.fmax(_NODE_GPUS, _SEVERAL * in_node))
+    several = warmer & (counted(node, first & hot) > 0.0)
+    own, uncooled = _own_heat(rows, found, np.where(tells, of_node, of_rack))
+    own &= hot & (counted(node, warmer) == 0.0)
+    by_fan |= several
+    by_air = of_warm_rack & (counted(node, by_fan) == 0.0)
     # A GPU of a warm node of which nothing can be said is no evidence.
-    told = np.isfinite(kelvin) & ~own & (_is_left(of_node, node_lately) | several)
+    told = warm & (kelvin >= _LEFT * of_node) & ~own & (_is_left(of_node, node_lately) | several)
     beyond = np.where(several, kelvin, of_node)
+    claimed = _Claimed(window, rows, found, than)
     return [
-        *_of_nodes(window, rows, by_fan & told, beyond),
-        *_in_racks(window, _of_nodes(window, rows, by_air & told, of_node)),
-        *_of_gpus(window, rows, own & ~uncooled, "heatsink", kelvin),
-        *_of_gpus(window, rows, own & uncooled, "cooling", kelvin),
+        *claimed.of_nodes(by_fan & told, beyond),
+        *_in_racks(window, claimed.of_nodes(by_air & told, of_node)),
+        *claimed.of_gpus(own & ~uncooled, "heatsink", kelvin),
+        *claimed.of_gpus(own & uncooled, "cooling", kelvin),
     ]
 
 
-def _own_heat(rows: Rows, found: Heat, air: Floats) -> tuple[Mask, Mask]:
+def _own_heat(rows: Rows, found: Heat, air: Floats, share: float = 1.0) -> tuple[Mask, Mask]:
     """Of each row whether it has a heat of its own, and whether it is that of a lost cooling.
 
-    `air` is what its node or rack has beyond what power explains; NaN where nobody tells.
+    `air` is what its node or rack has beyond what power explains; NaN where nobody tells. `share` of
+    what is too much is enough.
     """
     lately, _ = per_group(nodes(rows), found.lately)
     beside = found.kelvin - np.nan_to_num(air)
@@ -221,7 +292,7 @@ def _own_heat(rows: Rows, found: Heat, air: Floats) -> tuple[Mask, Mask]:
     least = np.where(np.isnan(air), _ALONE_KELVIN, 0.0)
     uncooled = beside >= np.fmax(_COOLING_KELVIN, _COOLING_RISE * found.rise)
     uncooled &= _is_awake(rows)
-    own = works(rows) & (beside >= np.fmax(least, _too_far(rows, found, beside)))
+    own = works(rows) & (beside >= share * np.fmax(least, _too_far(rows, found, beside)))
     return (uncooled | own) & _is_left(beside, beside_lately), uncooled
 
 
@@ -263,23 +334,52 @@ def _of_other_nodes(window: Window, rows: Rows, kelvin: Floats, warm: Mask) -> F
     return found
 
 
-def _of_nodes(window: Window, rows: Rows, warm: Mask, kelvin: Floats) -> list[Claim]:
-    """One claim per node of these rows."""
-    of_warm: dict[Subject, list[Claim]] = defaultdict(list)
-    for (subject, row), excess in zip(rows.where(warm), kelvin[warm], strict=True):
-        of_warm[subject.of_node()].append(_claim(window, "node_hot", subject, row, excess))
-    return [
-        replace(them[0], subject=node, members=tuple(sorted(c.subject for c in them)))
-        for node, them in sorted(of_warm.items())
-    ]
+@dataclass(frozen=True, slots=True)
+class _Claimed:
+    """Claims from rows of the steady span, each beyond what `than` explains."""
 
+    window: Window
+    rows: Rows
+    found: Heat
+    than: str
 
-def _of_gpus(
-    window: Window, rows: Rows, hot: Mask, condition: str, kelvin: Floats
-) -> Iterator[Claim]:
-    """One claim per GPU of these rows."""
-    for (subject, row), excess in zip(rows.where(hot), kelvin[hot], strict=True):
-        yield _claim(window, condition, subject, row, excess)
+    def of_nodes(self, warm: Mask, kelvin: Floats) -> list[Claim]:
+        """One claim per node of these rows."""
+        of_warm: dict[Subject, list[Claim]] = defaultdict(list)
+        for (subject, row), excess in zip(self.rows.where(warm), kelvin[warm], strict=True):
+            of_warm[subject.of_node()].append(self._of("node_hot", subject, row, excess))
+        return [
+            replace(them[0], subject=node, members=tuple(sorted(c.subject for c in them)))
+            for node, them in sorted(of_warm.items())
+        ]
+
+    def of_gpus(self, hot: Mask, condition: str, kelvin: Floats) -> Iterator[Claim]:
+        """One claim per GPU of these rows."""
+        for (subject, row), excess in zip(self.rows.where(hot), kelvin[hot], strict=True):
+            yield self._of(condition, subject, row, excess)
+
+    def _of(self, condition: str, subject: Subject, row: Row, kelvin: float) -> Claim:
+        celsius, watts = row[CELSIUS.column], row[WATTS.column]
+        minutes = self.window.settings.steady_seconds / 60.0
+        span = f"over {minutes:g} min"
+        if self.than == _PAST:
+            # The mean of the span has much of what it is held against.
+            lately = self.window.get("gpu", Span.RECENT).get(subject)
+            assert lately is not None  # else nothing would be known of it
+            celsius, watts, span = (
+                lately[CELSIUS.column],
+                lately[WATTS.column],
+                "in the last minute",
+            )
+            kelvin = float(self.found.lately[self.rows.index.number(subject) or 0])
+        told = Evidence(name=_CORE, value=f"{celsius:.0f} °C at {watts:.0f} W {span}")
+        usual = f"{celsius - kelvin:.0f} °C at that power"
+        evidence = (
+            (told, Evidence(name=_PAST, value=f"at most {usual}"))
+            if self.than == _PAST
+            else (replace(told, peers=usual),)
+        )
+        return Claim(condition=condition, subject=subject, since=row["last_at"], evidence=evidence)
 
 
 def _in_racks(window: Window, warm: list[Claim]) -> list[Claim]:
@@ -296,23 +396,6 @@ def _in_racks(window: Window, warm: list[Claim]) -> list[Claim]:
     return [claim for claim in warm if are_most(mates.get(claim.subject, ()))]
 
 
-def _claim(window: Window, condition: str, subject: Subject, row: Row, kelvin: float) -> Claim:
-    celsius, watts = row[CELSIUS.column], row[WATTS.column]
-    minutes = window.settings.steady_seconds / 60.0
-    return Claim(
-        condition=condition,
-        subject=subject,
-        since=row["last_at"],
-        evidence=(
-            Evidence(
-                name=_CORE,
-                value=f"{celsius:.0f} °C at {watts:.0f} W over {minutes:g} min",
-                peers=f"{celsius - kelvin:.0f} °C at that power",
-            ),
-        ),
-    )
-
-
 DETECTOR = Detector(
     name="gpu_hot",
     find=hot_gpus,
@@ -321,4 +404,5 @@ DETECTOR = Detector(
     sentence="A GPU that heat slows down, or that is hotter than its power and its peers explain.",
     source="nvml.h, clock event reasons; degrees per watt against peers",
     would_show=says_whether_hot,
+    lapsed=lapsed,
 )

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from gpuvigil.model import Inventory, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..window.columns import (
@@ -21,9 +22,11 @@ from ..window.columns import (
     clusters,
     models,
     nodes,
+    number,
     per_group,
     seconds,
     together,
+    whole_numbers,
 )
 from ..window.rows import Rows
 from ..window.window import Need, Span, Window
@@ -35,6 +38,7 @@ _INDEX = Aggregate(function=Function.MAX, field="index")
 NEEDS = (
     Need(measurement="gpu", span=Span.RECENT, aggregates=(CELSIUS, WATTS)),
     Need(measurement="gpu", span=Span.STEADY, aggregates=(CELSIUS, WATTS, LIMIT, _INDEX)),
+    Need(measurement="gpu", span=Span.TREND, aggregates=(CELSIUS, WATTS)),
 )
 
 # Air of a machine room, to which a core without power would cool down.
@@ -55,6 +59,7 @@ _HOLD_OWN, _HOLD_OTHERS, _FAR_KELVIN = 5e5, 3e5, 1.5
 # Of a kelvin per watt of its own, the most that others' power can weigh.
 _MOST_OF_OTHERS = 0.5
 _ROUNDS = 3
+_MOST_INDEX = 1_000
 # Of what its own watts make, what those of one other GPU of the node may make, beyond what the lines say.
 _DOUBT = 0.1
 
@@ -69,6 +74,7 @@ class Heat:
     model: Codes  # the same for the GPUs of a cluster that are held against each other
     kelvin: Floats  # above what power explains in that slot
     lately: Floats  # the same of the last minute: a mean goes on to tell of heat that is over
+    sure: Floats  # the same where it is no lower bound: what its node's and rack's air is known by
     rise: Floats  # kelvins that its own power explains
     doubt: Floats  # kelvins that may be the warmth of others, where they draw unlike each other
 
@@ -94,7 +100,7 @@ def _work_out(window: Window, rows: Rows) -> Heat:
     celsius, watts = rows.values(CELSIUS.column), rows.values(WATTS.column)
     covered = seconds(rows) >= _COVERAGE * window.settings.steady_seconds
     known = covered & (watts > 0.0) & _settled(window, rows, watts) & np.isfinite(celsius)
-    slot = np.nan_to_num(rows.values(_INDEX.column), nan=-1.0).astype(np.int64) + 1
+    slot = _slots(window, rows)
     model = together(clusters(rows), models(window, rows))
     _, peers = per_group(together(model, slot), np.where(known, celsius, np.nan))
     known &= peers >= _PEERS
@@ -108,10 +114,29 @@ def _work_out(window: Window, rows: Rows) -> Heat:
     return Heat(
         model=model,
         kelvin=kelvin,
+        sure=kelvin,
         lately=_lately(window, rows, kelvin, rise),
         rise=rise,
         doubt=_DOUBT * rise / watts * _unlike(rows, watts),
     )
+
+
+def _slots(window: Window, rows: Rows) -> Codes:
+    """A number per row: where the GPU sits, by its PCI address, else by NVML's index, else 0.
+
+    NVML's order is not that of the slots, and differs between hosts of one model.
+    """
+    index = np.nan_to_num(rows.values(_INDEX.column), nan=-1.0).astype(np.int64) + 1
+    address = whole_numbers(window.of_inventories(rows, _address))
+    # Addresses are numbered from beyond any index on, so that the two never meet.
+    return np.where(address > 0, address + _MOST_INDEX, index)
+
+
+def _address(subject: Subject, inventory: Inventory | None) -> float:
+    """A number for its PCI address, in however many digits its domain is written."""
+    gpus = () if inventory is None else inventory.gpus
+    address = next((gpu.pci_address for gpu in gpus if gpu.uuid == subject.gpu), None)
+    return np.nan if not address else float(number(address.lower().lstrip("0")))
 
 
 def _unlike(rows: Rows, watts: Floats) -> Floats:

@@ -19,6 +19,7 @@ from ..window.columns import (
     Floats,
     Mask,
     counted,
+    means_before,
     models,
     number,
     per_group,
@@ -198,13 +199,7 @@ def _now(rows: Rows, of: Rows) -> Numbers:
 
 def _before(rows: Rows, long: Rows) -> Numbers:
     """What the long span has beyond the one of `rows`, which it ends with."""
-    every, late = long.beside(rows, "samples"), rows.values("samples")
-    found = {
-        it.column: _divided(
-            every * long.beside(rows, it.column) - late * rows.values(it.column), every - late
-        )
-        for it in (_WATTS, _CLOCK, _ACTIVE)
-    }
+    found = means_before(rows, long, (it.column for it in (_WATTS, _CLOCK, _ACTIVE)))
     length = (long.beside(rows, "last_at") - long.beside(rows, "first_at")) / 1e6
     moved = long.beside(rows, _MOVED.column) - rows.values(_MOVED.column)
     found[_MOVED.column] = _divided(moved, length - seconds(rows))

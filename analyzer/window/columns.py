@@ -1,7 +1,7 @@
 """What a rule needs to hold every subject against its peers at once."""
 
 import zlib
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -68,6 +68,16 @@ def seconds(rows: Rows) -> Floats:
     """From the first to the last line of each row's span."""
     span: Floats = (rows.values("last_at") - rows.values("first_at")) / 1e6
     return span
+
+
+def means_before(rows: Rows, long: Rows, columns: Iterable[str]) -> dict[str, Floats]:
+    """Means over what the long span has beyond the one of `rows`, which it ends with; NaN of nothing."""
+    every, late = long.beside(rows, "samples"), rows.values("samples")
+    left = np.where(every > late, every - late, np.nan)
+    return {
+        column: (every * long.beside(rows, column) - late * rows.values(column)) / left
+        for column in columns
+    }
 
 
 def per_group(codes: Codes, values: Numbers) -> tuple[Floats, Floats]:

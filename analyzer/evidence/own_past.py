@@ -1,0 +1,93 @@
+"""How much hotter a GPU became than its power explains: each against what it was itself.
+
+Nodes of one model are not alike: the warm places of a board differ from host to host, and so do
+kelvins per watt. What a GPU was half an hour ago at a known power needs no peers. Temperature follows
+power in a straight line, also in the mean over a span, and the line begins at the air that the GPU
+gets. Nobody reads that; it lies between `_COLDEST` and `_WARMEST`, so that a change of power explains
+so much at least and so much at most.
+"""
+
+import numpy as np
+
+from ..window.columns import (
+    Codes,
+    Floats,
+    Mask,
+    clusters,
+    means_before,
+    models,
+    nodes,
+    seconds,
+    together,
+)
+from ..window.rows import Rows
+from ..window.window import Span, Window
+from .heat import CELSIUS, WATTS, Heat
+
+# Air that a GPU may get, in degrees: ASHRAE's allowable range of class A1 is 15 to 32 at a server's
+# front, and the machine warms it before.
+_COLDEST, _WARMEST = 15.0, 40.0
+# NVML tells whole degrees.
+_DEGREE = 1.0
+# What a watt more of any other GPU of the node may warm it; 0.008 K of the one in front, measured.
+_OF_OTHERS = 0.01
+# Of the spans before and now, what must have been measured.
+_COVERAGE = 0.5
+# What a mean of a minute may differ from that of the span: a core follows a minute later.
+_CHANGED, _CHANGED_WATTS = 0.1, 20.0
+# The last minute speaks for the span once so much of it shows in the span's mean.
+_SHOWS = 1.0 / 3.0
+# What is known to so many kelvins tells what air the others of its node get.
+_SURE_KELVIN = 3.0
+
+
+def own_past_of(window: Window) -> Heat:
+    """What every GPU of the steady span has beyond what it had before it, at its power.
+
+    Kelvins as `Heat` has them: no more than what power cannot explain, NaN where nothing was measured
+    before. The last minute counts only where power stood still.
+    """
+    rows, long = window.get("gpu", Span.STEADY), window.get("gpu", Span.TREND)
+    recent = window.get("gpu", Span.RECENT)
+    then = means_before(rows, long, (CELSIUS.column, WATTS.column))
+    celsius, watts = then[CELSIUS.column], then[WATTS.column]
+    known = _measured(window, rows, long) & (watts > 0.0)
+    warm = np.where(known, celsius, np.nan)
+    least = np.fmax(warm - _DEGREE - _WARMEST, 0.0) / watts
+    most = np.fmax(warm + _DEGREE - _COLDEST, 0.0) / watts
+    now, now_watts = rows.values(CELSIUS.column), rows.values(WATTS.column)
+    more = now_watts - watts
+    explained = np.where(more > 0.0, most, least) * more
+    lately_watts = recent.beside(rows, WATTS.column)
+    still = np.abs(lately_watts - now_watts) <= np.fmax(_CHANGED_WATTS, _CHANGED * now_watts)
+    since = lately_watts - watts
+    lately = recent.beside(rows, CELSIUS.column) - warm
+    lately = lately - np.where(since > 0.0, most, least) * since
+    kelvin = now - warm - explained
+    lately = np.where(still, lately, kelvin)
+    kelvin = np.where(kelvin >= _SHOWS * lately, np.fmax(kelvin, lately), kelvin)
+    return Heat(
+        model=together(clusters(rows), models(window, rows)),
+        kelvin=kelvin,
+        sure=np.where((most - least) * np.abs(more) <= _SURE_KELVIN, kelvin, np.nan),
+        lately=lately,
+        rise=np.fmax(warm - _COLDEST, 1.0),
+        doubt=_OF_OTHERS * _more_of_others(nodes(rows), more),
+    )
+
+
+def _measured(window: Window, rows: Rows, long: Rows) -> Mask:
+    """Of which rows both the span and the time before it were measured well enough."""
+    settings = window.settings
+    length = (long.beside(rows, "last_at") - long.beside(rows, "first_at")) / 1e6
+    earlier = settings.trend_seconds - settings.steady_seconds
+    known: Mask = seconds(rows) >= _COVERAGE * settings.steady_seconds
+    known &= length - seconds(rows) >= _COVERAGE * earlier
+    return known
+
+
+def _more_of_others(node: Codes, more: Floats) -> Floats:
+    """Watts that the other GPUs of each row's node draw more than before; less counts as nothing."""
+    _, place = np.unique(node, return_inverse=True)
+    risen = np.fmax(np.nan_to_num(more), 0.0)
+    return np.asarray(np.bincount(place, risen)[place] - risen, np.float64)

@@ -1,0 +1,227 @@
+"""A GPU against what it was itself: on a workstation, and on nodes unlike all others."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzer.detectors.gpu_hot import DETECTOR, hot_gpus, lapsed, says_whether_hot
+from analyzer.evidence.own_past import own_past_of
+from gpuvigil.config import AnalyzerSettings
+from gpuvigil.faults.conditions import CONDITIONS
+from gpuvigil.model import Evidence, Finding, Subject
+
+from .scene import GPU_FIELDS, NOON, TICK, Sample, Scene, gpu, incident, inventory, node
+
+SETTINGS = AnalyzerSettings()
+MINUTES = 30
+PER_WATT, AIR = 0.06, 25.0
+# By GPU and seconds before now.
+Course = Callable[[int, float], float]
+
+
+def usual(_: int, __: float) -> float:
+    return 0.0
+
+
+def machine(
+    warmer: Course = usual,
+    watts: Course = lambda _gpu, _ago: 500.0,
+    gpus: int = 4,
+    tick: float = TICK,
+    nodes: Sequence[int] = (1,),
+    rack: str | None = None,
+) -> Scene:
+    """Half an hour of nodes, each GPU as warm as its power makes it and `warmer` adds."""
+    samples = tuple(
+        Sample(
+            subject=gpu(number, index),
+            at=NOON - timedelta(seconds=ago),
+            fields={
+                **GPU_FIELDS,
+                "index": index,
+                "power_watts": watts(index, ago),
+                "temperature_celsius": round(
+                    AIR + PER_WATT * watts(index, ago) + warmer(index, ago)
+                ),
+            },
+        )
+        for number in nodes
+        for index in range(gpus)
+        for ago in np.arange(MINUTES * 60.0 - tick, -1.0, -tick).tolist()
+    )
+    return Scene(
+        samples=samples,
+        inventories=tuple(replace(inventory(node(n), gpus), rack=rack) for n in nodes),
+        heard=dict.fromkeys((node(n).key for n in nodes), NOON),
+        settings=SETTINGS,
+    )
+
+
+def one(kelvin: float, seconds: float) -> Course:
+    """The first GPU is so much warmer since so long ago."""
+    return lambda index, ago: kelvin if index == 0 and ago < seconds else 0.0
+
+
+def ramp(kelvin: float, seconds: float) -> Course:
+    return lambda index, ago: kelvin * max(0.0, 1.0 - ago / seconds) if index == 0 else 0.0
+
+
+def told(scene: Scene) -> list[tuple[Subject, str]]:
+    keys = {row.title: key for key, row in CONDITIONS.items()}
+    return [(f.subject, keys[f.title]) for f in found(scene)]
+
+
+def found(scene: Scene) -> list[Finding]:
+    return hot_gpus(scene.window((DETECTOR,)))
+
+
+@pytest.mark.parametrize("gpus", [1, 4, 8])
+def test_a_gpu_that_became_hot_is_told_where_no_other_node_is(gpus: int) -> None:
+    assert found(machine(gpus=gpus)) == []
+    (hot,) = found(machine(one(15.0, 400.0), gpus=gpus))
+    assert (hot.subject, hot.condition) == (gpu(), "heatsink")
+    assert [item.name for item in hot.evidence] == ["core", "half an hour ago"]
+    assert "at most 55 °C at that power" in hot.evidence[1].value
+
+
+def test_fifteen_kelvins_in_ten_minutes_are_told_when_they_are_there() -> None:
+    assert told(machine(ramp(15.0, 600.0))) == [(gpu(), "heatsink")]
+    assert found(machine(ramp(15.0, 7200.0))) == []  # two hours are no drift of half an hour
+
+
+@pytest.mark.parametrize(("kelvin", "is_told"), [(11.0, False), (13.0, True)])
+def test_three_tenths_of_what_its_power_makes_are_too_much(kelvin: float, is_told: bool) -> None:
+    # 55 °C, 40 above the coldest air that it may have.
+    assert bool(found(machine(one(kelvin, 600.0)))) is is_told
+
+
+@pytest.mark.parametrize(("celsius", "is_told"), [(44.0, False), (45.0, True)])
+def test_under_45_degrees_nothing_is_hot(celsius: float, is_told: bool) -> None:
+    at_rest = AIR + PER_WATT * 220.0
+
+    def course(_: int, ago: float) -> float:
+        return (celsius if ago < 700.0 else 32.0) - at_rest
+
+    assert bool(found(machine(course, watts=lambda *_: 220.0, gpus=1))) is is_told
+
+
+def test_what_more_power_explains_is_no_fault() -> None:
+    def harder(_: int, ago: float) -> float:
+        return 650.0 if ago < 600.0 else 400.0
+
+    assert found(machine(watts=harder)) == []
+    # And that it is as warm at less power is one.
+    scene = machine(one(25.0, 600.0), watts=lambda _, ago: 400.0 if ago < 600.0 else 500.0)
+    assert told(scene) == [(gpu(), "heatsink")]
+
+
+def test_neighbours_that_begin_to_work_may_warm_it() -> None:
+    def others(index: int, ago: float) -> float:
+        return 500.0 if index == 0 or ago < 600.0 else 60.0
+
+    at_rest = machine(one(13.0, 600.0), gpus=8)
+    assert told(at_rest) == [(gpu(), "heatsink")]
+    assert found(machine(one(13.0, 600.0), watts=others, gpus=8)) == []
+
+
+def test_half_of_a_nodes_gpus_are_its_fan() -> None:
+    scene = machine(lambda index, ago: 14.0 if index < 4 and ago < 600.0 else 0.0, gpus=8)
+    (hot,) = found(scene)
+    assert (hot.subject, hot.condition) == (node(), "node_hot")
+    assert set(hot.members) == {gpu(1, index) for index in range(4)}
+
+
+def test_while_several_are_on_the_way_none_of_them_is_blamed() -> None:
+    """The first is over the limit, two others are beyond half of it: the node."""
+
+    def course(index: int, ago: float) -> float:
+        return (13.0, 9.0, 9.0, 0.0, 0.0, 0.0, 0.0, 0.0)[index] if ago < 600.0 else 0.0
+
+    assert told(machine(course, gpus=8)) == [(node(), "node_hot")]
+
+
+@pytest.mark.parametrize(("kelvin", "is_told"), [(4.0, False), (6.0, True)])
+def test_a_rack_whose_air_became_warmer_is_one_matter_also_at_rest(
+    kelvin: float, is_told: bool
+) -> None:
+    def course(_: int, ago: float) -> float:
+        return kelvin if ago < 600.0 else 0.0
+
+    scene = machine(course, watts=lambda *_: 70.0, nodes=(1, 2, 3), rack="r1")
+    assert {key for _, key in told(scene)} == ({"rack_hot"} if is_told else set())
+
+
+@given(
+    st.lists(st.floats(60.0, 690.0), min_size=4, max_size=4),
+    st.lists(st.floats(60.0, 690.0), min_size=4, max_size=4),
+    st.floats(15.0, 40.0),
+    st.floats(0.02, 0.09),
+)
+def test_sound_gpus_are_never_hotter_than_their_power_explains(
+    before: list[float], now: list[float], air: float, per_watt: float
+) -> None:
+    """Whatever they drew before and draw now, in air of any temperature and on any heatsink."""
+
+    def watts(index: int, ago: float) -> float:
+        return now[index] if ago < 600.0 else before[index]
+
+    scene = machine(
+        lambda index, ago: (per_watt - PER_WATT) * watts(index, ago) + air - AIR,
+        watts=watts,
+        tick=60.0,
+    )
+    kelvin = own_past_of(scene.window((DETECTOR,))).kelvin
+    # Whole degrees are off by half of one at either end.
+    assert np.nanmax(kelvin) < 3.0
+
+
+@pytest.mark.parametrize("missing", ["power_watts", "temperature_celsius"])
+def test_what_nobody_measured_says_nothing(missing: str) -> None:
+    scene = machine(one(15.0, 600.0)).changed(gpu(), {missing: None})
+    assert found(scene) == []
+
+
+def test_a_past_of_less_than_ten_minutes_says_nothing() -> None:
+    scene = machine(one(15.0, 600.0))
+    young = replace(
+        scene, samples=tuple(s for s in scene.samples if NOON - s.at < timedelta(minutes=15))
+    )
+    assert found(young) == []
+    old = replace(
+        scene, samples=tuple(s for s in scene.samples if NOON - s.at < timedelta(minutes=21))
+    )
+    assert told(old) == [(gpu(), "heatsink")]
+
+
+BY_PAST = incident(
+    "gpu_hot",
+    gpu(),
+    condition="heatsink",
+    evidence=(
+        Evidence(name="core", value="70 °C at 500 W over 10 min"),
+        Evidence(name="half an hour ago", value="at most 55 °C at that power"),
+    ),
+)
+
+
+def test_it_stands_until_it_became_cooler() -> None:
+    hot_for_long = machine(lambda index, _: 15.0 if index == 0 else 0.0)
+    assert found(hot_for_long) == []
+    assert says_whether_hot(hot_for_long.window((DETECTOR,)), BY_PAST) is False
+    for kelvin, is_over in ((3.0, False), (5.0, True)):
+        cooled = machine(one(-kelvin, 600.0))
+        assert says_whether_hot(cooled.window((DETECTOR,)), BY_PAST) is is_over
+
+
+@pytest.mark.parametrize(("hours", "is_over"), [(23.9, False), (24.0, True)])
+def test_what_nothing_can_show_any_more_lapses_after_a_day(hours: float, is_over: bool) -> None:
+    window = machine().window((DETECTOR,))
+    seen = replace(BY_PAST, updated_at=NOON - timedelta(hours=hours))
+    assert (lapsed(window, seen) is not None) is is_over
+    by_peers = replace(seen, evidence=(Evidence(name="core", value="70 °C", peers="55 °C"),))
+    assert lapsed(window, by_peers) is None
