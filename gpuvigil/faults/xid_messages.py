@@ -29,7 +29,7 @@ _BITS: tuple[tuple[str, Mapping[int, tuple[int, ...]]], ...] = (
 )
 _REGISTERS = re.compile(r"link (-?\d+) ?\(((?:0x[0-9a-f]+(?:, ?)?)+)\)", re.IGNORECASE)
 _UNIT = re.compile(
-    r"\b([A-Z][A-Z0-9_/]+) (Fatal|Non-?fatal)\b(?:.*?\((0x[0-9a-f]+) (0x[0-9a-f]+))?",
+    r"\b([A-Z][A-Z0-9_/]+) (Fatal|Non-?fatal)\b(?:.*?\((0x[0-9a-f]+ 0x[0-9a-f]+))?",
     re.IGNORECASE,
 )
 _LINK_NUMBER = re.compile(r"\blink (-?\d+)", re.IGNORECASE)
@@ -38,12 +38,18 @@ _TARGET = re.compile(r"changed from .*? to 0x([0-9a-f]+)", re.IGNORECASE)
 _RESET = with_release("Drain the node, then reset the GPU.")
 _LINK = with_release("Drain the node, check the link's seating, then reset the GPU.")
 # NV2080_CTRL_GPU_RECOVERY_ACTION: nothing, reset the GPU, reboot the node, drain, drain and reset.
-_ACTIONS: Mapping[int, tuple[Severity, str, str]] = {
-    1: (Severity.WARNING, "the driver asks for a reset of the GPU", _RESET),
-    2: (Severity.CRITICAL, "the driver asks for a reboot", "Drain the node and reboot it."),
-    3: (Severity.WARNING, "the driver asks to drain the GPU", "Drain the node; restart its jobs."),
-    4: (Severity.WARNING, "the driver asks to drain and reset the GPU", _RESET),
+_ACTIONS: Mapping[str, tuple[Severity, str, str]] = {
+    "1": (Severity.WARNING, "the driver asks for a reset of the GPU", _RESET),
+    "2": (Severity.CRITICAL, "the driver asks for a reboot", "Drain the node and reboot it."),
+    "3": (
+        Severity.WARNING,
+        "the driver asks to drain the GPU",
+        "Drain the node; restart its jobs.",
+    ),
+    "4": (Severity.WARNING, "the driver asks to drain and reset the GPU", _RESET),
 }
+# What `xid_nvlink5.csv` asks for, the gravest last.
+_GRAVITY = ("ignore", "xid_154_eval", "reset_gpu")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,23 +138,28 @@ def _nvlink_5(row: Xid, message: str) -> Xid:
     if found is None:
         return row
     unit, fatal = found[1], found[2].lower() == "fatal"
-    rule = None
+    asked = None
     if found[3] is not None:
-        rule = _rule(row.code, unit, int(found[3], 16), int(found[4], 16))
-    if fatal or (rule is not None and rule["action"] == "reset_gpu"):
+        information, status = (int(word, 16) for word in found[3].split(" "))
+        asked = _asked_for(row.code, unit, information, status)
+    if fatal or asked == "reset_gpu":
         action = _RESET.rstrip(".") + "; if it comes back, ask support."
         return _reworded(
             row, f"NVLink unit {unit} reports a fatal error", Severity.CRITICAL, action
         )
-    if rule is not None and rule["action"] == "ignore":
+    if asked == "ignore":
         action = "Nothing to do by itself; look at the Xids around it."
         changed = _reworded(row, f"NVLink unit {unit} reports an error", Severity.INFO, action)
         return replace(changed, scope=Scope.PASSING)
     return row
 
 
-def _rule(code: int, unit: str, information: int, status: int) -> Mapping[str, str] | None:
-    """The table's row for a unit's two words; that of its status before one for any status."""
+def _asked_for(code: int, unit: str, information: int, status: int) -> str | None:
+    """What the table asks for where a unit says these two words; None where it says nothing.
+
+    A row with the whole status is meant before rows with some of its bits, of which the gravest
+    counts, and these before a row for any status.
+    """
     rows = [
         rule
         for rule in _units()
@@ -159,10 +170,16 @@ def _rule(code: int, unit: str, information: int, status: int) -> Mapping[str, s
             or _fits(rule["intrinfo_pattern_ge_r575"], information)
         )
     ]
-    for rule in rows:
-        if rule["error_status"].startswith("0x") and int(rule["error_status"], 16) & status:
-            return rule
-    return next((rule for rule in rows if rule["error_status"] == "any"), None)
+    said = [(it, rule["action"]) for rule in rows for it in _statuses(rule["error_status"])]
+    whole = [action for it, action in said if it == status]
+    bits = [action for it, action in said if it and it & status == it]
+    whatever = [action for it, action in said if it is None]
+    return max(whole or bits or whatever, key=_GRAVITY.index, default=None)
+
+
+def _statuses(said: str) -> list[int | None]:
+    """The numbers of `0x00000001` or `0x00000000/0xFFFFFFFF`; None is any."""
+    return [None if word == "any" else int(word, 16) for word in said.split("/")]
 
 
 def _fits(pattern: str, word: int) -> bool:
@@ -175,10 +192,9 @@ def _fits(pattern: str, word: int) -> bool:
 
 def _advice(row: Xid, message: str) -> Xid:
     found = _TARGET.search(message)
-    number = None if found is None else int(found[1], 16)
-    if number is None or number not in _ACTIONS:
+    if found is None or found[1] not in _ACTIONS:
         return row
-    severity, words, action = _ACTIONS[number]
+    severity, words, action = _ACTIONS[found[1]]
     return replace(_reworded(row, words, severity, action), scope=Scope.STICKY)
 
 
