@@ -5,7 +5,7 @@ converted a column at a time. Every value is checked, a column at once. Whatever
 way goes to the full parser, line by line, so both say the same about every body.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -27,6 +27,8 @@ from gpuvigil.lineprotocol.parser import LineReader, text_of
 
 # A block that fails is halved to find the rows at fault; in one this small all are read in full.
 _SMALLEST_HALVED = 8
+# Quotes hide delimiters and newlines, a mask in the body itself would be taken for an escape.
+_HIDING = ('"', "\0", *MASKS.values())
 
 
 def parse_columns(
@@ -37,9 +39,8 @@ def parse_columns(
     A schema is the measurement, the tag keys, the field keys in order, and the fields' types.
     """
     text = text_of(body)
-    rows = text.split("\n")
-    work = _Work(LineReader(rows, precision, max_line_bytes), NANOSECONDS[precision])
-    work.sort_rows(_masked(text), _unusual(text, max(map(len, rows)), max_line_bytes))
+    work = _Work(LineReader(text, precision, max_line_bytes), NANOSECONDS[precision])
+    work.sort_rows(_masked(text), max_line_bytes)
     for group in work.groups.values():
         work.settle(group.schema, group.cells, group.indexes)
     for block in work.blocks.values():
@@ -80,14 +81,14 @@ class _Work:
         self.blocks: dict[_BlockKey, ColumnBlock] = {}
         self.refused: list[Refusal] = []
 
-    def sort_rows(self, rows: list[str], unusual: Callable[[str], bool] | None) -> None:
+    def sort_rows(self, rows: list[str], max_line_bytes: int) -> None:
         """Put every row with its schema, and read those that are not three plain parts."""
         resume = 0
         for index, row in enumerate(rows):
             if index < resume:
                 continue
             parts = row.split(" ")
-            if not 2 <= len(parts) <= 3 or (unusual and unusual(self.reader.rows[index])):
+            if not 2 <= len(parts) <= 3 or _unusual(self.reader.rows[index], max_line_bytes):
                 resume = self.read_in_full(index)
                 continue
             # The sign stays with its key: a key without one, or a value with one, shows.
@@ -138,29 +139,18 @@ class _Work:
 
 def _masked(text: str) -> list[str]:
     """The rows with escaped delimiters masked and without the CR of a CR LF."""
-    if "\\" in text:
-        for escaped, mask in MASKS.items():
-            text = text.replace(escaped, mask)
-    rows = text.split("\n")
-    return [row.removesuffix("\r") for row in rows] if "\r" in text else rows
+    for escaped, mask in MASKS.items():
+        text = text.replace(escaped, mask)
+    return [row.removesuffix("\r") for row in text.split("\n")]
 
 
-def _unusual(text: str, longest: int, max_line_bytes: int) -> Callable[[str], bool] | None:
-    """Which rows must be read in full; None when no row of the body needs to be asked."""
-    if any(mask in text for mask in MASKS.values()):
-        return lambda _: True
-    # A character takes at most four bytes.
-    short = max_line_bytes // 4
+def _unusual(row: str, max_line_bytes: int) -> bool:
+    """Whether a row must be read in full: too long, not UTF-8, or with a sign that hides others."""
     try:
-        text.encode()
-        broken = False
+        too_long = len(row.encode()) > max_line_bytes
     except UnicodeEncodeError:
-        broken = True
-    if not broken and '"' not in text and "\0" not in text and longest <= short:
-        return None
-    return lambda row: (
-        '"' in row or "\0" in row or len(row) > short or (broken and not row.isascii())
-    )
+        return True
+    return too_long or any(map(row.__contains__, _HIDING))
 
 
 def _schema(measurement: str, tag_keys: list[str], field_keys: list[str]) -> _Schema | None:
@@ -168,7 +158,7 @@ def _schema(measurement: str, tag_keys: list[str], field_keys: list[str]) -> _Sc
     keys = tag_keys + field_keys
     if not measurement or measurement[0] in "#\t" or "=" in measurement:
         return None
-    if not field_keys or not all(len(key) > 1 and key[-1] == "=" for key in keys):
+    if not all(len(key) > 1 and key[-1] == "=" for key in keys):
         return None
     if len(set(tag_keys)) < len(tag_keys) or len(set(field_keys)) < len(field_keys):
         return None

@@ -44,11 +44,9 @@ def values(column: Sequence[str]) -> Column | None:
 
 def _integers(column: Sequence[str], suffix: str, code: str) -> list[int] | None:
     text = ",".join(column)
-    # The last element is what follows the last suffix: empty, if every value has one.
+    # What follows the last suffix is empty, and no comma is left, if every value has one.
     digits = f"{text},".split(f"{suffix},")
-    if digits.pop() or len(digits) != len(column):
-        return None
-    if not _made_of("".join(digits), INTEGER_CHARACTERS):
+    if digits.pop() or not _made_of("".join(digits), INTEGER_CHARACTERS):
         return None
     try:
         numbers = list(map(int, digits))

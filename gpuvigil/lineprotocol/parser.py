@@ -6,6 +6,8 @@ next row, so nothing that a sender writes can hide the lines after it.
 """
 
 import re
+from functools import cached_property
+from itertools import accumulate
 from math import isfinite
 
 from gpuvigil.lineprotocol.model import (
@@ -62,7 +64,7 @@ def parse(body: bytes, precision: Precision = "ns", max_line_bytes: int = MAX_LI
     Blank rows and comments are skipped; a row may end in CR LF. Of a field named twice the last
     value holds.
     """
-    reader = LineReader(text_of(body).split("\n"), precision, max_line_bytes)
+    reader = LineReader(text_of(body), precision, max_line_bytes)
     lines: list[Line] = []
     refused: list[Refusal] = []
     index = 0
@@ -83,10 +85,16 @@ def text_of(body: bytes) -> str:
 class LineReader:
     """Reads the line that starts at a given row."""
 
-    def __init__(self, rows: list[str], precision: Precision, max_line_bytes: int) -> None:
-        self.rows = rows
+    def __init__(self, text: str, precision: Precision, max_line_bytes: int) -> None:
+        self.rows = text.split("\n")
+        self._text = text
         self._scale = NANOSECONDS[precision]
         self._max_line_bytes = max_line_bytes
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        """Where each row starts in the text."""
+        return [0, *accumulate(len(row) + 1 for row in self.rows)]
 
     def read(self, index: int) -> tuple[Line | Refusal | None, int]:
         """What starts at `rows[index]` (None: blank or comment), and the index to go on at."""
@@ -97,7 +105,7 @@ class LineReader:
         try:
             self._check(row)
             try:
-                line, _ = _Scanner(row, self._scale).line()
+                line, _ = _Scanner(row, 0, len(row), self._scale).line()
                 return line, index + 1
             except _Unclosed:
                 return self._read_across(index)
@@ -106,30 +114,17 @@ class LineReader:
 
     def _read_across(self, index: int) -> tuple[Line, int]:
         """The line that starts at `rows[index]` and goes on in the rows after it."""
-        # Rows read in vain here cost little: a row that opens a string of its own always ends
-        # the string that reaches it, so no row is read for many lines before it.
-        taken, available = 1, len(self.rows) - index
-        while taken < available:
-            taken = min(2 * taken, available)
-            text = "\n".join(self.rows[index : index + taken])
-            # One more than allowed, so that a line that was cut is seen to be too long.
-            text = text[: self._max_line_bytes + 1]
-            try:
-                line, end = _Scanner(text, self._scale).line()
-            except _Unclosed:
-                if len(text) > self._max_line_bytes:
-                    break
-                continue
-            self._check(text[:end])
-            return line, index + text.count("\n", 0, end) + 1
-        raise _Malformed("a quoted string is not closed")
+        # Little is read in vain: a row that opens a string of its own always ends the string that
+        # reaches it, so no row is read for many lines before it.
+        start = self._starts[index]
+        # One more than allowed, so that a line that was cut is seen to be too long.
+        limit = start + self._max_line_bytes + 1
+        line, end = _Scanner(self._text, start, limit, self._scale).line()
+        self._check(self._text[start:end])
+        return line, index + self._text.count("\n", start, end) + 1
 
     def _check(self, text: str) -> None:
-        too_long = len(text) > self._max_line_bytes or (
-            4 * len(text) > self._max_line_bytes
-            and len(text.encode("utf-8", "surrogateescape")) > self._max_line_bytes
-        )
-        if too_long:
+        if len(text.encode("utf-8", "surrogateescape")) > self._max_line_bytes:
             raise _Malformed(f"longer than {self._max_line_bytes} bytes")
         if _NOT_UTF8.search(text):
             raise _Malformed("not UTF-8")
@@ -138,12 +133,13 @@ class LineReader:
 
 
 class _Scanner:
-    """Reads one line from the start of `text`, which holds the rows that it may use."""
+    """Reads one line that starts at `at` in `text` and ends by `limit`."""
 
-    def __init__(self, text: str, scale: int) -> None:
+    def __init__(self, text: str, at: int, limit: int, scale: int) -> None:
         self._text = text
+        self._at = at
+        self._limit = limit
         self._scale = scale
-        self._at = 0
 
     def line(self) -> tuple[Line, int]:
         """The line and where it ends in the text, its newline excluded."""
@@ -165,22 +161,22 @@ class _Scanner:
         return line, self._at
 
     def _take(self, pattern: re.Pattern[str]) -> str:
-        match = pattern.match(self._text, self._at)
-        if match is None:
-            return ""
+        match = pattern.match(self._text, self._at, self._limit)
+        assert match is not None, "each of them matches nothing, too"
         self._at = match.end()
         return match.group()
 
+    def _next_is(self, character: str) -> bool:
+        return self._text.startswith(character, self._at, self._limit)
+
     def _passes(self, character: str) -> bool:
         """Whether `character` comes next; if so it is taken."""
-        if not self._text.startswith(character, self._at):
-            return False
-        self._at += 1
-        return True
+        passes = self._next_is(character)
+        self._at += passes
+        return passes
 
     def _unexpected(self, where: str) -> str:
-        row_end = self._text.find("\n", self._at)
-        rest = self._text[self._at : row_end if row_end >= 0 else None].rstrip("\r")
+        rest = self._text[self._at : self._limit].partition("\n")[0].rstrip("\r")
         return f"{_shown(rest)} {where}" if rest else f"ends {where}"
 
     def _key(self, what: str) -> str:
@@ -211,7 +207,7 @@ class _Scanner:
         more = True
         while more:
             key = self._key("field")
-            if self._text.startswith('"', self._at):
+            if self._next_is('"'):
                 fields[key] = self._string()
             else:
                 fields[key] = _bare_value(key, self._take(_BARE_VALUE))
@@ -219,7 +215,7 @@ class _Scanner:
         return fields
 
     def _string(self) -> str:
-        match = _STRING.match(self._text, self._at)
+        match = _STRING.match(self._text, self._at, self._limit)
         if match is None:
             raise _Unclosed("a quoted string is not closed")
         self._at = match.end()
@@ -233,7 +229,7 @@ class _Scanner:
             if not INT64_MIN <= at_ns <= INT64_MAX:
                 raise _Malformed(f"time {_shown(text)} is out of range")
             self._take(_SPACES)
-        end = _END.match(self._text, self._at)
+        end = _END.match(self._text, self._at, self._limit)
         if end is None:
             where = "after the fields" if at_ns is None else "after the time"
             raise _Malformed(self._unexpected(where))

@@ -97,6 +97,15 @@ def test_what_a_refusal_means(status: int, said: str, expected: Meaning) -> None
         (INFLUX_2, 10, 10),  # never more than there were
         (INFLUX_3, 10, 3),
         ("partial write", 10, 1),
+        ("partial write dropped=0", 10, 1),
+        ("partial write dropped=7", 6, 6),
+        ("partial write dropped=7", 7, 7),
+        ("partial write dropped=7", 8, 7),
+        ("unable to parse 'a' unable to parse 'b' error parsing line dropped=1", 10, 3),
+        ('{"data": []}', 10, 1),
+        ('{"data": "a line"}', 10, 1),
+        ('{"data": {"a": 1, "b": 2}}', 10, 1),
+        ('["data"]', 10, 1),
     ],
 )
 def test_how_many_lines_were_refused(said: str, lines: int, refused: int) -> None:
@@ -107,6 +116,13 @@ def test_what_a_server_says_is_shown_in_a_line_and_without_the_secret_it_repeats
     assert in_short(VM_PATH) == 'unsupported path requested: "/x"'
     assert in_short(INFLUX_3_LIMIT).startswith("Adding a new database")
     assert in_short(PAGE) == "a web page"
+    assert in_short(INFLUX_2).startswith("failure writing points")
+    assert in_short('{"message": "", "error": "said"}') == "said"
+    assert in_short('{"code": 5}') == '{"code": 5}'
+    assert in_short('["a"]') == '["a"]'
+    assert in_short(" two\n\t rows ") == "two rows"
+    assert in_short("x" * 300) == "x" * 300
+    assert in_short("x" * 301) == "x" * 300
     assert in_short(VMAUTH_TOKEN, "secret-word").endswith('"Bearer ***" in config')
 
 
