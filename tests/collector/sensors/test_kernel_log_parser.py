@@ -1,7 +1,7 @@
 """Every form in which the kernel reports what this product watches, and none besides."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from collector.sensors.kernel_event import Grade, KernelEvent, KernelEventKind
@@ -338,6 +338,60 @@ def test_a_report_is_read_in_every_form(line: str, event: KernelEvent) -> None:
 @pytest.mark.parametrize("line", SILENT)
 def test_what_reports_nothing_of_its_own_is_no_event(line: str) -> None:
     assert parse(line) is None
+
+
+@given(st.integers(0, 2**64 - 1))
+@example(0)
+@example(1)
+@example(1 << 57)
+@example(1 << 61)
+@example(1 << 57 | 1 << 61)
+@example(2**64 - 1)
+@example(2**64 - 1 ^ (1 << 57 | 1 << 61))
+@example(2**64 - 1 ^ 1 << 57)
+def test_two_bits_of_a_banks_status_say_how_bad_it_is(status: int) -> None:
+    bits = f"{status:064b}"[::-1]
+    bad = Grade.FATAL if bits[57] == "1" else Grade.NON_FATAL
+    event = parse(f"mce: [Hardware Error]: CPU 2: Machine Check: 0 Bank 3: {status:016x}")
+    assert event is not None
+    assert event.grade is (bad if bits[61] == "1" else Grade.CORRECTED)
+
+
+@pytest.mark.parametrize("link", [-1, 0, 1, 17])
+def test_a_link_is_named_by_its_number_and_is_none_below_zero(link: int) -> None:
+    for line in (
+        f"NVRM: Xid (PCI:0000:05:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link {link} (0x1)",
+        f"nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034, Fatal, Link {link} LTSSM Fault Up",
+    ):
+        event = parse(line)
+        assert event is not None
+        assert event.link == (link if link >= 0 else None)
+
+
+@pytest.mark.parametrize("severity", ["corrected", "recoverable", "fatal", "unheard"])
+def test_what_the_firmware_says_has_its_grade_and_a_new_word_has_none(severity: str) -> None:
+    event = parse(f"{{1}}[Hardware Error]: event severity: {severity}")
+    assert event is not None
+    grades = {
+        "corrected": Grade.CORRECTED,
+        "recoverable": Grade.NON_FATAL,
+        "fatal": Grade.FATAL,
+    }
+    assert (event.text, event.grade) == (
+        f"the firmware reports: {severity}",
+        grades.get(severity),
+    )
+
+
+def test_a_text_is_shown_up_to_400_characters_and_on_one_line() -> None:
+    def said(text: str) -> str:
+        event = parse(f"NVRM: Xid (PCI:0000:05:00): 31, {text}")
+        assert event is not None
+        return event.text
+
+    assert said("x" * 400) == "x" * 400
+    assert said("x" * 401) == "x" * 399 + "…"
+    assert said("a\x07\n \tb") == "a b"
 
 
 @given(
