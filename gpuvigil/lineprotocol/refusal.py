@@ -6,6 +6,7 @@ and 3 and of newer VictoriaMetrics by their makers' documentation, issues and so
 
 import json
 import re
+from collections.abc import Sequence
 from enum import Enum
 
 
@@ -51,9 +52,9 @@ def refused_lines(said: str, lines: int) -> int:
     InfluxDB 1 counts either conflicts (`dropped=2`) or what it could not parse, not both: then it
     says `dropped=0` and names every such line. InfluxDB 3 names up to a hundred.
     """
-    counted = re.search(r"\bdropped=(\d+)", said)
+    counted = map(int, re.findall(r"\bdropped=(\d+)", said))
     named = len(re.findall(r"unable to parse '|error parsing line", said))
-    return min(max(int(counted[1]) if counted else 0, named, _listed(said), 1), lines)
+    return min(max(1, named, len(_listed(said)), *counted), lines)
 
 
 def in_short(said: str, secret: str = "") -> str:
@@ -76,9 +77,9 @@ def in_short(said: str, secret: str = "") -> str:
     return " ".join(text.split())[:300]
 
 
-def _listed(said: str) -> int:
+def _listed(said: str) -> Sequence[object]:
     try:
         listed = json.loads(said)["data"]
     except (ValueError, KeyError, TypeError):
-        return 0
-    return len(listed) if isinstance(listed, list) else 1
+        return ()
+    return listed if isinstance(listed, list) else ()
