@@ -208,6 +208,8 @@ def test_a_job_without_steps_is_told_in_numbers() -> None:
         f"warning; its steps: none for 70 s ({limit}); GPUs: 2 on 2 nodes, held by job 7"
     )
     assert (it.subject, it.members, it.holder) == (node(1), (gpu(1), gpu(2)), "c|job 7")
+    # The limit is ours, and nobody's who makes GPUs.
+    assert (it.own_limit, it.source.partition(":")[0]) == (True, "ours")
     assert (NOON - it.since).total_seconds() == 80.0  # its line is ten seconds old
     (it,) = found(replace(of_steps((70.0, 2.0)), allocations=()))
     assert told(it).endswith("60 s at least); GPUs: 1 on 1 nodes, held by a process")

@@ -32,7 +32,7 @@ def test_the_one_that_draws_less_while_its_job_slows_down_is_told_with_numbers()
     (finding,) = found(slowed(QUIET.changed(gpu(), LESS, 65)))
     assert (finding.subject, finding.severity) == (gpu(), Severity.WARNING)
     job, power, watts = finding.evidence
-    assert job.value.startswith("job 7 gets 10 % less done")
+    assert job.value == "job 7 gets 10 % less done than in the 4 min before"
     assert power.value.startswith("-5.5 % in 1 min")
     assert power.peers == "7 other GPUs of the job"
     assert (watts.value, watts.peers) == ("520 W at 1980 MHz", "550 W at 1980 MHz")
@@ -108,7 +108,8 @@ def test_the_longer_look_finds_less_and_only_while_it_lasts() -> None:
         slowed(QUIET.changed(gpu(), {"power_watts": 535.0}, 105), seconds=105), settings=far
     )
     (finding,) = found(scene)
-    assert finding.evidence[1].value.startswith("-2.7 %")
+    assert finding.evidence[0].value.endswith(" less done than in the 5 min before")
+    assert finding.evidence[1].value.startswith("-2.7 % in 1.66667 min")
     over = scene.changed(gpu(), {"power_watts": 550.0}, 65)
     assert found(over) == []
 

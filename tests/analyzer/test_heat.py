@@ -106,6 +106,16 @@ def test_several_hot_gpus_of_a_node_are_one_matter_of_the_node() -> None:
     assert told(hot_gpus(scene.window())) == [(node(), "node_hot", Severity.WARNING)]
 
 
+@pytest.mark.parametrize(("kelvin", "count"), [(6.5, 0), (7.5, 1)])
+def test_a_node_without_a_rack_must_be_seven_kelvins_beyond_its_power(
+    kelvin: float, count: int
+) -> None:
+    scene = fleet()
+    for index in range(GPUS):
+        scene = warmer(scene, gpu(1, index), kelvin)
+    assert told(hot_gpus(scene.window())) == [(node(), "node_hot", Severity.WARNING)] * count
+
+
 def test_of_a_warm_node_what_the_driver_holds_back_is_no_second_matter() -> None:
     scene = fleet()
     for index in range(GPUS):

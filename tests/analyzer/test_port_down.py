@@ -116,3 +116,19 @@ def test_a_port_flaps_by_its_counter_as_well() -> None:
 def test_of_a_node_with_another_port_the_port_is_told() -> None:
     (it,) = found(with_port_down(healthy(nodes=1), 1))
     assert (it.subject, it.members, it.condition) == (port(), (), "")
+
+
+@pytest.mark.parametrize(
+    ("told_late", "late"), [((), False), ((0,), False), ((1,), False), ((0, 1), True)]
+)
+def test_a_node_without_fabric_is_told_late_where_each_of_its_ports_was(
+    told_late: tuple[int, ...], late: bool
+) -> None:
+    other = replace(port(), device="mlx5_1")
+    words = [went(20), replace(went(15), subject=other, id="of the other")]
+    (one,) = CALM.inventories
+    both = replace(one, ports=(*one.ports, replace(one.ports[0], device="mlx5_1")))
+    scene = CALM.without(lambda s: s.subject == port()).with_events(*words)
+    scene = replace(scene, inventories=(both,), late=frozenset(words[at].id for at in told_late))
+    (it,) = found(scene)
+    assert (it.condition, it.members, it.late) == ("no_fabric", (port(), other), late)
