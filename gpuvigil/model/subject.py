@@ -30,6 +30,10 @@ class Subject:
     _key: str = field(default="", init=False, repr=False, compare=False)
     _node: "Subject | None" = field(default=None, init=False, repr=False, compare=False)
 
+    def __hash__(self) -> int:
+        # The same subject has the same key, and a text knows its own hash.
+        return hash(self._key or self.key)
+
     def __lt__(self, other: "Subject") -> bool:
         """A node before what is in it, whatever that is: what one has not comes first."""
         return self._order < other._order

@@ -7,6 +7,7 @@ and are told apart by their `cluster` tag.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import field as value
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Protocol
@@ -36,11 +37,11 @@ class Aggregate:
 
     function: Function
     field: str
+    # The name of its column: `utilization_percent_mean`. A pass asks for very many.
+    column: str = value(default="", init=False, repr=False, compare=False)
 
-    @property
-    def column(self) -> str:
-        """The name of its column: `utilization_percent_mean`."""
-        return f"{self.field}_{self.function.value}"
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "column", f"{self.field}_{self.function.value}")
 
 
 class Store(Protocol):
