@@ -244,8 +244,8 @@ def _beyond(window: Window, rows: Rows, found: Heat, than: str) -> list[Claim]:
     warm = (most(rack, celsius) >= _LEAST_CELSIUS) | (than == _PAST)
     if not (warm & (kelvin >= _BESIDE_RACK)).any():
         return []
-    of_node, in_node = per_group(node, found.sure)
-    node_lately, _ = per_group(node, found.lately)
+    usual, measured = per_group(node, np.stack([found.sure, found.lately]))
+    (of_node, node_lately), in_node = usual, measured[0]
     of_rack, in_rack = per_group(rack, found.sure)
     of_rack[(in_rack < _RACK_GPUS) | (racks(window, rows) == 0)] = np.nan
     of_warm_rack = (of_rack >= _RACK_KELVIN) & (of_node >= _BESIDE_RACK)
@@ -260,11 +260,12 @@ def _beyond(window: Window, rows: Rows, found: Heat, than: str) -> list[Claim]:
     # are on the way there with the first, none of them has a heat of its own.
     cool, _ = per_group(node, np.where(found.sure <= of_node, found.sure, np.nan))
     tells, hot = in_node >= _NODE_GPUS, celsius >= _LEAST_CELSIUS
-    first, _ = _own_heat(rows, found, np.where(tells, cool, of_rack))
-    warmer, _ = _own_heat(rows, found, np.where(tells, cool, of_rack), share=_ON_THE_WAY)
+    beside = np.where(tells, cool, of_rack)
+    first, _ = _own_heat(rows, found, beside, node_lately)
+    warmer, _ = _own_heat(rows, found, beside, node_lately, share=_ON_THE_WAY)
     warmer &= hot & (counted(node, warmer & hot) >= np.fmax(_NODE_GPUS, _SEVERAL * in_node))
     several = warmer & (counted(node, first & hot) > 0.0)
-    own, uncooled = _own_heat(rows, found, np.where(tells, of_node, of_rack))
+    own, uncooled = _own_heat(rows, found, np.where(tells, of_node, of_rack), node_lately)
     own &= hot & (counted(node, warmer) == 0.0)
     by_fan |= several
     by_air = of_warm_rack & (counted(node, by_fan) == 0.0)
@@ -280,13 +281,14 @@ def _beyond(window: Window, rows: Rows, found: Heat, than: str) -> list[Claim]:
     ]
 
 
-def _own_heat(rows: Rows, found: Heat, air: Floats, share: float = 1.0) -> tuple[Mask, Mask]:
+def _own_heat(
+    rows: Rows, found: Heat, air: Floats, lately: Floats, share: float = 1.0
+) -> tuple[Mask, Mask]:
     """Of each row whether it has a heat of its own, and whether it is that of a lost cooling.
 
-    `air` is what its node or rack has beyond what power explains; NaN where nobody tells. `share` of
-    what is too much is enough.
+    `air` is what its node or rack has beyond what power explains; NaN where nobody tells. `lately`
+    is what its node had in the last minute. `share` of what is too much is enough.
     """
-    lately, _ = per_group(nodes(rows), found.lately)
     beside = found.kelvin - np.nan_to_num(air)
     beside_lately = found.lately - np.where(np.isnan(air), 0.0, lately)
     least = np.where(np.isnan(air), _ALONE_KELVIN, 0.0)

@@ -102,12 +102,13 @@ def _work_out(window: Window, rows: Rows) -> Heat:
     known = covered & (watts > 0.0) & _settled(window, rows, watts) & np.isfinite(celsius)
     slot = _slots(window, rows)
     model = together(clusters(rows), models(window, rows))
-    _, peers = per_group(together(model, slot), np.where(known, celsius, np.nan))
-    known &= peers >= _PEERS
     kelvin, rise = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
     others, working = _of_others(rows, watts, slot), works(rows)
     for one in np.unique(model[known]).tolist():
         alike = np.flatnonzero(known & (model == one))
+        alike = alike[np.bincount(slot[alike])[slot[alike]] >= _PEERS]
+        if not len(alike):
+            continue
         kelvin[alike], rise[alike] = _beyond(
             celsius[alike], watts[alike], others[alike], slot[alike], working[alike]
         )
@@ -141,7 +142,7 @@ def _address(subject: Subject, inventory: Inventory | None) -> float:
 
 def _unlike(rows: Rows, watts: Floats) -> Floats:
     """Per row by how many watts the GPUs of its node differ, as one deviation."""
-    _, node = np.unique(nodes(rows), return_inverse=True)
+    node = nodes(rows)
     read = np.isfinite(watts)
     count = np.fmax(np.bincount(node, read.astype(np.float64)), 1.0)
     middle = np.bincount(node, np.nan_to_num(watts)) / count
@@ -189,6 +190,7 @@ class _Kin:
     terms: Floats  # 1, its own power, and that of the others by slot
     slot: Codes  # 0, 1, ...
     place: Codes  # in its slot's block
+    counts: Codes  # of each slot
     blocks: Floats
 
     @classmethod
@@ -199,16 +201,21 @@ class _Kin:
         place = np.empty(len(slot), np.int64)
         place[np.argsort(slot, kind="stable")] = np.arange(len(slot))
         place -= begins[slot]
-        slot.flags.writeable = False  # so that its groups are counted once
         blocks = np.zeros((len(counts), int(counts.max()), terms.shape[1] + 1))
         blocks[slot, place, :-1], blocks[slot, place, -1] = terms, celsius
-        return cls(celsius=celsius, terms=terms, slot=slot, place=place, blocks=blocks)
+        return cls(
+            celsius=celsius, terms=terms, slot=slot, place=place, counts=counts, blocks=blocks
+        )
 
     def beyond(self, lines: Floats) -> Floats:
         """What is left without what a slot's line explains, and without the slot's own middle."""
         rest = self.celsius - np.einsum("ij,ij->i", self.terms[:, 1:], lines[self.slot, 1:])
-        usual, _ = per_group(self.slot, rest)
-        found: Floats = rest - usual
+        ordered = np.full(self.blocks.shape[:2], np.inf)
+        ordered[self.slot, self.place] = rest
+        ordered.sort(axis=1)
+        each = np.arange(len(ordered))
+        low, high = ordered[each, (self.counts - 1) // 2], ordered[each, self.counts // 2]
+        found: Floats = rest - ((low + high) / 2.0)[self.slot]
         return found
 
     def fitted(self, lines: Floats, per_watt: float) -> Floats:

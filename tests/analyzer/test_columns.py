@@ -38,6 +38,19 @@ def test_a_group_has_its_own_middle(rows: list[tuple[int, int, float]], lasting:
         assert _same(highest[number], max(own, default=math.nan))
 
 
+@given(st.lists(st.integers(1, 9), max_size=6), st.integers(0, 2**32 - 1))
+def test_groups_of_any_sizes_are_kept_apart(sizes: list[int], seed: int) -> None:
+    chance = np.random.default_rng(seed)
+    codes = chance.permutation(np.repeat(np.arange(len(sizes)) * 1000, sizes).astype(np.int64))
+    values = chance.normal(size=len(codes))
+    values[chance.random(len(codes)) < 0.2] = np.nan
+    medians, counts = per_group(codes, values)
+    for number, code in enumerate(codes):
+        own = values[(codes == code) & ~np.isnan(values)]
+        assert counts[number] == len(own)
+        assert _same(medians[number], float(np.median(own)) if len(own) else math.nan)
+
+
 def test_codes_that_may_change_are_read_anew() -> None:
     codes, values = _codes([1, 1, 2], lasting=False), np.array([1.0, 3.0, 5.0])
     assert per_group(codes, values)[0].tolist() == [2.0, 2.0, 5.0]
