@@ -5,7 +5,7 @@ pace of its job, as natural logarithms of ratios against the span before. `detec
 what is concluded from them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -98,8 +98,9 @@ def beside_of(window: Window, look: Look) -> Beside | None:
     job = together(_jobs(window, rows), models(window, rows))
     now = _now(rows, rows)
     one = {name: np.ones(len(rows)) for name in now}
-    draws, _, peers = _apart(job, _draws(now, one), known, look.least)
-    clock, _, _ = _apart(job, _ratio(now, one, _CLOCK.column), known, look.least_clock)
+    stands = np.stack([_draws(now, one), _ratio(now, one, _CLOCK.column)])
+    least = np.array([[look.least], [look.least_clock]])
+    (draws, clock), _, (peers, _) = _apart(job, np.where(known, stands, np.nan), least)
     return Beside(
         rows=rows,
         begun=window.of_allocations(rows, _held_since),
@@ -124,7 +125,9 @@ class Change:
 
 
 def change_of(window: Window, look: Look) -> Change | None:
-    """How every GPU changed beside its job's others; None where no job had one all the time."""
+    """How every GPU changed beside its job's others; None where no job that had one all the time
+    has another pace.
+    """
     rows, long = window.get("gpu", look.now), window.get("gpu", look.long)
     recent = window.get("gpu", Span.RECENT)
     if not len(rows) or not len(long) or not len(recent):
@@ -133,28 +136,35 @@ def change_of(window: Window, look: Look) -> Change | None:
     if not known.any():
         return None
     job = together(_jobs(window, rows), models(window, rows))
-    before = _before(rows, long)
-    now, lately = _now(rows, rows), _now(rows, recent)
+    before, now = _before(rows, long), _now(rows, rows)
     pace, _ = per_group(job, np.where(known, _pace(now, before), np.nan))
-    lost = -pace
     # Who stands how in a job that goes on as before is asked by nobody.
-    known = known & (np.abs(pace) >= look.least_loss)
-    changes = [
-        change
-        for then in (now, lately)
-        for change in (_draws(then, before), _ratio(then, before, _CLOCK.column))
-    ]
+    some = np.flatnonzero(known & (np.abs(pace) >= look.least_loss))
+    if not len(some):
+        return None
+    lately = _picked(_now(rows, recent), some)
+    before, now = _picked(before, some), _picked(now, some)
+    changes = _of_all(
+        [
+            change
+            for then in (now, lately)
+            for change in (_draws(then, before), _ratio(then, before, _CLOCK.column))
+        ],
+        some,
+        len(rows),
+    )
     least = np.array([[look.least], [look.least_clock]] * 2)
-    apart, (far, far_clock, *_), (peers, *_) = _apart(job, np.stack(changes), known, least)
-    draws, clock, draws_lately, clock_lately = apart
+    (draws, clock, *late), (far, far_clock, *_), (peers, *_) = _apart(job, changes, least)
+    lost = -pace
     far = np.fmax(far, _LEAST_OF_LOSS * np.nan_to_num(lost))
-    below = (draws <= -far) & (draws >= -_FARTHEST) & (draws_lately <= draws / 2.0)
-    slower = (clock <= -far_clock) & (clock >= -_FARTHEST) & (clock_lately <= clock / 2.0)
+    below = (draws <= -far) & (draws >= -_FARTHEST) & (late[0] <= draws / 2.0)
+    slower = (clock <= -far_clock) & (clock >= -_FARTHEST) & (late[1] <= clock / 2.0)
     slow = (below | slower) & (peers >= PEERS)
     slow &= (lost >= look.least_loss) & (lost <= _MOST_LOSS)
     slow &= recent.beside(rows, _BUSY.column) >= _BUSY_PERCENT
     slow &= counted(job, slow) <= _MOST_SHARE * peers
     back = ((draws >= far) | (clock >= far_clock)) & (peers >= PEERS) & (pace >= look.least_loss)
+    watts, hertz = _of_all([now[_WATTS.column], now[_CLOCK.column]], some, len(rows))
     return Change(
         rows=rows,
         job=job,
@@ -164,9 +174,20 @@ def change_of(window: Window, look: Look) -> Change | None:
         peers=peers,
         slow=slow,
         back=back,
-        watts=np.where(known, now[_WATTS.column], np.nan),
-        hertz=np.where(known, now[_CLOCK.column], np.nan),
+        watts=watts,
+        hertz=hertz,
     )
+
+
+def _picked(them: "Numbers", some: Codes) -> "Numbers":
+    return {name: it[some] for name, it in them.items()}
+
+
+def _of_all(told: Sequence[Floats], some: Codes, number: int) -> Floats:
+    """What is told of some rows as numbers for every row, NaN for the others."""
+    found: Floats = np.full((len(told), number), np.nan)
+    found[:, some] = told
+    return found
 
 
 def _known(window: Window, look: Look, rows: Rows, long: Rows) -> Mask:
@@ -233,11 +254,8 @@ def _divided(values: Floats, by: Floats) -> Floats:
     return found
 
 
-def _apart(
-    job: Codes, change: Floats, known: Mask, least: float | Floats
-) -> tuple[Floats, Floats, Floats]:
+def _apart(job: Codes, change: Floats, least: Floats) -> tuple[Floats, Floats, Floats]:
     """How far from its job's middle, how far would be too far, and how many GPUs tell."""
-    change = np.where(known, change, np.nan)
     usual, count = per_group(job, change)
     apart = change - usual
     spread, _ = per_group(job, np.abs(apart))
