@@ -75,9 +75,13 @@ def waited_for(window: Window) -> dict[str, float]:
     The value is how many seconds each may be silent: whoever shows nodes waits as long.
     """
     found = {}
-    for key in window.heard.keys() & window.inventories.keys():
-        tick = window.inventories[key].tick_seconds
-        plain = silent_after(window.settings.silent_after_seconds, tick)
+    # All but a few were heard just now: none may be silent for less than that.
+    lately = window.now - timedelta(seconds=window.settings.silent_after_seconds)
+    for key in [key for key, at in window.heard.items() if at <= lately]:
+        inventory = window.inventories.get(key)
+        if inventory is None:
+            continue
+        plain = silent_after(window.settings.silent_after_seconds, inventory.tick_seconds)
         if window.now - window.heard[key] >= plain:
             node = Subject.parse(key)
             if hearing(window, node) is Hearing.HEARD:

@@ -1,8 +1,8 @@
 """Events with a code that a table explains: which of them stand, and what the worst one says."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Generic, Protocol, TypeVar
 
@@ -28,6 +28,7 @@ class Row(Protocol):
     def source(self) -> str: ...
 
 
+_Told = Sequence[tuple[Subject, Sequence[Event]]]
 Row_co = TypeVar("Row_co", bound=Row, covariant=True)
 
 
@@ -41,17 +42,30 @@ class Coded(Generic[Row_co]):
     row: Callable[[Event], Row_co]
     # Of these, what comes with them says what they mean: alone they wait for the next pass.
     waits: frozenset[int] = frozenset()
+    # The events that were looked through last, and what was found: nobody changes the mapping.
+    _last: list[tuple[Mapping[str, Sequence[Event]], _Told]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
 
     def standing(self, window: Window) -> Iterator[tuple[Subject, list[Event]]]:
         """Each subject's events that stand: sticky ones until a cure, others while they repeat."""
-        events: dict[Subject, list[Event]] = defaultdict(list)
-        for event in window.all_events(self.kind):
-            if self.code(event) is not None:
-                events[event.subject].append(event)
-        for subject in sorted(events):
-            kept = self._kept(window, subject, events[subject])
+        for subject, events in self._told(window.events):
+            kept = self._kept(window, subject, events)
             if kept:
                 yield subject, kept
+
+    def _told(self, events: Mapping[str, Sequence[Event]]) -> _Told:
+        """Each subject's events of this fault, old ones among them; most passes bring none."""
+        for known, last in tuple(self._last):
+            if known is events:
+                return last
+        told: dict[Subject, list[Event]] = defaultdict(list)
+        for event in (event for them in events.values() for event in them):
+            if event.kind is self.kind and self.code(event) is not None:
+                told[event.subject].append(event)
+        found = sorted(told.items())
+        self._last[:] = [(events, found)]
+        return found
 
     def worst(self, events: Sequence[Event]) -> Event:
         """The gravest; of equals the newest."""
@@ -86,14 +100,12 @@ class Coded(Generic[Row_co]):
         )
 
     def _kept(self, window: Window, subject: Subject, events: Sequence[Event]) -> list[Event]:
-        cured = cured_at(window, self.fault, subject)
-        kept = timedelta(seconds=window.settings.passing_xid_seconds)
+        young = window.now - timedelta(seconds=window.settings.passing_xid_seconds)
         last = {self.code(event): event.at for event in events}
-        return [
+        kept = [
             event
             for event in events
-            if (cured is None or event.at >= cured)
-            and (
-                self.row(event).scope is Scope.STICKY or window.now - last[self.code(event)] < kept
-            )
+            if last[self.code(event)] > young or self.row(event).scope is Scope.STICKY
         ]
+        cured = cured_at(window, self.fault, subject) if kept else None
+        return kept if cured is None else [event for event in kept if event.at >= cured]

@@ -149,3 +149,24 @@ def test_what_a_detector_of_its_own_tells_is_none_of_these() -> None:
     (both,) = found(*reports(79, 63))
     assert both.title.startswith("Xid 63")
     assert "79" not in " ".join(item.text for item in both.evidence)
+
+
+def test_the_same_events_are_judged_anew_as_time_goes_on() -> None:
+    # A program's own error stands for as long as it repeats.
+    window = Scene().with_events(*reports(13)).window((DETECTOR,))
+    kept = timedelta(seconds=SETTINGS.passing_xid_seconds)
+    at = window.events[gpu().of_node().key][0].at
+    assert xid_faults(window)
+    assert xid_faults(replace(window, now=at + kept - SECOND / 1000))
+    assert not xid_faults(replace(window, now=at + kept))
+
+
+def test_an_event_more_is_seen_at_the_next_look() -> None:
+    window = Scene().with_events(*reports(79, 48)).window((DETECTOR,))
+    before = xid_faults(window)
+    (more,) = reports(95)
+    key = gpu().of_node().key
+    after = xid_faults(replace(window, events={key: (*window.events[key], more)}))
+    assert before
+    assert after != before
+    assert xid_faults(window) == before
