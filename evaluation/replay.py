@@ -6,7 +6,7 @@ node whenever an event of it arrives. Only the service's threads and the hub are
 """
 
 import heapq
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -175,8 +175,9 @@ class _Ear:
     def __init__(self, step: timedelta) -> None:
         self._step_us = step // timedelta(microseconds=1)
         self._heard: dict[str, datetime] = {}
-        self._offsets: dict[str, deque[int]] = {}
+        self._offsets: dict[str, deque[int]] = defaultdict(lambda: deque(maxlen=_BODIES))
         self._since: datetime | None = None
+        self._step: int | None = None
         self._nodes = Subjects(("cluster", "node"))
         # By the pass that is the first to know: nodes as numbers, when their lines arrived, and how
         # far their clocks were ahead of the hub's.
@@ -188,6 +189,8 @@ class _Ear:
             return
         ahead_us = lines.column("at").cast(pa.int64()).to_numpy() - arrived_us
         known = arrived_us // self._step_us + 1
+        if self._step is not None:
+            known = np.maximum(known, self._step + 1)
         order = np.argsort(known, kind="stable")
         columns = (self._nodes.numbers(lines)[order], arrived_us[order], ahead_us[order])
         ordered = known[order]
@@ -203,15 +206,24 @@ class _Ear:
 
     def hear(self, now: datetime) -> None:
         """Everything that arrived before now."""
-        for known in sorted(it for it in self._coming if it <= micros(now) // self._step_us):
-            bodies = zip(*self._coming.pop(known), strict=True)
-            nodes, arrived, ahead = (np.concatenate(columns) for columns in bodies)
-            order = np.argsort(arrived, kind="stable")
-            those = zip(nodes[order].tolist(), arrived[order].tolist(), strict=True)
-            for (node, at_us), offset in zip(those, ahead[order].tolist(), strict=True):
-                key, at = self._nodes.key(node), EPOCH + timedelta(microseconds=at_us)
-                self._heard[key] = max(self._heard.get(key, at), at)
-                self._offsets.setdefault(key, deque(maxlen=_BODIES)).append(offset)
+        step = micros(now) // self._step_us
+        begin = min(self._coming, default=step) if self._step is None else self._step + 1
+        self._step = step
+        for known in range(begin, step + 1):
+            bodies = self._coming.pop(known, None)
+            if bodies is not None:
+                nodes, arrived, ahead = map(np.concatenate, zip(*bodies, strict=True))
+                order = np.argsort(arrived, kind="stable")
+                self._hear_all(nodes[order].tolist(), arrived[order].tolist(), ahead[order])
+
+    def _hear_all(self, nodes: Sequence[int], arrived_us: Sequence[int], ahead: Numbers) -> None:
+        """Bodies in the order in which they arrived."""
+        heard, offsets = self._heard, self._offsets
+        for node, at_us, offset in zip(nodes, arrived_us, ahead.tolist(), strict=True):
+            key, at = self._nodes.keys[node], EPOCH + timedelta(microseconds=at_us)
+            if at > heard.get(key, EPOCH):
+                heard[key] = at
+            offsets[key].append(offset)
 
     def offset(self, node: str) -> timedelta:
         """How far a node's clock is ahead of the hub's: what came late from a spool says less."""

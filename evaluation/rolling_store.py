@@ -25,7 +25,8 @@ from gpuvigil.model import Subject
 from gpuvigil.store import Aggregate
 from gpuvigil.store.schema import measurement_of
 
-from .dense_cells import Cells, Lines, Measured
+from .dense_cells import Cells
+from .lines import Lines, Measured
 from .tables import NEVER, Numbers
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -212,6 +213,7 @@ class Subjects:
         self._numbers: dict[tuple[str, ...], int] = {}
         self._order: Numbers = np.empty(0, np.int64)
         self._subjects: list[Subject] = []
+        self.keys: list[str] = []  # of the subjects, by number
         self._choices: dict[int, _Choice] = {}
 
     def __len__(self) -> int:
@@ -243,10 +245,6 @@ class Subjects:
         found = np.array([self._numbers[tags] for tags in those], np.int64)
         return found[inverse]
 
-    def key(self, number: int) -> str:
-        """The key of the subject with this number."""
-        return self._subjects[number].key
-
     def chosen(self, mask: Numbers) -> tuple[Index, Numbers | slice]:
         """The subjects in the mask and their numbers, in the order of the tags.
 
@@ -270,6 +268,7 @@ class Subjects:
         names = list(self._numbers)
         for tags in names[len(self._subjects) :]:
             self._subjects.append(subject_of(dict(zip(self._tags, tags, strict=True))))
+            self.keys.append(self._subjects[-1].key)
         self._order = np.array(sorted(range(len(names)), key=names.__getitem__), np.int64)
         self._choices = {}
 
