@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from gpuvigil.faults import found_by
-from gpuvigil.model import Evidence, Finding
+from gpuvigil.model import Evidence, Finding, Incident
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence.claims import Claim, findings
@@ -68,6 +68,17 @@ def degraded_links(window: Window) -> list[Finding]:
     return findings("gpu_pcie", claims)
 
 
+def says_whether_degraded(window: Window, incident: Incident) -> bool:
+    """Whether the last minute would show it: not from the first lines after a gap, and a lower
+    generation only under load. An idle link saves power.
+    """
+    row = window.get("gpu", Span.RECENT).get(incident.subject)
+    if row is None or row["samples"] < _SAMPLES:
+        return False
+    least = row["utilization_percent_min"]
+    return incident.condition != "pcie_slow" or (least is not None and least >= _WORKING_PERCENT)
+
+
 def _limits(generation: Floats, lanes: Floats, minutes: float) -> Floats:
     """Replays that a healthy link may have in the span; at least one a lane where it is unknown."""
     known = np.nan_to_num(np.clip(generation, 1, 6), nan=6).astype(np.int64)
@@ -105,4 +116,5 @@ DETECTOR = Detector(
     needs=NEEDS,
     sentence="A GPU whose PCIe link has lost lanes or speed, or repeats packets.",
     source="NVML's current and maximum link; DCGM's limit for replays",
+    would_show=says_whether_degraded,
 )

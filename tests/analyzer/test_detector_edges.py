@@ -13,7 +13,7 @@ from analyzer.detectors.gpu_clocks import says_whether_stuck, stuck_clocks
 from analyzer.detectors.gpu_memory import failing_memory
 from analyzer.detectors.gpu_memory_held import held_memory
 from analyzer.detectors.gpu_nvlink import broken_links
-from analyzer.detectors.gpu_pcie import degraded_links
+from analyzer.detectors.gpu_pcie import degraded_links, says_whether_degraded
 from analyzer.detectors.gpu_power import held_back
 from analyzer.detectors.gpu_silent import DETECTOR as SILENT_GPU
 from analyzer.detectors.gpu_silent import silent_gpus
@@ -339,3 +339,24 @@ def test_a_file_system_is_told_with_the_collectors_last_words() -> None:
     (it,) = failing_parts(full.window())
     assert told(it).endswith("the collector says: said 10, 11:59:50 UTC on 31 Jan")
     assert (it.severity, it.since) == (Severity.INFO, NOON - SETTINGS.window_seconds * SECOND)
+
+
+@pytest.mark.parametrize(
+    ("condition", "lines", "busy", "shows"),
+    [
+        ("pcie_narrow", 3, 0, True),
+        ("pcie_narrow", 2, 0, False),
+        ("pcie_slow", 3, 20, True),
+        ("pcie_slow", 3, 19, False),
+        ("pcie_slow", 3, None, False),
+        ("pcie_replays", 3, 0, True),
+    ],
+)
+def test_a_standing_incident_of_a_link_is_over_only_where_its_lines_would_show_it(
+    condition: str, lines: int, busy: int | None, shows: bool
+) -> None:
+    scene = FOUR.changed(gpu(), {"utilization_percent": busy})
+    young = scene.now - (lines + 0.5) * 10 * SECOND
+    scene = replace(scene, samples=tuple(s for s in scene.samples if s.at > young))
+    standing = incident("gpu_pcie", gpu(), condition=condition)
+    assert says_whether_degraded(scene.window(), standing) is shows
