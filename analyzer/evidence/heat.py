@@ -59,7 +59,6 @@ _HOLD_OWN, _HOLD_OTHERS, _FAR_KELVIN = 5e5, 3e5, 1.5
 # Of a kelvin per watt of its own, the most that others' power can weigh.
 _MOST_OF_OTHERS = 0.5
 _ROUNDS = 3
-_MOST_INDEX = 1_000
 # Of what its own watts make, what those of one other GPU of the node may make, beyond what the lines say.
 _DOUBT = 0.1
 
@@ -101,7 +100,8 @@ def _work_out(window: Window, rows: Rows) -> Heat:
     covered = seconds(rows) >= _COVERAGE * window.settings.steady_seconds
     known = covered & (watts > 0.0) & _settled(window, rows, watts) & np.isfinite(celsius)
     slot = _slots(window, rows)
-    model = together(clusters(rows), models(window, rows))
+    board = whole_numbers(window.of_inventories(rows, _board))
+    model = together(clusters(rows), models(window, rows), board)
     kelvin, rise = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
     others, working = _of_others(rows, watts, slot), works(rows)
     for one in np.unique(model[known]).tolist():
@@ -123,21 +123,33 @@ def _work_out(window: Window, rows: Rows) -> Heat:
 
 
 def _slots(window: Window, rows: Rows) -> Codes:
-    """A number per row: where the GPU sits, by its PCI address, else by NVML's index, else 0.
+    """A number per row: which of its board's slots the GPU is in, else NVML's index, from 1 on; else 0.
 
     NVML's order is not that of the slots, and differs between hosts of one model.
     """
     index = np.nan_to_num(rows.values(_INDEX.column), nan=-1.0).astype(np.int64) + 1
-    address = whole_numbers(window.of_inventories(rows, _address))
-    # Addresses are numbered from beyond any index on, so that the two never meet.
-    return np.where(address > 0, address + _MOST_INDEX, index)
+    slot = whole_numbers(window.of_inventories(rows, _slot))
+    return np.where(slot > 0, slot, index)
 
 
-def _address(subject: Subject, inventory: Inventory | None) -> float:
-    """A number for its PCI address, in however many digits its domain is written."""
+def _addresses(inventory: Inventory | None) -> list[str]:
+    """Of its GPUs in order; nothing where one is not known. Domains come in four digits or in eight."""
+    gpus = () if inventory is None else inventory.gpus
+    known = [gpu.pci_address.lower().lstrip("0") for gpu in gpus if gpu.pci_address]
+    return sorted(known) if len(known) == len(gpus) else []
+
+
+def _slot(subject: Subject, inventory: Inventory | None) -> float:
     gpus = () if inventory is None else inventory.gpus
     address = next((gpu.pci_address for gpu in gpus if gpu.uuid == subject.gpu), None)
-    return np.nan if not address else float(number(address.lower().lstrip("0")))
+    known = _addresses(inventory)
+    return known.index(address.lower().lstrip("0")) + 1.0 if address and known else np.nan
+
+
+def _board(_: Subject, inventory: Inventory | None) -> float:
+    """A number for where a node's slots are: boards with others are no peers."""
+    known = _addresses(inventory)
+    return float(number(" ".join(known))) if known else np.nan
 
 
 def _unlike(rows: Rows, watts: Floats) -> Floats:

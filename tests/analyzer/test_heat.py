@@ -1,6 +1,7 @@
 """Heat beyond what power explains, on nodes whose GPUs draw whatever their jobs ask for."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -144,3 +145,60 @@ def _kelvin(scene: Scene, subject: Subject) -> float:
     number = window.get("gpu", Span.STEADY).index.number(subject)
     assert number is not None
     return float(heat_of(window).kelvin[number])
+
+
+BUSES = ("1b", "43", "52", "61")
+
+
+def seated(scene: Scene, order: Sequence[int], domain: str = "00000000") -> Scene:
+    """NVML's order of each node's GPUs, as places on the bus."""
+    inventories = tuple(
+        replace(
+            one,
+            gpus=tuple(
+                replace(g, pci_address=f"{domain}:{BUSES[place].upper()}:00.0")
+                for g, place in zip(one.gpus, order, strict=True)
+            ),
+        )
+        for one in scene.inventories
+    )
+    return replace(scene, inventories=inventories)
+
+
+@pytest.mark.parametrize("domain", ["00000000", "0000"])
+def test_gpus_are_held_against_the_same_slot_whatever_order_nvml_tells(domain: str) -> None:
+    """On every second host NVML begins with the GPUs behind the others, whose air is warmer."""
+    turned = (2, 3, 0, 1)
+    loads = [(600.0, 600.0, 600.0, 600.0)] * 16
+    scene = fleet(loads)
+    for number in range(2, 17, 2):
+        for index, place in enumerate(turned):
+            warm = round(celsius(loads[0], place) + 4.0 * (place >= HALF))
+            scene = scene.changed(gpu(number, index), {"temperature_celsius": warm})
+    for number in range(1, 17, 2):
+        for index in range(HALF, GPUS):
+            warm = round(celsius(loads[0], index) + 4.0)
+            scene = scene.changed(gpu(number, index), {"temperature_celsius": warm})
+    odd, even = seated(scene, range(GPUS), domain), seated(scene, turned, domain)
+    mixed = replace(
+        scene,
+        inventories=tuple(
+            pair[number % 2]
+            for number, pair in enumerate(zip(odd.inventories, even.inventories, strict=True))
+        ),
+    )
+    by_slot = np.abs(heat_of(mixed.window()).kelvin)
+    by_index = np.abs(heat_of(scene.window()).kelvin)
+    assert np.nanmax(by_slot) <= 1.0 < np.nanmax(by_index)
+    assert np.isfinite(by_slot).all()
+
+
+def test_a_board_with_other_slots_is_no_peer() -> None:
+    scene = seated(fleet([(600.0,) * GPUS] * 9), range(GPUS))
+    other = replace(scene.inventories[-1])
+    other = replace(
+        other, gpus=tuple(replace(g, pci_address=f"0:a{g.index}:00.0") for g in other.gpus)
+    )
+    mixed = replace(scene, inventories=(*scene.inventories[:-1], other))
+    kelvin = heat_of(mixed.window()).kelvin
+    assert np.isnan(kelvin).sum() == GPUS
