@@ -23,6 +23,8 @@ from gpuvigil.model import (
 
 NODES_PER_RACK = 8
 DRIVER = "580.95.05"
+KERNEL = "6.8.0-87-generic"
+PORT_FIRMWARE = "28.43.2566"
 
 GPU_MEMORY_BYTES = 85_520_809_984
 _MODEL = "NVIDIA H100 80GB HBM3"
@@ -143,8 +145,17 @@ def _node(number: int, slots: tuple[Slot | None, ...], seed: int) -> Node:
         rack=f"rack-{number // NODES_PER_RACK + 1:02d}",
         gpus=tuple(_gpu(name, index, seed) for index in range(len(slots))),
         ports=(
-            PortIdentity(device="mlx5_0", port="1", kind="infiniband", role="fabric", was_up=True),
-            PortIdentity(device="mlx5_1", port="1", kind="infiniband", role="fabric", was_up=True),
+            *(
+                PortIdentity(
+                    device=device,
+                    port="1",
+                    kind="infiniband",
+                    role="fabric",
+                    was_up=True,
+                    firmware=PORT_FIRMWARE,
+                )
+                for device in ("mlx5_0", "mlx5_1")
+            ),
             PortIdentity(device="eno1", port="1", kind="ethernet", role="management", was_up=True),
         ),
         slots=slots,

@@ -16,7 +16,7 @@ from gpuvigil.clock import from_text, to_text
 from gpuvigil.config import SimulatorSettings
 from gpuvigil.model import Allocation, Inventory, Record
 
-from .cluster import DRIVER, Cluster, Node, allocations, build
+from .cluster import DRIVER, KERNEL, Cluster, Node, allocations, build
 from .faults import InjectedFault
 from .sensors import Moment, NodeSensors, events
 
@@ -155,6 +155,7 @@ class Player:
             ports=node.ports,
             driver=DRIVER,
             driver_state="loaded",
+            kernel=KERNEL,
             rack=node.rack,
         )
 

@@ -4,6 +4,7 @@ The reader's ticks become rows, its Xids and every change of state become events
 through the spool to the hub, and the rows to `/metrics`.
 """
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -31,6 +32,7 @@ from ..rows.gpu_history import GpuBook
 from ..rows.info_rows import Page
 from ..rows.port_rows import PortBook
 from ..samples.messages import NO_DRIVER, STARTING, Tick, XidSeen
+from ..sensors.firmware import with_firmware
 from ..sensors.host import boot_id, booted_at, read_host
 from ..sensors.kernel_log import Source
 from ..sensors.ports import PortSensor
@@ -423,9 +425,10 @@ class Agent:
             tick_seconds=self._settings.tick_seconds,
             version=__version__,
             gpus=tuple(self._known.gpus.values()),
-            ports=tuple(self._known.ports.values()),
+            ports=with_firmware(self._known.ports.values(), self._settings.sysfs_root),
             driver=self._driver if self._has_driver() else None,
             driver_state="not answering" if silent else self._state or NO_DRIVER,
+            kernel=os.uname().release,  # in a container that is still the host's
             rack=self._settings.rack or None,
             missing=dict(self._known.missing),
             on_bus=self._bus.gpus,

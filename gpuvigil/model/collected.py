@@ -207,9 +207,13 @@ class GpuIdentity:
     minor: int | None = None  # of its device file: 3 of /dev/nvidia3
 
 
-def _told(gpu: GpuIdentity) -> dict[str, Any]:
-    """A number that nobody asked for is left out: most sites have no use for it."""
-    return {key: value for key, value in plain(gpu).items() if key != "minor" or value is not None}
+# A record without them says the same: most sites have no use for the one, or cannot tell the other.
+_OPTIONAL = frozenset({"minor", "firmware"})
+
+
+def _told(identity: "GpuIdentity | PortIdentity") -> dict[str, Any]:
+    values = plain(identity).items()
+    return {key: value for key, value in values if key not in _OPTIONAL or value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,6 +225,7 @@ class PortIdentity:
     kind: str  # infiniband, roce, ethernet, efa
     role: str  # fabric, storage, management
     was_up: bool = False  # a port that was never seen up is unprovisioned, not broken
+    firmware: str | None = None  # of its device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,6 +255,7 @@ class Inventory:
     ports: tuple[PortIdentity, ...] = ()
     driver: str | None = None
     driver_state: str = "no driver"  # "loaded", "no driver", or why it cannot be read
+    kernel: str | None = None  # its release, as `uname -r` says it
     rack: str | None = None
     missing: Mapping[str, datetime] = field(default_factory=dict)  # lost GPUs: UUID, since when
     on_bus: tuple[BusGpu, ...] = ()
@@ -274,9 +280,10 @@ class Inventory:
             "version": self.version,
             "driver": self.driver,
             "driver_state": self.driver_state,
+            "kernel": self.kernel,
             "rack": self.rack,
             "gpus": [_told(gpu) for gpu in self.gpus],
-            "ports": [plain(port) for port in self.ports],
+            "ports": [_told(port) for port in self.ports],
             "missing": {uuid: to_text(since) for uuid, since in self.missing.items()},
             "on_bus": [plain(gpu) for gpu in self.on_bus],
             "driverless_since": self.driverless_since and to_text(self.driverless_since),
@@ -304,6 +311,7 @@ class Inventory:
             ports=tuple(PortIdentity(**known(PortIdentity, port)) for port in body["ports"]),
             driver=body.get("driver"),
             driver_state=str(body.get("driver_state", "no driver")),
+            kernel=body.get("kernel"),
             rack=body.get("rack"),
             missing={uuid: from_text(at) for uuid, at in body.get("missing", {}).items()},
             on_bus=tuple(BusGpu(**known(BusGpu, gpu)) for gpu in body.get("on_bus", ())),

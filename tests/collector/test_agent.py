@@ -64,6 +64,7 @@ def test_a_start_tells_boot_and_inventory(watching: Agent, receiver: Receiver) -
     assert [gpu["uuid"] for gpu in inventory["body"]["gpus"]] == UUIDS
     assert inventory["body"]["driver_state"] == "loaded"
     assert inventory["body"]["tick_seconds"] == 0.25
+    assert inventory["body"]["kernel"] == os.uname().release
 
 
 def test_a_collector_that_is_stopped_in_order_says_so_and_one_that_is_killed_does_not(

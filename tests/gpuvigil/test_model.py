@@ -1,6 +1,7 @@
 """The words survive the way through JSON."""
 
 import json
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -105,6 +106,24 @@ def test_an_inventory_survives_json(subject: Subject, at: datetime) -> None:
         ports=(PortIdentity(device="mlx5_0", port="1", kind="infiniband", role="fabric"),),
     )
     assert Inventory.from_record(through_json(inventory.to_record())) == inventory
+    ports = (replace(inventory.ports[0], firmware="28.43.2566"),)
+    told = replace(inventory, kernel="6.8.0-87-generic", ports=ports)
+    assert Inventory.from_record(through_json(told.to_record())) == told
+
+
+def test_an_inventory_of_before_there_were_kernels_in_it_is_read() -> None:
+    told = Inventory(
+        subject=Subject(cluster="c", node="n"),
+        at=datetime(2026, 1, 1, tzinfo=timezone.utc),
+        boot="b",
+        tick_seconds=1.0,
+        version="0.1.0",
+        ports=(PortIdentity(device="mlx5_0", port="1", kind="infiniband", role="fabric"),),
+    )
+    value = told.to_record().to_json()
+    del value["body"]["kernel"]
+    assert "firmware" not in value["body"]["ports"][0]
+    assert Inventory.from_record(Record.from_json(value)) == told
 
 
 @given(SUBJECTS, TIMES, st.sampled_from(Severity))

@@ -1,0 +1,83 @@
+"""Which firmware a node's network ports run, asked when an inventory is made.
+
+Of an RDMA device from sysfs (Linux, Documentation/ABI/stable/sysfs-class-infiniband, `fw_ver`), of
+another Ethernet interface as `ethtool -i` asks it (Linux, include/uapi/linux/ethtool.h).
+"""
+
+import array
+import fcntl
+import os
+import socket
+import struct
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gpuvigil.model import PortIdentity
+
+from . import files
+
+_SIOCETHTOOL = 0x8946
+_GET_DRIVER_INFO = 0x3
+# cmd, driver, version, fw_version, bus_info, and what nobody here asks for.
+_DRIVER_INFO = struct.Struct("=I32s32s32s32s64x")
+# The interface's name and a pointer to the question, in a union of 24 bytes.
+_ASKED_OF = struct.Struct("@16sP16x")
+_NAME_BYTES = 15
+# What drivers say that have none.
+_NONE = frozenset({"", "N/A"})
+
+
+@dataclass(frozen=True, slots=True)
+class DriverInfo:
+    """What an interface's kernel driver says of it."""
+
+    firmware: str
+    place: str  # on its bus: 0000:9b:00.0
+
+
+def driver_info(interface: str) -> DriverInfo | None:
+    """Asked of the kernel; None where there is no such interface, or its driver does not say."""
+    name = os.fsencode(interface)
+    if len(name) > _NAME_BYTES:
+        return None
+    answer = array.array("B", _DRIVER_INFO.pack(_GET_DRIVER_INFO, b"", b"", b"", b""))
+    asked = _ASKED_OF.pack(name, answer.buffer_info()[0])
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
+            fcntl.ioctl(door, _SIOCETHTOOL, asked)
+    except OSError:
+        return None
+    _, _, _, firmware, place = _DRIVER_INFO.unpack(answer)
+    return DriverInfo(_word(firmware), _word(place))
+
+
+def with_firmware(
+    ports: Iterable[PortIdentity],
+    sysfs_root: Path,
+    ask: Callable[[str], DriverInfo | None] = driver_info,
+) -> tuple[PortIdentity, ...]:
+    """The same ports, each with its firmware; None where nobody says it."""
+    return tuple(replace(port, firmware=_firmware(port, sysfs_root, ask)) for port in ports)
+
+
+def _firmware(
+    port: PortIdentity, sysfs_root: Path, ask: Callable[[str], DriverInfo | None]
+) -> str | None:
+    if port.kind != "ethernet":
+        said = files.read(f"{sysfs_root}/class/infiniband/{port.device}/fw_ver")
+        return _some((said or "").strip())
+    found = ask(port.device)
+    device = os.path.realpath(f"{sysfs_root}/class/net/{port.device}/device")
+    # In a container another interface may have the name of one of the host's.
+    if found is None or found.place != os.path.basename(device):
+        return None
+    return _some(found.firmware)
+
+
+def _some(said: str) -> str | None:
+    return None if said in _NONE else said
+
+
+def _word(raw: bytes) -> str:
+    return raw.partition(b"\0")[0].decode(errors="replace").strip()
