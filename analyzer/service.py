@@ -44,6 +44,7 @@ from .jobs.efficiency_job import EfficiencyJob
 from .jobs.job_accounts import Jobs
 from .jobs.prometheus_inventory import PrometheusInventory
 from .jobs.replacement_job import Replacements
+from .jobs.setup_job import Setups
 from .jobs.usage_job import UsageCounter
 from .window.index import Indices
 
@@ -54,6 +55,8 @@ _DRAIN_SECONDS = 4.0
 _UNITS_AT_ONCE = 500
 # Far more than anybody has under way, old ones included.
 _MOST_RMAS = 20_000
+# Of what nodes ran on; one of which the hub tells no more here is written once again.
+_MOST_SETUPS = 100_000
 # The token may be rotating: the same request may be right a little later.
 _TOKEN_REFUSED = frozenset({401, 403})
 
@@ -106,7 +109,7 @@ class Service:
         self._indices = Indices()
         self._jobs = Jobs()
         self._histories = Histories(self.analysis.gpu)
-        self._replacements = Replacements()
+        self._replacements, self._setups = Replacements(), Setups()
         gap_seconds = max(3 * settings.tick_seconds, settings.silent_after_seconds / 2)
         self._ear = Ear(timedelta(seconds=gap_seconds))
         self._offsets: dict[str, timedelta] = {}
@@ -189,6 +192,7 @@ class Service:
         if nodes or taken or scheduled:
             self._write(self._changes_hub)
         self._write_replacements()
+        self._write_setups()
 
     def _poll_seconds(self, now: datetime) -> float:
         """How long to wait for changes: no longer than until something is due by itself."""
@@ -205,6 +209,37 @@ class Service:
             for record in seen:
                 self.log.info("part replaced", incident=record.parent, seen=record.body["note"])
 
+    def _known_setups(self) -> Sequence[Record]:
+        """Nothing, where the hub is of the version before, which has none."""
+        try:
+            return self._changes_hub.records(RecordKind.SETUP, limit=_MOST_SETUPS)
+        except HubRefused as error:
+            if error.status in _TOKEN_REFUSED:
+                raise
+            return ()
+
+    def _write_setups(self) -> None:
+        """Write what nodes run on now; what cannot be written is tried again.
+
+        A hub of the version before refuses the kind: these changes are lost, and nothing else is.
+        """
+        seen = self._setups.waiting
+        for begin in range(0, len(seen), _UNITS_AT_ONCE):
+            part = seen[begin : begin + _UNITS_AT_ONCE]
+            try:
+                self._changes_hub.write_records(part)
+            except HubRefused as error:
+                if error.status in _TOKEN_REFUSED:
+                    raise
+                first = part[0].subject
+                self.log.warning(
+                    "the hub refuses what nodes run on",
+                    first=first,
+                    count=len(part),
+                    why=str(error),
+                )
+            self._setups.written(part)
+
     def _begin(self) -> None:
         """Read everything the hub has; until this succeeded once, no pass is made."""
         now = self.clock.now()
@@ -216,6 +251,8 @@ class Service:
             self._changes_hub.records(RecordKind.RMA, limit=_MOST_RMAS), start.records
         )
         self._write_replacements()
+        self._setups.begin(self._known_setups(), start.records)
+        self._write_setups()
         unreadable = [*start.unreadable, *self.analysis.start(start.records, start.book)]
         if unreadable:
             self.log.warning("records cannot be read", count=len(unreadable), first=unreadable[0])
@@ -246,6 +283,7 @@ class Service:
     def _take(self, record: Record, arrival: Arrival) -> Subject | None:
         self._jobs.take(record)
         self._replacements.take(record)
+        self._setups.take(record)
         try:
             late = self._is_late(record, arrival)
             return self.analysis.take(record, late=late, came_at=arrival.at)

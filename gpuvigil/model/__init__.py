@@ -42,6 +42,7 @@ from .record import (
 )
 from .retirement import Retirement
 from .rma import SEEN, Rma, RmaState
+from .setup import Attribute, Setup
 from .silence import Silence
 from .subject import (
     RESERVED_CLUSTERS,
@@ -67,6 +68,7 @@ __all__ = [
     "Act",
     "Allocation",
     "AllocationState",
+    "Attribute",
     "BusGpu",
     "Cause",
     "CoveredBy",
@@ -97,6 +99,7 @@ __all__ = [
     "RmaState",
     "ScheduledNode",
     "Scheduler",
+    "Setup",
     "Severity",
     "Silence",
     "Subject",

@@ -34,6 +34,7 @@ class RecordKind(str, Enum):
     ACTION = "action"  # what was done to a node
     ACCEPTANCE = "acceptance"  # that a node was tested and may take jobs again
     RETIREMENT = "retirement"  # that a node is not expected any more
+    SETUP = "setup"  # what a node runs on, from a time on
 
 
 # What a node says of itself, and what a scheduler says of all its nodes; all else is for services.

@@ -1,6 +1,6 @@
 """Which records are over for so long that they are forgotten.
 
-Events, usage, pulses of processes that are gone, retirements, nodes that nobody tells of any more with what was never said to have ended there, allocations and silences that have ended, incidents that were
+Events, usage, pulses of processes that are gone, retirements, nodes that nobody tells of any more with what was never said to have ended there and what they ran on, what other nodes ran on until something else was there, allocations and silences that have ended, incidents that were
 resolved with their transitions, notices, acknowledgements, opinions, returns and actions; and what alerts says without an incident: to the holders of idle GPUs, of gpuvigil itself but for the newest
 step of each trouble, and in digests. What stands is never forgotten, nor an event or a node that a standing incident may rest on.
 """
@@ -65,6 +65,7 @@ def look(connection: Connection, before: str, after: int) -> Sequence[Row[Any]]:
         record.c.kind == RecordKind.SILENCE.value,
         and_(record.c.kind == RecordKind.JOB.value, record.c.state.in_(ENDED_STATES)),
         _said_by_alerts(),
+        _has_a_successor(before),
         # Of one process among several: the next has another.
         and_(record.c.kind == RecordKind.PULSE.value, record.c.id.contains(":")),
     )
@@ -95,6 +96,8 @@ def drop(connection: Connection, rows: Sequence[Row[Any]]) -> int:
             gone += connection.execute(delete(record).where(below)).rowcount
         if kind == RecordKind.INVENTORY.value:
             gone += _drop_held(connection, {row.subject for row in rows if row.kind == kind})
+            ran_on = and_(record.c.kind == RecordKind.SETUP.value, record.c.subject.in_(ids))
+            gone += connection.execute(delete(record).where(ran_on)).rowcount
     return gone
 
 
@@ -110,6 +113,21 @@ def _drop_held(connection: Connection, nodes: Collection[str]) -> int:
         connection.execute(delete(record).where(record.c.sequence.in_(part))).rowcount
         for part in (there[begin : begin + LOOK] for begin in range(0, len(there), LOOK))
     )
+
+
+def _has_a_successor(before: str) -> ColumnElement[bool]:
+    """What a node ran on until something else was there already: the last from before that time is
+    what it ran on then, however old it is.
+
+    Their names sort by node and time, and are what is looked for.
+    """
+    later = record.alias("later_setup")
+    successor = exists().where(
+        later.c.kind == record.c.kind,
+        later.c.id > record.c.id,
+        later.c.id < record.c.subject + "|" + before,
+    )
+    return and_(record.c.kind == RecordKind.SETUP.value, successor)
 
 
 def _said_by_alerts() -> ColumnElement[bool]:

@@ -87,6 +87,28 @@ def test_a_node_that_is_gone_is_forgotten_with_what_never_ended_on_it(book: Book
     assert left(book) == {*kept, "stands", "stands on a GPU"}
 
 
+def test_what_a_node_ran_on_stays_until_something_else_was_there_before_the_limit(
+    book: Book,
+) -> None:
+    just_before = LIMIT - timedelta(microseconds=1)
+    times = {
+        "c/n1": [BEFORE - timedelta(days=9), BEFORE, just_before, AFTER],
+        "c/n10": [BEFORE, LIMIT],
+        "c/n2": [BEFORE],
+    }
+    keys = {(node, at): f"{node}|{to_text(at)}" for node in times for at in times[node]}
+    book.write(
+        a_record(RecordKind.SETUP, name, at, subject=node) for (node, at), name in keys.items()
+    )
+    assert book.forget(LIMIT) == 2
+    gone = {keys["c/n1", times["c/n1"][0]], keys["c/n1", BEFORE]}
+    assert left(book) == set(keys.values()) - gone
+    # A node that nobody tells of any more ran on nothing.
+    book.write([a_record(RecordKind.INVENTORY, "c/n10", BEFORE, subject="c/n10")])
+    assert book.forget(LIMIT) == 3
+    assert not any(name.startswith("c/n10") for name in left(book))
+
+
 def test_usage_is_forgotten_by_its_quarter(book: Book) -> None:
     book.write([a_record(RecordKind.USAGE, "old"), a_record(RecordKind.USAGE, "young", AFTER)])
     assert book.forget(LIMIT) == 1
