@@ -4,10 +4,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
+from accounting.chance import Interval
+
 from .baselines import ALWAYS, NEVER, OURS, SETS, TRIVIAL, variants
 from .fleets import DAYS, NODES
 from .judge import measures
-from .judge.intervals import Interval
 from .judge.matching import Outcome, Verdict
 from .judge.measures import BUDGETS, ENOUGH, FAULT_RATE, PER_NODE_DAYS, Point, Rate, Share
 from .judge.tally import Message, Tally

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from accounting.chance import exact_rate
 from gpuvigil.faults import where
 from gpuvigil.model import Allocation
 from simulator.fleet import FaultOrder, FleetSettings, Truth, build
@@ -25,7 +26,7 @@ from simulator.fleet.kinds import KINDS
 
 from .fleets import MODEL, WORKLOADS
 from .judge.claims import Claim, claims
-from .judge.intervals import exact_rate, wilson
+from .judge.intervals import wilson
 from .judge.measures import PER_NODE_DAYS
 from .replay import Replay
 from .run import stamp

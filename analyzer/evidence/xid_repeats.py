@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from accounting.chance import at_least
 from gpuvigil.model import Allocation, Event, EventKind, Evidence, Subject
 
 from ..window.holdings import holder_key
@@ -83,17 +84,6 @@ def repeats(window: Window, gpu: Subject, code: int) -> Repeats | None:
     chance = at_least(users, expected) * cluster.gpus * PLACES[code]
     found = Repeats(users=users, expected=expected, chance=chance)
     return found if chance < _BY_CHANCE else None
-
-
-def at_least(count: int, expected: float) -> float:
-    """That as many or more come of a Poisson number; exact also where it is tiny."""
-    term = math.exp(-expected + count * math.log(expected) - math.lgamma(count + 1))
-    total, number = 0.0, count
-    while term > total * 1e-12:
-        total += term
-        number += 1
-        term *= expected / number
-    return min(total, 1.0)
 
 
 def _expected(

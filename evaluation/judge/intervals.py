@@ -1,9 +1,8 @@
-"""Confidence intervals, two-sided, 95 %; sources beside each."""
+"""Confidence intervals of shares, two-sided, 95 %, and of pairs; sources beside each."""
 
 import scipy.stats
 
-LEVEL = 0.95
-Interval = tuple[float, float]
+from accounting.chance import LEVEL, Interval
 
 
 def wilson(hits: int, of: int, level: float = LEVEL) -> Interval:
@@ -15,19 +14,6 @@ def wilson(hits: int, of: int, level: float = LEVEL) -> Interval:
     middle = (share + z * z / (2.0 * of)) / scale
     half = z / scale * (share * (1.0 - share) / of + z * z / (4.0 * of * of)) ** 0.5
     return (0.0 if hits == 0 else middle - half), (1.0 if hits == of else middle + half)
-
-
-def exact_rate(count: int, exposure: float, level: float = LEVEL) -> Interval:
-    """Of a rate of rare events: the exact Poisson interval (Garwood, Biometrika 28, 1936).
-
-    Without exposure nothing is known: 0 to infinity.
-    """
-    if exposure <= 0.0:
-        return 0.0, float("inf")
-    tail = (1.0 - level) / 2.0
-    low = 0.0 if count == 0 else float(scipy.stats.chi2.ppf(tail, 2 * count)) / 2.0
-    high = float(scipy.stats.chi2.ppf(1.0 - tail, 2 * count + 2)) / 2.0
-    return low / exposure, high / exposure
 
 
 def mcnemar(lost: int, gained: int) -> float:

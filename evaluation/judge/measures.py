@@ -16,10 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from accounting.chance import Interval, exact_rate
 from gpuvigil.model import Severity
 
 from .inferred import is_inferred
-from .intervals import Interval, exact_rate, wilson
+from .intervals import wilson
 from .matching import Outcome
 from .tally import Tally
 

@@ -1,14 +1,11 @@
 """A program's Xid speaks against a GPU where its users' jobs do not show it elsewhere."""
 
-import math
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from analyzer.evidence.xid_repeats import Repeats, at_least, repeats
+from analyzer.evidence.xid_repeats import Repeats, repeats
 from gpuvigil.model import Allocation, Event, EventKind, Holder
 
 from .scene import NOON, Scene, allocation, event, gpu, node
@@ -119,12 +116,3 @@ def test_an_exception_counts_on_one_part_of_the_gpu(places: tuple[str, str], tol
     events = [fault(r, 13, place) for r, place in zip(runs, places, strict=True)]
     found = repeats(Scene(allocations=tuple(runs), events=tuple(events)).window(), BAD, 13)
     assert (found is not None) == told
-
-
-@given(st.integers(1, 40), st.floats(1e-6, 30.0))
-def test_the_tail_is_poissons(count: int, expected: float) -> None:
-    below = math.fsum(
-        math.exp(-expected + n * math.log(expected) - math.lgamma(n + 1)) for n in range(count)
-    )
-    assert at_least(count, expected) == pytest.approx(1.0 - below, rel=1e-6, abs=1e-12)
-    assert at_least(count + 1, expected) < at_least(count, expected) + 1e-12
