@@ -64,6 +64,20 @@ UNSETTLED: frozenset[str] = frozenset(
     }
 )
 
+# What a node may have died of, and nobody meant: a silence of which nothing else is known yet, too.
+MAY_BE_DEATH: frozenset[str] = frozenset(
+    {
+        "",
+        NodeSilence.DEAD,
+        NodeSilence.UNHEARD,
+        NodeSilence.RACK_POWER,
+        NodeSilence.RACK_EITHER,
+        NodeSilence.NOT_BACK,
+        NodeSilence.WAS_DOWN,
+        NodeSilence.RACK_WAS_DOWN,
+    }
+)
+
 _NOTHING = "Nothing, if somebody wanted it."
 
 _WORDS: Mapping[NodeSilence, tuple[str, str]] = {

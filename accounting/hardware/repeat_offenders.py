@@ -23,7 +23,7 @@ LEMON_SCORE = 1.5
 
 HARDWARE = where(lambda row: row.blame.is_hardware)
 # What follows within an hour is the same failure, seen by another rule or at the next attempt.
-_SAME = timedelta(hours=1)
+SAME_FAILURE = timedelta(hours=1)
 
 
 class Part(str, Enum):
@@ -175,7 +175,7 @@ def _separate(them: Iterable[Failure]) -> list[Failure]:
     kept: list[Failure] = []
     before: datetime | None = None
     for one in sorted(them, key=lambda it: (it.at, it.incident)):
-        if before is None or one.at - before > _SAME:
+        if before is None or one.at - before > SAME_FAILURE:
             kept.append(one)
         elif one.severity.rank < kept[-1].severity.rank:
             kept[-1] = one

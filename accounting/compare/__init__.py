@@ -1,0 +1,1 @@
+"""Faults by what nodes ran on at that time, so that a roll-out is judged."""

@@ -1,0 +1,110 @@
+"""What `gpuvigil compare` asks of the hub: usage, what nodes ran on, and incidents."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from statistics import median_high
+
+import pyarrow.compute as pc
+
+from gpuvigil.hub_client import Hub
+from gpuvigil.model import Attribute, Incident, RecordKind, Setup, readable
+
+from ..usage.allocations import MOST_RECORDS
+from ..usage.ledger import HOUR, Ledger
+from ..usage.ledger_query import Shape, cover
+from ..usage.model import BUCKET, cluster_key, floor
+from .comparison import Comparison, Span, rows
+from .exposure import Heard, History, histories
+from .faults import USUAL, failures_by_node
+
+# What began before the span may go on in it: a row of failures, each within an hour of the last.
+_BEFORE = timedelta(days=1)
+_PLACES = Shape(holders=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """What a ledger has of a node, in GPU-seconds."""
+
+    start: datetime
+    length: timedelta
+    installed: float
+    heard: float
+
+
+def compared(
+    hub: Hub, cluster: str, attribute: Attribute, span: Span, faults: Collection[str] = USUAL
+) -> Comparison:
+    """One cluster, up to the newest quarter of an hour of which usage was counted.
+
+    HubUnavailable or HubRefused when the hub does not answer.
+    """
+    key, start = cluster_key(cluster), floor(span[0])
+    setups = hub.records(RecordKind.SETUP, subject=key, until=span[1], limit=MOST_RECORDS)
+    known = histories(readable(setups, Setup.from_record), attribute)
+    ledgers = cover(hub, cluster, (start, span[1]), shape=_PLACES)
+    counted = _counted(hub, ledgers, known, span[1])
+    found = hub.records(
+        RecordKind.INCIDENT, subject=key, since=start - _BEFORE, until=span[1], limit=MOST_RECORDS
+    )
+    failed = failures_by_node(readable(found, Incident.from_record), faults)
+    return Comparison(
+        cluster=cluster,
+        rows=rows(_heard(counted), failed, known, [(it.start, it.end) for it in ledgers]),
+        until=min(max((one.end for one in ledgers), default=start), span[1]),
+    )
+
+
+def _counted(
+    hub: Hub, ledgers: Iterable[Ledger], known: Mapping[str, History], until: datetime
+) -> Mapping[str, list[_Counted]]:
+    """By node, from as few records as there are: a day, but for who got another value in it."""
+    found: dict[str, list[_Counted]] = defaultdict(list)
+    for ledger in ledgers:
+        turned = _turned(known, ledger) if ledger.length > HOUR else frozenset[str]()
+        for node, one in _places(ledger):
+            if node not in turned:
+                found[node].append(one)
+        if turned:
+            within = (ledger.start, min(ledger.end, until))
+            for part in cover(hub, ledger.cluster, within, (HOUR, BUCKET), shape=_PLACES):
+                for node, one in _places(part):
+                    if node in turned:
+                        found[node].append(one)
+    return found
+
+
+def _turned(known: Mapping[str, History], ledger: Ledger) -> frozenset[str]:
+    return frozenset(
+        node for node, history in known.items() if history.turns(ledger.start, ledger.end)
+    )
+
+
+def _places(ledger: Ledger) -> Iterator[tuple[str, _Counted]]:
+    """A node is heard where a state is known, and also where only a power is measured: of what stands
+    at 0 % nobody may be able to say whether it is held.
+    """
+    sums = ("installed", "unknown", "powered")
+    them = ledger.places.group_by("node", use_threads=False).aggregate([(it, "sum") for it in sums])
+    columns = [pc.fill_null(them[f"{name}_sum"], 0.0).to_pylist() for name in sums]
+    for node, installed, unknown, powered in zip(them["node"].to_pylist(), *columns, strict=True):
+        if node and installed > 0.0:
+            heard = min(max(installed - unknown, powered), installed)
+            yield node, _Counted(ledger.start, ledger.length, installed, heard)
+
+
+def _heard(counted: Mapping[str, list[_Counted]]) -> Iterator[Heard]:
+    """GPU-seconds over the GPUs of the node: as many as it mostly had, since in its first piece it was
+    not there from the begin, and in one in which a GPU was replaced it had both.
+    """
+    for node, them in counted.items():
+        gpus = median_high(one.installed / one.length.total_seconds() for one in them)
+        for one in them:
+            yield Heard(
+                node=node,
+                start=one.start,
+                end=one.start + one.length,
+                seconds=min(one.heard / gpus, one.length.total_seconds()),
+            )
