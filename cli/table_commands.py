@@ -6,6 +6,8 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 
+from accounting.compare.faults import MACHINE, USUAL
+from accounting.compare.query import compared
 from accounting.cost.money import Prices
 from accounting.usage import query
 from accounting.usage.ledger_query import answer
@@ -19,14 +21,15 @@ from gpuvigil.config import Config, load
 from gpuvigil.config.startup import fail, parser
 from gpuvigil.errors import ConfigError, GpuvigilError
 from gpuvigil.hub_client import Hub
-from gpuvigil.model import RmaState
+from gpuvigil.model import Attribute, RmaState
 from gpuvigil.state_directory import config_of_up
 from gpuvigil.store.configured import hubs
 from report.span import span_of
 
-from . import lemons, queue, rma, status, usage, who, why
+from . import compare, lemons, queue, rma, status, usage, who, why
 
 _WIDTH = 80  # of a terminal that does not say, and at least
+_COMPARED = "28d"
 _UNKNOWN = 3  # what monitoring plugins say so with
 
 
@@ -171,6 +174,34 @@ def lemons_main(arguments: Sequence[str]) -> int:
         now = SystemClock().now()
         found = offenders.asked(hub, now)
         return lemons.grid(found, chosen.cluster, everything=chosen.all, now=now)
+
+    return _run(commands, arguments, grid)
+
+
+def compare_main(arguments: Sequence[str]) -> int:
+    """`gpuvigil compare`: the same exit codes."""
+    commands = _parser("compare", "Say whether nodes fail more with one version than another.")
+    kinds = [one.value for one in Attribute]
+    commands.add_argument("--by", choices=kinds, default=kinds[0], help=f"{kinds[0]} if left out")
+    commands.add_argument("--last", metavar="LENGTH", help="7d, 4w or 90d until --to; 28d")
+    commands.add_argument("--from", dest="start", metavar="TIME", help="2026-11-14, in UTC")
+    commands.add_argument("--to", dest="end", metavar="TIME", help="the same; now if left out")
+    commands.add_argument(
+        "--fault",
+        action="append",
+        choices=sorted(MACHINE),
+        metavar="KEY",
+        help="only this one, of docs/faults.md; again for more; hardware and node deaths if left out",
+    )
+
+    def grid(hub: Hub, _: Config, chosen: argparse.Namespace) -> Grid:
+        last = chosen.last or (_COMPARED if chosen.start is None else None)
+        span = span_of(last, chosen.start, chosen.end, SystemClock().now())
+        by, faults = Attribute(chosen.by), frozenset(chosen.fault or USUAL)
+        names = query.clusters(hub)
+        _known(names, chosen.cluster)
+        wanted = [name for name in names if chosen.cluster in {None, name}]
+        return compare.grid([compared(hub, name, by, span, faults) for name in wanted], by, faults)
 
     return _run(commands, arguments, grid)
 

@@ -17,6 +17,7 @@ COMMANDS: dict[str, str] = {
     "who": "show who holds the GPUs of a node, and their state",
     "why": "show how a job ended, why, and what happened on its nodes",
     "lemons": "list nodes, slots and GPUs that failed repeatedly",
+    "compare": "compare the faults of nodes by driver, firmware, kernel, model or rack",
     "rma": "track returns to the manufacturer",
     "inefficient": "show busy holders that use their GPUs poorly, and what would help",
     "inference": "show the load of inference replicas, and how many would carry it",
