@@ -122,22 +122,28 @@ def rows(
     outside of them would stand beside no node-days.
     """
     spans = sorted(counted)
-    found: dict[str | None, dict[str, Amount]] = defaultdict(lambda: defaultdict(Amount))
+    # Numbers and no `Amount`: of a large fleet there are hundreds of thousands of pieces.
+    seconds: dict[str | None, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    faults: dict[str | None, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     nodes = set()
     for piece in heard:
         nodes.add(piece.node)
-        for value, seconds in known.get(piece.node, NO_HISTORY).shares(piece):
-            found[value][piece.node] += Amount(seconds=seconds)
+        for value, share in known.get(piece.node, NO_HISTORY).shares(piece):
+            seconds[value][piece.node] += share
     for node in nodes & failed.keys():
         for at in failed[node]:
             place = bisect_right(spans, at, key=lambda span: span[0])
             if place and at < spans[place - 1][1]:
-                found[known.get(node, NO_HISTORY).at(at)][node] += Amount(faults=1)
-    made = [
-        Row(value=value, nodes=dict(them), whole=sum(them.values(), Amount()))
-        for value, them in found.items()
-    ]
+                faults[known.get(node, NO_HISTORY).at(at)][node] += 1
+    made = [_row(value, seconds[value], faults[value]) for value in {**seconds, **faults}]
     return sorted(made, key=lambda it: (it.value is None, -it.whole.seconds, it.value or ""))
+
+
+def _row(value: str | None, seconds: Mapping[str, float], faults: Mapping[str, int]) -> Row:
+    nodes = {
+        node: Amount(faults.get(node, 0), seconds.get(node, 0.0)) for node in {**seconds, **faults}
+    }
+    return Row(value=value, nodes=nodes, whole=sum(nodes.values(), Amount()))
 
 
 def _difference(one: Row, others: Sequence[Row], against: str | None, level: float) -> Difference:

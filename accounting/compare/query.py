@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import median_high
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpuvigil.hub_client import Hub
@@ -64,15 +65,13 @@ def _counted(
     found: dict[str, list[_Counted]] = defaultdict(list)
     for ledger in ledgers:
         turned = _turned(known, ledger) if ledger.length > HOUR else frozenset[str]()
-        for node, one in _places(ledger):
-            if node not in turned:
-                found[node].append(one)
+        for node, one in _places(ledger, turned, among=False):
+            found[node].append(one)
         if turned:
             within = (ledger.start, min(ledger.end, until))
             for part in cover(hub, ledger.cluster, within, (HOUR, BUCKET), shape=_PLACES):
-                for node, one in _places(part):
-                    if node in turned:
-                        found[node].append(one)
+                for node, one in _places(part, turned, among=True):
+                    found[node].append(one)
     return found
 
 
@@ -82,12 +81,21 @@ def _turned(known: Mapping[str, History], ledger: Ledger) -> frozenset[str]:
     )
 
 
-def _places(ledger: Ledger) -> Iterator[tuple[str, _Counted]]:
-    """A node is heard where a state is known, and also where only a power is measured: of what stands
+def _places(
+    ledger: Ledger, names: Collection[str], *, among: bool
+) -> Iterator[tuple[str, _Counted]]:
+    """Of nodes that are `among` these names, or of all that are not.
+
+    A node is heard where a state is known, and also where only a power is measured: of what stands
     at 0 % nobody may be able to say whether it is held.
     """
+    places = ledger.places
+    if names:
+        # Most nodes are not asked for: none of their numbers becomes one of Python's.
+        named = pc.is_in(places["node"], pa.array(sorted(names), pa.string()))
+        places = places.filter(named if among else pc.invert(named))
     sums = ("installed", "unknown", "powered")
-    them = ledger.places.group_by("node", use_threads=False).aggregate([(it, "sum") for it in sums])
+    them = places.group_by("node", use_threads=False).aggregate([(it, "sum") for it in sums])
     columns = [pc.fill_null(them[f"{name}_sum"], 0.0).to_pylist() for name in sums]
     for node, installed, unknown, powered in zip(them["node"].to_pylist(), *columns, strict=True):
         if node and installed > 0.0:
