@@ -280,7 +280,6 @@ class Inventory:
             "version": self.version,
             "driver": self.driver,
             "driver_state": self.driver_state,
-            "kernel": self.kernel,
             "rack": self.rack,
             "gpus": [_told(gpu) for gpu in self.gpus],
             "ports": [_told(port) for port in self.ports],
@@ -288,6 +287,7 @@ class Inventory:
             "on_bus": [plain(gpu) for gpu in self.on_bus],
             "driverless_since": self.driverless_since and to_text(self.driverless_since),
             "expects_gpus": self.expects_gpus,
+            **({} if self.kernel is None else {"kernel": self.kernel}),
         }
         return Record(
             kind=RecordKind.INVENTORY,

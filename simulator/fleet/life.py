@@ -22,7 +22,6 @@ from .workloads import DAY, HOUR, Ending
 
 DRIVER, NEXT_DRIVER = "580.95.05", "580.105.08"
 VERSION, NEXT_VERSION = "0.1.0", "0.1.1"
-KERNEL = "6.8.0-87-generic"
 
 _REBOOT_SECONDS = 360.0
 UPGRADE_SECONDS = 900.0

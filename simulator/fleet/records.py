@@ -13,7 +13,7 @@ from gpuvigil.model import Allocation, Event, GpuIdentity, Inventory, Subject
 from .changes import Change, On
 from .delivery import arrives
 from .jobs import Job
-from .life import DRIVER, KERNEL, VERSION, Restated
+from .life import DRIVER, VERSION, Restated
 from .model import Block, FleetSettings, Happening
 from .plan import Plan
 from .site import Site, Told
@@ -144,7 +144,6 @@ class Teller:
             ports=self._topology.port_identities(),
             driver=driver if place.model.nvidia else None,
             driver_state="loaded",
-            kernel=KERNEL,
             rack=self._topology.rack_name(place.rack),
             missing=missing,
         )

@@ -19,7 +19,6 @@ from .model import FleetSettings
 NODES_PER_POD = 32
 FABRIC_BITS_PER_SECOND = 400_000_000_000  # NDR InfiniBand
 MANAGEMENT_BITS_PER_SECOND = 10_000_000_000
-_PORT_FIRMWARE = "28.43.2566"
 # Beside the fabric ports, one per GPU: management, and one that nobody ever plugged in.
 OTHER_PORTS = 2
 # NVLinks that a GPU has at most; a link's number is its GPU's times this, plus its own.
@@ -279,12 +278,7 @@ class Topology:
         """Of any node: they are all cabled alike."""
         fabric = tuple(
             PortIdentity(
-                device=f"mlx5_{i}",
-                port="1",
-                kind="infiniband",
-                role="fabric",
-                was_up=True,
-                firmware=_PORT_FIRMWARE,
+                device=f"mlx5_{i}", port="1", kind="infiniband", role="fabric", was_up=True
             )
             for i in range(self.per_node)
         )

@@ -241,14 +241,14 @@ NO_NAMES: dict[type[Any], set[str]] = {
     },
     Inventory: {
         *("at", "boot", "tick_seconds", "version", "driver", "driver_state"),
-        *("driverless_since", "expects_gpus"),
+        *("driverless_since", "expects_gpus", "kernel"),
     },
     BusGpu: {"driver", "vendor"},
     GpuIdentity: {
         *("index", "model", "vbios", "memory_total_bytes", "part_number", "inforom"),
         *("gsp_firmware", "minor"),
     },
-    PortIdentity: {"kind", "role", "was_up"},
+    PortIdentity: {"kind", "role", "was_up", "firmware"},
     Job: {
         *("state", "submitted_at", "seen_at", "started_at", "ended_at", "partition", "qos", "name"),
         *("array", "reason", "gpus", "limit_seconds", "exit_code"),
