@@ -219,7 +219,7 @@ class Service:
             return ()
 
     def _write_setups(self) -> None:
-        """Write what nodes run on now; what cannot be written is tried again.
+        """Write what nodes run on now; while the hub is away it waits, and the loop says so itself.
 
         A hub of the version before refuses the kind: these changes are lost, and nothing else is.
         """
@@ -230,14 +230,11 @@ class Service:
                 self._changes_hub.write_records(part)
             except HubRefused as error:
                 if error.status in _TOKEN_REFUSED:
-                    raise
-                first = part[0].subject
-                self.log.warning(
-                    "the hub refuses what nodes run on",
-                    first=first,
-                    count=len(part),
-                    why=str(error),
-                )
+                    return
+                first, why = part[0].subject, str(error)
+                self.log.warning("the hub refuses what nodes run on", first=first, why=why)
+            except HubError:
+                return
             self._setups.written(part)
 
     def _begin(self) -> None:
