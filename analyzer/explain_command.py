@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import timedelta
 
+from accounting.hardware.repeat_offenders import SPAN
 from gpuvigil.clock import moment
 from gpuvigil.config import load
 from gpuvigil.config.startup import fail, parser
@@ -18,8 +19,6 @@ from gpuvigil.state_directory import config_of_up
 from .correlation.all_detectors import DETECTORS, Detector
 from .correlation.breaker import is_whole
 
-# What happened to the same part before; Meta's lemon nodes are told by 28 days.
-_HISTORY = timedelta(days=28)
 _MOST = 100_000  # records of a kind
 # Many nodes at once are more often a room, a rollout or a wrong rule than as many faults.
 _TOGETHER = timedelta(minutes=5)
@@ -51,7 +50,7 @@ def _lines(hub: Hub, identifier: str) -> Iterator[str]:
         )
     steps = hub.records(RecordKind.TRANSITION, parent=incident.id)
     # What was before the incident, however long ago that is, and what began together with it.
-    since, until = incident.since - _HISTORY, incident.since + 2 * _TOGETHER
+    since, until = incident.since - SPAN, incident.since + 2 * _TOGETHER
     near = hub.records(RecordKind.INCIDENT, since=since, until=until, limit=_MOST)
     said = hub.records(RecordKind.OPINION, since=since, limit=_MOST)
     yield from explained(
@@ -176,7 +175,7 @@ def _history(incident: Incident, others: Iterable[Incident]) -> Iterator[str]:
     own = [o for o in before if o.subject == incident.subject]
     node = [o for o in before if o.subject.of_node() == incident.subject.of_node()]
     if node:
-        days = _HISTORY.days
+        days = SPAN.days
         yield f"incidents in the {days} days before: {len(own)} of it, {len(node)} of its node"
         kinds = sorted({o.title for o in own})
         yield from (f"  {title}" for title in kinds[:5])

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime
 
-from accounting.hardware.repeat_offenders import LEMON_SCORE, SPAN, Offender
+from accounting.hardware.repeat_offenders import RULE, SPAN, Offender
 from dashboard.lists.table import Column, Grid, length, whole, yes_or_no
 
 COLUMNS = (
@@ -41,15 +41,11 @@ def grid(
         )
         for one in shown
     ]
-    notes = [
-        f"A page weighs 1, a warning 0.25, and half after two weeks; from {LEMON_SCORE:g} on it is a"
-        f" lemon. Hardware only, of the last {SPAN.days} days."
-    ]
     return Grid(
         columns=COLUMNS,
         rows=rows,
         for_people=_FOR_PEOPLE,
         rows_for_people=_ROWS_FOR_PEOPLE,
-        notes=notes,
+        notes=[RULE],
         empty=f"Nothing failed twice in {SPAN.days} days.",
     )

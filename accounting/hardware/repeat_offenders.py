@@ -1,9 +1,9 @@
 """Repeat offenders: where hardware failed again and again, and whether it is the GPU, its slot or its node.
 
-A pure function of incidents. Meta found its lemon nodes by what happened within 28 days (Kokolis et al.,
-"Revisiting Reliability in Large-Scale Machine Learning Research Clusters", 2024): Xids, tickets, times
-out of service; of their root causes 28 % were GPUs, 21 % DIMMs, 15 % PCIe, 8 % network cards. How much
-each failure weighs is ours: a page four times as much as what can wait, one of two weeks ago half.
+A pure function of the incidents of 30 days. Meta found its lemon nodes by what happened within 28 (Kokolis
+et al., "Revisiting Reliability in Large-Scale Machine Learning Research Clusters", 2024): Xids, tickets,
+times out of service; of their root causes 28 % were GPUs, 21 % DIMMs, 15 % PCIe, 8 % network cards. How
+much each failure weighs is ours: a page four times as much as what can wait, one of two weeks ago half.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,11 +15,17 @@ from gpuvigil.faults import where
 from gpuvigil.lifecycle import State
 from gpuvigil.model import RESERVED_CLUSTERS, Incident, Severity
 
-SPAN = timedelta(days=28)
+# Nothing ranks hardware over longer: published traces do not bear out a ranking over months.
+SPAN = timedelta(days=30)
 _HALF_LIFE = timedelta(days=14)
 _WEIGHTS = {Severity.CRITICAL: 1.0, Severity.WARNING: 0.25}
 # Two pages within two weeks, or as much of what can wait, and nobody calls it chance.
 LEMON_SCORE = 1.5
+RULE = (
+    f"A page weighs {_WEIGHTS[Severity.CRITICAL]:g}, a warning {_WEIGHTS[Severity.WARNING]:g}, and half"
+    f" after {_HALF_LIFE.days} days; from {LEMON_SCORE:g} on it is a lemon. Hardware only, of the last"
+    f" {SPAN.days} days."
+)
 
 HARDWARE = where(lambda row: row.blame.is_hardware)
 # What follows within an hour is the same failure, seen by another rule or at the next attempt.

@@ -9,7 +9,7 @@ from gpuvigil.hub_client import Hub
 from gpuvigil.model import Incident, RecordKind, readable
 from gpuvigil.numbers_in_words import counted
 
-# More failed within four weeks than anybody can look at; the newest count.
+# More failed within `SPAN` than anybody can look at; the newest count.
 MOST_INCIDENTS = 20_000
 
 
@@ -38,7 +38,7 @@ def of_place(
 def sentence(one: Offender) -> str:
     """How often, when last, and what that makes of it."""
     times = counted(len(one.failures), "failure")
-    verdict = "; repeat offender: take it out and look at it as a whole" if one.is_lemon else ""
+    verdict = "; a lemon: take it out and look at it as a whole" if one.is_lemon else ""
     return (
         f"{times} in {SPAN.days} days, last {moment(one.last_at)}; score {one.score:.2f}{verdict}"
     )

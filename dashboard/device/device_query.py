@@ -20,7 +20,7 @@ from .window import Asked, asked, step
 
 # A window that is over changes no more, but for what drains late from a spool.
 OVER_FRESH_SECONDS = 60.0
-# Four weeks of incidents change slowly.
+# Incidents of a month change slowly.
 OFFENDERS_FRESH_SECONDS = 120.0
 LATE = timedelta(minutes=2)
 

@@ -63,7 +63,7 @@ def test_doubts_are_told() -> None:
     assert "  it rests only on data that came late from a spool" in lines
     assert "  it is less urgent than this fault mostly is (warning)" in lines
     assert any("2 other nodes told the same within 5 min" in line for line in lines)
-    assert "incidents in the 28 days before: 1 of it, 2 of its node" in lines
+    assert "incidents in the 30 days before: 1 of it, 2 of its node" in lines
 
 
 def test_what_speaks_against_the_rule_is_told() -> None:
@@ -129,7 +129,7 @@ def test_what_was_before_an_old_incident_is_told_however_long_ago_that_is(
     old = replace(found, since=found.since - 40 * DAY)
     earlier = [
         replace(incident("gpu_lost", gpu()), since=old.since - days * DAY, id=f"{days}")
-        for days in (1, 3, 27, 29)
+        for days in (1, 3, 29, 31)
     ]
     later = replace(incident("gpu_lost", gpu()), since=old.since + DAY, id="later")
     with HubProcess(tmp_path) as hub:
@@ -144,4 +144,4 @@ def test_what_was_before_an_old_incident_is_told_however_long_ago_that_is(
 
         assert main([old.id, "--config", str(config)]) == 0
 
-    assert "incidents in the 28 days before: 3 of it, 3 of its node" in capsys.readouterr().out
+    assert "incidents in the 30 days before: 3 of it, 3 of its node" in capsys.readouterr().out

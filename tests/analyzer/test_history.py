@@ -63,7 +63,7 @@ def test_an_incident_carries_serial_slot_and_what_was_before_through_its_whole_l
     assert told(first) == []
     assert (first.body["serial"], first.body["slot"]) == ("s1", "0000:1b:00.0")
     one = incident(0.0, gpu(1, 1))
-    said = ["Second time in 28 days at this slot, with 2 GPUs: it followed the slot, not the GPU"]
+    said = ["Second time in 30 days at this slot, with 2 GPUs: it followed the slot, not the GPU"]
     assert told(histories.named(one.to_record())) == said
     # The GPU is gone from its node, and the incident changes: what was said stays.
     rack.gpus.clear()
@@ -95,7 +95,7 @@ def test_messages_are_made_of_what_the_incident_says() -> None:
         snapshot=one.to_record().to_json(),
     )
     snapshot = Record.from_json(histories.named(step.to_record()).body["snapshot"])
-    assert told(snapshot) == ["Second time in 28 days on this GPU in this slot"]
+    assert told(snapshot) == ["Second time in 30 days on this GPU in this slot"]
     assert Incident.from_record(snapshot).serial == "s1"
 
 

@@ -464,7 +464,7 @@ def test_the_commands_ask_a_real_hub(fed: HubProcess) -> None:
         ("queue", "No scheduler is asked"),
         ("inefficient", "holder"),
         ("inference", "server"),
-        ("lemons", "Nothing failed twice in 28 days."),
+        ("lemons", "Nothing failed twice in 30 days."),
         ("rma", ""),
         ("idle", ""),
         ("usage", ""),

@@ -65,7 +65,26 @@ def test_two_pages_within_two_weeks_make_a_lemon_and_one_does_not() -> None:
 def test_an_old_failure_weighs_half_and_then_nothing() -> None:
     assert found(incident(0.0))[Part.GPU, "s1"].score == pytest.approx(1.0)
     assert found(incident(14.0))[Part.GPU, "s1"].score == pytest.approx(0.5)
-    assert not found(incident(28.5))
+
+
+def test_thirty_days_count_and_not_a_moment_more() -> None:
+    moment = 1e-6 / 86_400.0
+    edge = found(incident(30.0))[Part.GPU, "s1"]
+    assert edge.score == pytest.approx(0.5 ** (30.0 / 14.0))
+    assert found(incident(30.0 - moment)).keys() == {
+        (Part.NODE, "node-1"),
+        (Part.SLOT, "0000:1b:00.0"),
+        (Part.GPU, "s1"),
+    }
+    assert not found(incident(30.0 + moment))
+    assert history(incident(0.0), failures([incident(30.0)]))
+    assert not history(incident(0.0), failures([incident(30.0 + moment)]))
+
+
+def test_many_failures_of_months_ago_rank_nowhere() -> None:
+    old = [incident(40.0 + n) for n in range(20)]
+    ranked = offenders(failures([*old, incident(1.0, serial="s2", slot="b")]), NOON)
+    assert {len(one.failures) for one in ranked} == {1}
 
 
 def test_a_gpu_is_followed_to_another_node() -> None:
@@ -133,21 +152,21 @@ SENTENCES: Sequence[tuple[Sequence[Incident], str]] = (
     ((), ""),
     (
         (incident(20.0), incident(9.0)),
-        "Third time in 28 days on this GPU in this slot",
+        "Third time in 30 days on this GPU in this slot",
     ),
     (
         (incident(20.0, serial="s2"), incident(9.0, serial="s3")),
-        "Third time in 28 days at this slot, with 3 GPUs: it followed the slot, not the GPU",
+        "Third time in 30 days at this slot, with 3 GPUs: it followed the slot, not the GPU",
     ),
     (
         (incident(9.0, place=("c", "node-2")),),
-        "Second time in 28 days on this GPU, in 2 slots: it followed the GPU, not the slot",
+        "Second time in 30 days on this GPU, in 2 slots: it followed the GPU, not the slot",
     ),
     (
         (incident(9.0, slot="", fault="host_memory"),),
-        "Second failure of hardware in 28 days on this node",
+        "Second failure of hardware in 30 days on this node",
     ),
-    ((incident(30.0),), ""),
+    ((incident(30.1),), ""),
     # What comes later is no history.
     ((incident(-1.0),), ""),
 )
@@ -161,7 +180,7 @@ def test_an_incident_says_what_happened_before(before: Sequence[Incident], sente
 
 def test_where_no_serial_is_read_the_slot_speaks() -> None:
     before, now = incident(3.0, serial=""), incident(0.0, serial="")
-    assert history(now, failures([before])) == "Second time in 28 days at this slot"
+    assert history(now, failures([before])) == "Second time in 30 days at this slot"
 
 
 _INCIDENTS = st.builds(
