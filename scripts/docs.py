@@ -21,6 +21,7 @@ from gpuvigil.faults import FAULTS, Described, Fault, xids
 from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.faults.node_faults import NODE_FAULTS
 from gpuvigil.faults.sxids import sxids
+from gpuvigil.faults.symptoms import SLOWDOWNS, SYMPTOMS
 from gpuvigil.lifecycle import diagram
 from gpuvigil.metrics import EXPORTED, Metric, Seen
 from scripts import benchmarks_page, fleet_page, hardware_page, month_page, scaling_page
@@ -128,10 +129,10 @@ def faults() -> Iterator[str]:
     yield "| fault | severity | what | first action | stops | rarer by | where the rule comes from |"
     yield "|---|---|---|---|---|---|---|"
     yield from map(fault_row, FAULTS.values())
-    yield from chain(detector_rows(), condition_rows())
+    yield from chain(detector_rows(), condition_rows(), symptom_rows())
     yield "## What one look finds"
     yield ""
-    yield "Beside those above, and without any history: `gpuvigil check` ([what it is for](check.md)), from `gpuvigil/faults/node_faults.py`."
+    yield "Beside the symptoms above, and without any history: `gpuvigil check` ([what it is for](check.md)), from `gpuvigil/faults/node_faults.py`."
     yield ""
     yield "| fault | severity | what | first action | where the rule comes from |"
     yield "|---|---|---|---|---|"
@@ -177,6 +178,31 @@ def condition_rows() -> Iterator[str]:
     yield "| condition | severity | what | first action | where the rule comes from |"
     yield "|---|---|---|---|---|"
     yield from fault_rows(CONDITIONS.values())
+    yield ""
+
+
+def symptom_rows() -> Iterator[str]:
+    """What the node check and the detectors judge by the same limits."""
+    yield "## Symptoms"
+    yield ""
+    yield "What `gpuvigil check` and the detectors both judge, each by one limit, from `gpuvigil/faults/symptoms.py`. The rows above say what each means"
+    yield "and what to do. A detector also asks that it lasts or was seen more than once; one look cannot know that of what slows a GPU, and calls it less grave."
+    yield ""
+    yield "| symptom | what | reads | limit | severity | at one look | where the limit comes from |"
+    yield "|---|---|---|---|---|---|---|"
+    for one in SYMPTOMS.values():
+        reads = ", ".join(f"`{name}`" for name in one.reads)
+        grave = one.told.severity.value
+        yield (
+            f"| `{one.key}` | {one.told.title} | {reads} | {one.limit} | {grave} | {grave} "
+            f"| {one.source} |"
+        )
+    for row in SLOWDOWNS.values():
+        yield (
+            f"| `{row.key}` | {row.told.title} | `{row.counter}`; at one look bit 0x{row.bit:x} of"
+            f" `clock_event_reasons` | {row.limit} | {row.told.severity.value} | {row.at_a_look.value} "
+            f"| {row.source} |"
+        )
     yield ""
 
 

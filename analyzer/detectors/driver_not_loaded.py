@@ -2,8 +2,9 @@
 
 from datetime import timedelta
 
-from gpuvigil.faults import FAULTS, NOUVEAU_ACTION, found_by
-from gpuvigil.model import BusGpu, Evidence, Finding, Inventory, Severity
+from gpuvigil.faults import FAULTS, found_by
+from gpuvigil.faults.symptoms import NOUVEAU, without_driver
+from gpuvigil.model import BusGpu, Evidence, Finding, Inventory
 
 from ..window.window import Window
 from . import Detector
@@ -13,7 +14,6 @@ _FAULT = FAULTS["driver_not_loaded"]
 _EXPECTED_AFTER = timedelta(minutes=5)
 # A node that never had a driver may be getting its first: an installation builds it for the kernel.
 _UNEXPECTED_AFTER = timedelta(minutes=30)
-_NOUVEAU = "nouveau"
 
 
 def nodes_without_driver(window: Window) -> list[Finding]:
@@ -34,11 +34,12 @@ def _expects(one: Inventory) -> bool:
 def _finding(one: Inventory) -> Finding:
     assert one.driverless_since is not None
     on_bus = [gpu for gpu in one.on_bus if gpu.vendor == "NVIDIA"]
-    held = [gpu for gpu in on_bus if gpu.driver == _NOUVEAU]
+    nouveau = any(gpu.driver == NOUVEAU for gpu in on_bus)
+    severity, action = without_driver(expected=_expects(one), nouveau=nouveau)
     return Finding(
         fault="driver_not_loaded",
         subject=one.subject,
-        severity=_FAULT.severity if _expects(one) else Severity.WARNING,
+        severity=severity,
         since=one.driverless_since,
         evidence=(
             Evidence(name="NVIDIA GPUs on the PCI bus", value=str(len(on_bus))),
@@ -46,7 +47,7 @@ def _finding(one: Inventory) -> Finding:
             Evidence(name="GPUs were read here before", value=str(len(one.gpus))),
         ),
         detector="driver_not_loaded",
-        action=NOUVEAU_ACTION if held else _FAULT.action,
+        action=action,
         source=_FAULT.source,
         own_limit=_FAULT.own_limit,
         certain=True,

@@ -3,7 +3,15 @@
 from collections import defaultdict
 from datetime import timedelta
 
+import numpy as np
+
 from gpuvigil.faults import FAULTS, found_by
+from gpuvigil.faults.symptoms import (
+    FABRIC_COMPLETED,
+    FABRIC_STATES,
+    NO_FABRIC,
+    STARTS_WITHIN_SECONDS,
+)
 from gpuvigil.model import EventKind, Evidence, Finding, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
@@ -15,17 +23,15 @@ from . import Detector
 _LEAST = Aggregate(function=Function.MIN, field="fabric_state")
 _MOST = Aggregate(function=Function.MAX, field="fabric_state")
 _READ = Aggregate(function=Function.COUNT, field="fabric_state")
-NEEDS = (Need(measurement="gpu", span=Span.STEADY, aggregates=(_LEAST, _MOST, _READ)),)
+_STATUS = Aggregate(function=Function.MIN, field="fabric_status")
+NEEDS = (Need(measurement="gpu", span=Span.STEADY, aggregates=(_LEAST, _MOST, _READ, _STATUS)),)
 
 _FAULT = FAULTS["fabric_down"]
-# nvmlGpuFabricState_t: 0 is "not supported", 3 "completed".
-_COMPLETED = 3
-_WORDS = {1: "not started", 2: "in progress"}
 # The state is read once a minute and stands in the lines until it is read again: a single reading
 # must not make a fault. So much of the steady span must have been measured.
 _SAMPLES, _COVERAGE = 3, 0.5
 # What GPUs still join after a boot, a reset or a reload of the driver is no fault.
-_JOINS = timedelta(minutes=10)
+_JOINS = timedelta(seconds=STARTS_WITHIN_SECONDS)
 _BEGINS = (EventKind.BOOT, EventKind.GPU_RESET, EventKind.DRIVER_BACK)
 
 
@@ -39,10 +45,13 @@ def fabrics_down(window: Window) -> list[Finding]:
     least, highest = rows.values(_LEAST.column), rows.values(_MOST.column)
     seen = rows.values(_READ.column) >= _SAMPLES
     seen &= seconds(rows) >= _COVERAGE * window.settings.steady_seconds
-    out = (least >= 1) & (highest < _COMPLETED) & seen
+    status = rows.values(_STATUS.column)
+    outside = NO_FABRIC.holds(least, status) & NO_FABRIC.holds(highest, status)
+    out = outside & seen
     if not out.any():
         return []
-    kin = most(together(clusters(rows), models(window, rows)), highest) >= _COMPLETED
+    joined = np.where(outside, np.nan, highest)
+    kin = most(together(clusters(rows), models(window, rows)), joined) >= FABRIC_COMPLETED
     nodes: dict[Subject, list[tuple[Subject, Row]]] = defaultdict(list)
     expected: set[Subject] = set()
     for (subject, row), used in zip(rows.where(out), kin[out].tolist(), strict=True):
@@ -61,7 +70,7 @@ def _joins(window: Window, node: Subject) -> bool:
 
 
 def _finding(node: Subject, found: list[tuple[Subject, Row]], expected: bool) -> Finding:
-    states = sorted({_WORDS.get(row[_MOST.column], "?") for _, row in found})
+    states = sorted({_state(row) for _, row in found})
     return Finding(
         fault="fabric_down",
         subject=node,
@@ -82,6 +91,12 @@ def _finding(node: Subject, found: list[tuple[Subject, Row]], expected: bool) ->
         own_limit=_FAULT.own_limit,
         members=tuple(sorted(subject for subject, _ in found)),
     )
+
+
+def _state(row: Row) -> str:
+    """How far it is, in words; of one that has ended, with which error."""
+    ended = f"ended with NVML code {row[_STATUS.column]}"
+    return FABRIC_STATES.get(row[_MOST.column], ended)
 
 
 DETECTOR = Detector(

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from gpuvigil.faults import found_by
-from gpuvigil.model import Evidence, Finding, Incident, Severity, Subject
+from gpuvigil.faults.symptoms import HARDWARE_THERMAL, SOFTWARE_THERMAL
+from gpuvigil.model import Evidence, Finding, Incident, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence import heat
@@ -41,8 +42,8 @@ from ..window.window import Need, Span, Window
 from . import Detector
 
 _HARDWARE, _SOFTWARE = (
-    Aggregate(function=Function.INCREASE, field=f"{who}_thermal_slowdown_seconds")
-    for who in ("hardware", "software")
+    Aggregate(function=Function.INCREASE, field=row.counter)
+    for row in (HARDWARE_THERMAL, SOFTWARE_THERMAL)
 )
 _WARMEST = Aggregate(function=Function.MAX, field="temperature_celsius")
 NEEDS = (
@@ -50,8 +51,6 @@ NEEDS = (
     *heat.NEEDS,
 )
 
-# gpud alarms at 0.6 slowdowns a minute over ten; a second is nothing, half of a minute is.
-_SHARE, _LEAST_SECONDS = 0.5, 10.0
 # A core under this has no heat problem, whatever its peers do: NVIDIA's data centre GPUs slow down at
 # some 85 to 90 °C; at full load an H100 has 55 to 75.
 _LEAST_CELSIUS = 45.0
@@ -174,17 +173,18 @@ def _measured(window: Window) -> frozenset[Subject]:
 def _slowed(window: Window) -> Iterator[Claim]:
     rows = window.get("gpu", Span.RECENT)
     span = window.settings.window_seconds
-    least = min(_LEAST_SECONDS, _SHARE * span)
     hardware, software = rows.values(_HARDWARE.column), rows.values(_SOFTWARE.column)
-    for subject, row in rows.where((hardware >= least) | (software >= _SHARE * span)):
+    told = (hardware >= HARDWARE_THERMAL.least(span)) | (software >= SOFTWARE_THERMAL.least(span))
+    for subject, row in rows.where(told):
         by_hardware = row[_HARDWARE.column] or 0.0
-        lasts = by_hardware >= _SHARE * span
-        seconds = by_hardware if by_hardware >= least else row[_SOFTWARE.column]
+        slowed, seconds = HARDWARE_THERMAL, by_hardware
+        if by_hardware < HARDWARE_THERMAL.least(span):
+            slowed, seconds = SOFTWARE_THERMAL, row[_SOFTWARE.column]
         yield Claim(
-            condition="hardware_thermal" if by_hardware >= least else "software_thermal",
+            condition=slowed.key,
             subject=subject,
             since=row["first_at"],
-            severity=None if lasts else Severity.WARNING,
+            severity=None if slowed.lasts(seconds, span) else slowed.at_a_look,
             evidence=(
                 Evidence(
                     name=_SLOWED,
@@ -207,7 +207,7 @@ def _explained(slowed: list[Claim], hotter: list[Claim]) -> tuple[list[Claim], l
     left = []
     for claim in slowed:
         gpu, node = claim.subject, claim.subject.of_node()
-        if claim.condition == "software_thermal" and node in warm and gpu not in own:
+        if claim.condition == SOFTWARE_THERMAL.key and node in warm and gpu not in own:
             of_node[node].append(gpu)
         else:
             left.append(claim)

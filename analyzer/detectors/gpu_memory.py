@@ -6,6 +6,14 @@ from datetime import datetime
 import numpy as np
 
 from gpuvigil.faults import found_by
+from gpuvigil.faults.symptoms import (
+    NO_SPARE_ROWS,
+    REMAP_FAILURE,
+    REPAIR_PENDING,
+    RETIRED_PAGES,
+    SRAM_THRESHOLD,
+    UNCORRECTED,
+)
 from gpuvigil.model import EventKind, Evidence, Finding, Subject
 from gpuvigil.store import Aggregate, Function
 
@@ -14,33 +22,27 @@ from ..window.rows import Row
 from ..window.window import Need, Span, Window
 from . import Detector
 
-_PENDING = (
-    "remap_pending",
-    "bank_remap_pending",
-    "channel_repair_pending",
-    "tpc_repair_pending",
-    "retired_pages_pending",
-)
-_STATES = ("sram_threshold_exceeded", "remap_failure", "remap_banks_none", *_PENDING)
-_RETIRED = ("retired_pages_corrected", "retired_pages_uncorrected")
+_STATES = (SRAM_THRESHOLD, REMAP_FAILURE, RETIRED_PAGES, NO_SPARE_ROWS, REPAIR_PENDING)
 _CORRECTED = Aggregate(function=Function.INCREASE, field="ecc_corrected_errors")
 # Not an increase: without a collector's bridge, or its memory, the counter begins anew at a reset,
 # and that it fell is no error.
 _LEAST, _LAST = (
-    Aggregate(function=function, field="ecc_uncorrected_errors")
+    Aggregate(function=function, field=UNCORRECTED.reads[0])
     for function in (Function.MIN, Function.LAST)
 )
 _ASKED = (_CORRECTED, _LEAST, _LAST)
 
 NEEDS = (
-    Need(measurement="gpu", span=Span.NOW, fields=(*_STATES, *_RETIRED)),
+    Need(
+        measurement="gpu",
+        span=Span.NOW,
+        fields=tuple(name for state in _STATES for name in state.reads),
+    ),
     Need(measurement="gpu", span=Span.RECENT, aggregates=_ASKED),
     Need(measurement="gpu", span=Span.TREND, aggregates=_ASKED),
     Need(measurement="node", span=Span.NOW, fields=("spool_oldest_seconds",)),
 )
 
-# DCGM health fails at these: of 64 entries, and of those for double-bit errors.
-_MOST_RETIRED, _MOST_UNCORRECTED = 63, 15
 # Corrected errors: a healthy GPU has a few in a week.
 _STORM_PER_SECOND, _GROWTH = 1.0, 3
 
@@ -54,14 +56,11 @@ def failing_memory(window: Window) -> list[Finding]:
 def _by_state(window: Window) -> Iterator[Claim]:
     rows = window.get("gpu", Span.NOW)
     flagged = np.zeros(len(rows), dtype=bool)
-    for name in _STATES:
-        flagged |= rows.values(name) > 0
-    uncorrected = rows.values("retired_pages_uncorrected")
-    retired = np.nan_to_num(rows.values("retired_pages_corrected")) + np.nan_to_num(uncorrected)
-    flagged |= (retired >= _MOST_RETIRED) | (uncorrected > _MOST_UNCORRECTED)
+    for state in _STATES:
+        flagged |= state.holds(*map(rows.values, state.reads))
     for subject, row in rows.where(flagged):
         for condition, evidence in _states(row):
-            if condition == "repair_pending" and _was_reset_since(window, subject, row):
+            if condition == REPAIR_PENDING.key and _was_reset_since(window, subject, row):
                 continue
             yield Claim(condition=condition, subject=subject, since=row["at"], evidence=(evidence,))
 
@@ -74,26 +73,27 @@ def _was_reset_since(window: Window, subject: Subject, row: Row) -> bool:
 
 
 def _states(row: Row) -> Iterator[tuple[str, Evidence]]:
-    if row["sram_threshold_exceeded"]:
-        yield "sram_threshold", Evidence(name="SRAM threshold", value="exceeded", limit="not")
-    if row["remap_failure"]:
-        yield "remap_failure", Evidence(name="row remapping", value="failed", limit="no failure")
-    corrected, uncorrected = (row[name] or 0 for name in _RETIRED)
-    if corrected + uncorrected >= _MOST_RETIRED or uncorrected > _MOST_UNCORRECTED:
+    if SRAM_THRESHOLD.shows(row):
+        yield SRAM_THRESHOLD.key, Evidence(name="SRAM threshold", value="exceeded", limit="not")
+    if REMAP_FAILURE.shows(row):
+        yield REMAP_FAILURE.key, Evidence(name="row remapping", value="failed", limit="no failure")
+    if RETIRED_PAGES.shows(row):
+        corrected, uncorrected = (row[name] or 0 for name in RETIRED_PAGES.reads)
         yield (
-            "retired_pages",
+            RETIRED_PAGES.key,
             Evidence(
                 name="retired pages",
                 value=f"{corrected + uncorrected}, {uncorrected} of them by double-bit errors",
-                limit=f"under {_MOST_RETIRED}, {_MOST_UNCORRECTED} by double-bit errors at most",
+                limit=RETIRED_PAGES.limit,
             ),
         )
-    if row["remap_banks_none"]:
+    if NO_SPARE_ROWS.shows(row):
         banks = str(row["remap_banks_none"])
-        yield "no_spare_rows", Evidence(name="banks without a spare row", value=banks, limit="0")
-    waiting = [name.removesuffix("_pending").replace("_", " ") for name in _PENDING if row[name]]
-    if waiting:
-        yield "repair_pending", Evidence(name="waits for a reset", value=", ".join(waiting))
+        yield NO_SPARE_ROWS.key, Evidence(name="banks without a spare row", value=banks, limit="0")
+    if REPAIR_PENDING.shows(row):
+        names = [name for name in REPAIR_PENDING.reads if row[name]]
+        waiting = ", ".join(name.removesuffix("_pending").replace("_", " ") for name in names)
+        yield REPAIR_PENDING.key, Evidence(name="waits for a reset", value=waiting)
 
 
 def _by_rate(window: Window) -> Iterator[Claim]:
@@ -127,15 +127,19 @@ def _uncorrected(window: Window) -> Iterator[Claim]:
     node whose older bodies still wait in its spool the reset may be among them: that is late.
     """
     rows = window.get("gpu", Span.TREND)
-    grown = rows.values(_LAST.column) > rows.values(_LEAST.column)
+    grown = UNCORRECTED.holds(rows.values(_LAST.column) - rows.values(_LEAST.column))
     for subject, row in rows.where(grown):
         reset_at = _reset_at(window, subject)
         if reset_at is not None and reset_at >= row["first_at"]:
             recent = window.get("gpu", Span.RECENT).get(subject)
-            if recent is None or recent["first_at"] < reset_at or _gained(recent) <= 0:
+            if (
+                recent is None
+                or recent["first_at"] < reset_at
+                or not UNCORRECTED.holds(_gained(recent))
+            ):
                 continue
         yield Claim(
-            condition="uncorrected_growth",
+            condition=UNCORRECTED.key,
             subject=subject,
             since=row["last_at"],
             evidence=(

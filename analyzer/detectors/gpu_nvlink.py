@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from gpuvigil.faults import found_by
+from gpuvigil.faults.symptoms import NVLINKS_DOWN
 from gpuvigil.model import Evidence, Finding
 from gpuvigil.store import Aggregate, Function
 
@@ -45,10 +46,10 @@ def _down(window: Window) -> Iterator[Claim]:
     rows = window.get("gpu", Span.RECENT)
     up = rows.values("nvlink_links_up_max")
     peers = most(together(nodes(rows), models(window, rows)), up)
-    fewer = up < peers
+    fewer = NVLINKS_DOWN.holds(up, peers)
     for (subject, row), best in zip(rows.where(fewer), peers[fewer], strict=True):
         yield Claim(
-            condition="nvlink_down",
+            condition=NVLINKS_DOWN.key,
             subject=subject,
             since=row["last_at"],
             evidence=(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from gpuvigil.faults import found_by
+from gpuvigil.faults.symptoms import PCIE_NARROW, PCIE_SLOW
 from gpuvigil.model import Evidence, Finding, Incident
 from gpuvigil.store import Aggregate, Function
 
@@ -32,8 +33,6 @@ NEEDS = (
 
 # DCGM: replays per lane and minute at a bit error rate of 1e-12, by generation; the next doubles.
 _PER_LANE = {1: 0.15, 2: 0.3, 3: 0.48, 4: 0.96, 5: 1.92, 6: 3.84}
-# An idle link saves power; one that works at every sample does not.
-_WORKING_PERCENT = 20
 _SAMPLES = 3
 
 
@@ -45,10 +44,10 @@ def degraded_links(window: Window) -> list[Finding]:
         rows.values("pcie_generation_max"),
         rows.values("pcie_generation_max_max"),
     )
-    working = rows.values("utilization_percent_min") >= _WORKING_PERCENT
     seen = rows.values("samples") >= _SAMPLES
-    narrow = (width < width_max) & seen
-    slow = (speed < speed_max) & working & seen
+    narrow = PCIE_NARROW.holds(width, width_max) & seen
+    # Working at every sample.
+    slow = PCIE_SLOW.holds(speed, speed_max, rows.values("utilization_percent_min")) & seen
     minutes = window.settings.window_seconds / 60.0
     replays = rows.values("pcie_replays_increase") >= _limits(speed_max, width_max, minutes)
     claims = []
@@ -93,10 +92,10 @@ def _told(
     lanes, generation = row["pcie_width_max_max"], row["pcie_generation_max_max"]
     if narrow:
         value = f"{row['pcie_width_max']} lanes"
-        yield "pcie_narrow", Evidence(name="PCIe width", value=value, limit=str(lanes))
+        yield PCIE_NARROW.key, Evidence(name="PCIe width", value=value, limit=str(lanes))
     if slow:
         value = f"{row['pcie_generation_max']} at {row['utilization_percent_min']} % or more"
-        yield "pcie_slow", Evidence(name="PCIe generation", value=value, limit=str(generation))
+        yield PCIE_SLOW.key, Evidence(name="PCIe generation", value=value, limit=str(generation))
     if replays:
         most = _PER_LANE.get(generation or 6, 3.84) * (lanes or 16) * minutes
         yield (

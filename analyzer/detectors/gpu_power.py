@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from gpuvigil.faults import found_by
-from gpuvigil.model import Evidence, Finding, Severity, Subject
+from gpuvigil.faults.symptoms import POWER_BRAKE
+from gpuvigil.model import Evidence, Finding, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence.claims import Claim, findings
@@ -15,7 +16,7 @@ from ..window.columns import clusters, models, per_group, together
 from ..window.window import Need, Span, Window
 from . import Detector
 
-_BRAKE = Aggregate(function=Function.INCREASE, field="power_brake_seconds")
+_BRAKE = Aggregate(function=Function.INCREASE, field=POWER_BRAKE.counter)
 NEEDS = (
     Need(
         measurement="gpu",
@@ -25,9 +26,6 @@ NEEDS = (
     Need(measurement="gpu", span=Span.RECENT, aggregates=(_BRAKE,)),
 )
 
-# The counter tells of every assertion, however short. One of a second is the board's own affair;
-# one that lasts for half of a minute halves the clocks of whatever runs.
-_SHARE, _LEAST_SECONDS = 0.5, 10.0
 # Rounding of the driver's, and what a card's own regulator may take off.
 _LOWERED = 0.97
 
@@ -36,7 +34,7 @@ def held_back(window: Window) -> list[Finding]:
     """One finding per GPU, or per node or rack where several are braked at once."""
     claims = list(_braked(window))
     measured = _measured(window) if claims else Counter()
-    braked = by_node(window, claims, 0.5, "power_brake", measured)
+    braked = by_node(window, claims, 0.5, POWER_BRAKE.key, measured)
     feeds = by_rack(window, braked, "power_feed", among=measured)
     return findings("gpu_power", [*feeds, *_lowered(window)])
 
@@ -53,13 +51,13 @@ def _braked(window: Window) -> Iterator[Claim]:
     rows = window.get("gpu", Span.RECENT)
     span = window.settings.window_seconds
     seconds = rows.values(_BRAKE.column)
-    for subject, row in rows.where(seconds >= min(_LEAST_SECONDS, _SHARE * span)):
-        lasts = row[_BRAKE.column] >= _SHARE * span
+    for subject, row in rows.where(seconds >= POWER_BRAKE.least(span)):
+        lasts = POWER_BRAKE.lasts(row[_BRAKE.column], span)
         yield Claim(
-            condition="power_brake",
+            condition=POWER_BRAKE.key,
             subject=subject,
             since=row["first_at"],
-            severity=Severity.CRITICAL if lasts else Severity.WARNING,
+            severity=None if lasts else POWER_BRAKE.at_a_look,
             evidence=(
                 Evidence(
                     name="power brake",

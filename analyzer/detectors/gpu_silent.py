@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from gpuvigil.faults import FAULTS, found_by
+from gpuvigil.faults.symptoms import HANGS_AFTER_SECONDS
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Subject, Unmeasured
 from gpuvigil.store import Aggregate, Function
 
@@ -25,9 +26,6 @@ NEEDS = (
 _FAULT = FAULTS["gpu_silent"]
 # One slow call is not a hang.
 _TICKS = 2
-# The collector tells of a silence by an event when a call should have come back, after two seconds
-# by default; only a much longer one is believed without it.
-_WITHOUT_EVENT_SECONDS = 30.0
 
 
 def silent_gpus(window: Window) -> list[Finding]:
@@ -76,9 +74,11 @@ def _event(window: Window, subject: Subject, back_at: datetime | None) -> Event 
 def _lasts(window: Window, subject: Subject, row: Row) -> bool:
     """Whether it is silent for so long that the event should have come, and got lost.
 
-    A GPU that is slow in one tick after the other is unknown in each, and no fault.
+    A GPU that is slow in one tick after the other is unknown in each, and no fault. The event comes
+    when a call should have come back, after two seconds by default; without it only what is a hang
+    for the node check as well is believed.
     """
-    limit = max(_TICKS * window.tick_seconds(subject.of_node()), _WITHOUT_EVENT_SECONDS)
+    limit = max(_TICKS * window.tick_seconds(subject.of_node()), HANGS_AFTER_SECONDS)
     seconds = row.get("unmeasured_seconds")
     if seconds is not None and seconds < limit:
         return False

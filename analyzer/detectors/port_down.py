@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS, found_by
+from gpuvigil.faults.symptoms import PORT_DOWN
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Inventory, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
@@ -110,7 +111,7 @@ def _flapping(window: Window, port: Subject, downs: list[Event], row: Row | None
 
 
 def _down(window: Window, port: Subject, downs: list[Event], row: Row | None) -> Finding | None:
-    if row is not None and row.get("enabled") == 0:
+    if row is not None and not PORT_DOWN.shows(row):
         return None  # somebody wanted it
     up_at = cured_at(window, "port_down", port)
     event = downs[-1] if downs and _stands(window, downs[-1], up_at) else None

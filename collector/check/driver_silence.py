@@ -4,12 +4,11 @@ A verdict rests on the time that a call itself had, not on the time that this ma
 what others have waited for: the collector, or a check that was killed and is stuck in the kernel.
 """
 
+from gpuvigil.faults.symptoms import HANGS_AFTER_SECONDS
+
 from ..processes.watchdog_child import CALL_SECONDS
 from .evidence import Item
 from .facts import Facts
-
-# A driver that is not kept loaded may take this long for its first answer; after it, it hangs.
-HANGS_AFTER_SECONDS = 30.0
 
 
 def of_driver(facts: Facts) -> float | None:

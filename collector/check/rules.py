@@ -3,10 +3,18 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from gpuvigil.faults import FAULTS, NOUVEAU_ACTION, Described, Look
+from gpuvigil.faults import FAULTS, Described, Look
+from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.faults.node_faults import NODE_FAULTS
 from gpuvigil.faults.sxids import Sxid
-from gpuvigil.model import Finding, GpuIdentity, Severity, Subject, Unmeasured
+from gpuvigil.faults.symptoms import (
+    NOUVEAU,
+    NVLINKS_DOWN,
+    PORT_DOWN,
+    STARTS_WITHIN_SECONDS,
+    without_driver,
+)
+from gpuvigil.model import Finding, GpuIdentity, Subject, Unmeasured
 
 from ..sensors.pci import PciGpu, same_form
 from . import driver_silence
@@ -19,16 +27,16 @@ DETECTOR = "check"
 # NVML_ERROR_LIB_RM_VERSION_MISMATCH
 _MISMATCH = 18
 
-# The faults of which one look sees as much as a history would; the rest are of `NODE_FAULTS`.
+# The faults of which one look sees as much as a history would; the rest are of `CONDITIONS`, which
+# the detectors judge by the same symptoms, and of `NODE_FAULTS`.
 _SEEN = {row.look: row.key for row in FAULTS.values() if row.look is not None}
 # What is still being started on a node that was booted just now is no reason to drain it.
-_STARTED_AT_BOOT = frozenset({_SEEN[Look.NO_DRIVER], "driver_unusable", "fabric_not_ready"})
-BOOT_SECONDS = 600.0
+_STARTED_AT_BOOT = frozenset({_SEEN[Look.NO_DRIVER], "driver_unusable", _SEEN[Look.NO_FABRIC]})
 
 
 def findings(facts: Facts) -> list[Finding]:
     """Everything that is wrong, the most severe first."""
-    booting = facts.uptime_seconds < BOOT_SECONDS
+    booting = facts.uptime_seconds < STARTS_WITHIN_SECONDS
     found = [
         replace(finding, certain=False)
         if booting and finding.fault in _STARTED_AT_BOOT
@@ -47,7 +55,7 @@ def _finding(
     *,
     certain: bool = True,
 ) -> Finding:
-    fault: Described = FAULTS.get(key) or NODE_FAULTS[key]
+    fault: Described = FAULTS.get(key) or CONDITIONS.get(key) or NODE_FAULTS[key]
     return Finding(
         fault=key,
         subject=Subject(cluster=facts.cluster, node=facts.node, gpu=gpu),
@@ -86,13 +94,12 @@ def driver(facts: Facts) -> Iterator[Finding]:
 
 
 def _driver_not_loaded(facts: Facts, evidence: Mapping[Item, str]) -> Finding:
-    """Critical where GPUs are expected; a card that nobody ever used may be left without a driver."""
-    found = _finding(facts, _SEEN[Look.NO_DRIVER], evidence)
-    if any(gpu.driver == "nouveau" for gpu in facts.pci or ()):
-        held = shown({Item.HELD_BY: "nouveau"})
-        found = replace(found, evidence=(*found.evidence, *held), action=NOUVEAU_ACTION)
-    expected = facts.known.gpus or facts.gpus_wanted or facts.expects_gpus
-    return found if expected else replace(found, severity=Severity.WARNING)
+    nouveau = any(gpu.driver == NOUVEAU for gpu in facts.pci or ())
+    held = {Item.HELD_BY: NOUVEAU} if nouveau else {}
+    expected = bool(facts.known.gpus or facts.gpus_wanted or facts.expects_gpus)
+    severity, action = without_driver(expected=expected, nouveau=nouveau)
+    found = _finding(facts, _SEEN[Look.NO_DRIVER], {**evidence, **held})
+    return replace(found, severity=severity, action=action)
 
 
 def unsupported(facts: Facts) -> Iterator[Finding]:
@@ -224,20 +231,20 @@ def nvlinks(facts: Facts) -> Iterator[Finding]:
     for identity, up in told:
         most[identity.model] = max(most.get(identity.model, 0), up)
     for identity, up in told:
-        if up < most[identity.model]:
+        if NVLINKS_DOWN.holds(up, most[identity.model]):
             evidence = {Item.NVLINKS_UP: f"{up}", Item.NVLINKS_OF_PEERS: f"{most[identity.model]}"}
-            yield _finding(facts, "nvlink_down", evidence, identity.uuid)
+            yield _finding(facts, NVLINKS_DOWN.key, evidence, identity.uuid)
 
 
 def ports(facts: Facts) -> Iterator[Finding]:
     """Ports that were up once and are down now, or have gone from the system."""
     if facts.ports is None:
         return
-    now = {(r.identity.device, r.identity.port): r.up for r in facts.ports}
+    now = {(r.identity.device, r.identity.port): r.values for r in facts.ports}
     for port in facts.known.ports:
-        up = now.get((port.device, port.port), False)
-        if port.was_up and up is False:
-            gone = (port.device, port.port) not in now
+        read = now.get((port.device, port.port))
+        gone = read is None
+        if port.was_up and (gone or PORT_DOWN.shows(read or {})):
             found = _finding(
                 facts,
                 _SEEN[Look.PORT_DOWN],

@@ -33,7 +33,7 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         _CRITICAL,
         "GPU's list of retired memory pages is full",
         _REPLACE,
-        "DCGM health: 63 pages or more, or more than 15 by double-bit errors",
+        "DCGM health",
     ),
     (
         "no_spare_rows",
@@ -61,7 +61,7 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         _INFO,
         "GPU's memory repair waits for a reset",
         "Reset the GPU when no job runs; until then work may go on.",
-        f"{_MEMORY}: remapping pending (field 144), retired pages pending (field 31)",
+        f"{_MEMORY}: remapping pending (field 144), retired pages pending (field 31), repair status",
     ),
     (
         "corrected_growth",

@@ -125,6 +125,7 @@ class Look(str, Enum):
     """What one look at a node sees of a fault, without any history: `gpuvigil check`."""
 
     NO_DRIVER = "no driver"
+    NO_FABRIC = "not in the fabric"
     DRIVER_HANGS = "driver hangs"
     GPU_GONE = "GPU gone"
     GPU_HANGS = "GPU hangs"

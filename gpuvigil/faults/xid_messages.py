@@ -13,6 +13,7 @@ from functools import cache, lru_cache
 from ..model import Severity
 from ..tables import table
 from . import Scope, Xid, with_release, xid
+from .recovery import advice
 
 NVLINK_5 = range(144, 151)
 _ADVICE, _NVLINK = 154, 74
@@ -37,17 +38,6 @@ _TARGET = re.compile(r"changed from .*? to 0x([0-9a-f]+)", re.IGNORECASE)
 
 _RESET = with_release("Drain the node, then reset the GPU.")
 _LINK = with_release("Drain the node, check the link's seating, then reset the GPU.")
-# NV2080_CTRL_GPU_RECOVERY_ACTION: nothing, reset the GPU, reboot the node, drain, drain and reset.
-_ACTIONS: Mapping[str, tuple[Severity, str, str]] = {
-    "1": (Severity.WARNING, "the driver asks for a reset of the GPU", _RESET),
-    "2": (Severity.CRITICAL, "the driver asks for a reboot", "Drain the node and reboot it."),
-    "3": (
-        Severity.WARNING,
-        "the driver asks to drain the GPU",
-        "Drain the node; restart its jobs.",
-    ),
-    "4": (Severity.WARNING, "the driver asks to drain and reset the GPU", _RESET),
-}
 # What `xid_nvlink5.csv` asks for, the gravest last.
 _GRAVITY = ("ignore", "xid_154_eval", "reset_gpu")
 
@@ -192,10 +182,11 @@ def _fits(pattern: str, word: int) -> bool:
 
 def _advice(row: Xid, message: str) -> Xid:
     found = _TARGET.search(message)
-    if found is None or found[1] not in _ACTIONS:
+    asked = None if found is None else advice(int(found[1], 16))
+    if asked is None:
         return row
-    severity, words, action = _ACTIONS[found[1]]
-    return replace(_reworded(row, words, severity, action), scope=Scope.STICKY)
+    changed = _reworded(row, f"the driver asks to {asked.words}", asked.severity, asked.action)
+    return replace(changed, scope=Scope.STICKY)
 
 
 def _reworded(row: Xid, summary: str, severity: Severity, action: str) -> Xid:

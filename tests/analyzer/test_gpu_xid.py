@@ -103,10 +103,10 @@ def test_only_what_passes_and_is_a_note_about_a_program_is_the_programs(
 @pytest.mark.parametrize(
     ("code", "number", "severity", "certain", "action"),
     [
-        (13, 1, WARNING, True, "Drain the node, then reset the GPU"),
+        (13, 1, CRITICAL, True, "Drain the node, then reset the GPU"),
         (13, 2, CRITICAL, True, "Drain the node and reboot it."),
         (13, 3, WARNING, True, "Restart the program"),  # a drain alone asks for no more
-        (63, 1, WARNING, True, "Drain the node, then reset the GPU"),
+        (63, 1, CRITICAL, True, "Drain the node, then reset the GPU"),
         (95, 2, CRITICAL, True, "Drain the node and reboot it."),
         (74, 1, CRITICAL, True, "Drain the node, check the link's seating, then reset"),
         (74, 2, CRITICAL, True, "Drain the node and reboot it."),

@@ -92,7 +92,7 @@ def test_people_read_a_line_per_finding_with_the_first_action() -> None:
         "critical GPU 2 (00000000:12:00.0, GPU-2): GPU fell off the bus [NVML: code 15]"
         " -> Drain the node and reboot it; if the GPU is lost again, check power, seating and heat."
     )
-    assert lines[1].startswith("warning  GPU 1 (00000000:11:00.0, GPU-1): GPU is slowed")
+    assert lines[1].startswith("warning  GPU 1 (00000000:11:00.0, GPU-1): GPUs are slowed")
     assert lines[2] == "1 critical, 1 warning; 3 GPUs and 0 ports read in 4.00 s"
     assert len(lines) == 3
 

@@ -18,6 +18,8 @@ from collector.processes.driver_lock import Stuck
 from collector.processes.watchdog_child import CALL_SECONDS
 from collector.sensors.pci import PciGpu, same_form
 from collector.sensors.ports import PortReading
+from gpuvigil.faults import FAULTS
+from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.faults.node_faults import NODE_FAULTS
 from gpuvigil.metrics import GPU
 from gpuvigil.model import Finding, PortIdentity, Severity, Unmeasured
@@ -279,26 +281,26 @@ def test_a_gpu_that_refuses_every_call_is_unreadable() -> None:
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ({"ecc_uncorrected_errors": 1}, ["ecc_uncorrected"]),
+        ({"ecc_uncorrected_errors": 1}, ["uncorrected_growth"]),
         ({"clock_event_reasons": 0x4}, []),
         ({"clock_event_reasons": 0x8}, ["hw_slowdown"]),
-        ({"clock_event_reasons": 0x20}, ["sw_thermal_slowdown"]),
-        ({"clock_event_reasons": 0x68}, ["hw_thermal_slowdown"]),
+        ({"clock_event_reasons": 0x20}, ["software_thermal"]),
+        ({"clock_event_reasons": 0x68}, ["hardware_thermal"]),
         ({"clock_event_reasons": 0x88}, ["power_brake"]),
-        ({"clock_event_reasons": 0xC8}, ["power_brake", "hw_thermal_slowdown"]),
+        ({"clock_event_reasons": 0xC8}, ["power_brake", "hardware_thermal"]),
         ({"sram_threshold_exceeded": 1, "sram_parity_errors": 9}, ["sram_threshold"]),
         ({"sram_threshold_exceeded": 0, "sram_parity_errors": 1}, []),
-        ({"remap_failure": 1, "remap_pending": 1}, ["remap_failed", "repair_pending"]),
+        ({"remap_failure": 1, "remap_pending": 1}, ["remap_failure", "repair_pending"]),
         ({"remap_pending": 0, "remapped_rows_uncorrected": 3}, []),
         ({"channel_repair_pending": 1, "tpc_repair_pending": 1}, ["repair_pending"]),
         ({"bank_remap_pending": 1}, ["repair_pending"]),
-        ({"retired_pages_pending": 1}, ["retirement_pending"]),
-        ({"remap_banks_none": 1}, ["spare_rows_used_up"]),
+        ({"retired_pages_pending": 1}, ["repair_pending"]),
+        ({"remap_banks_none": 1}, ["no_spare_rows"]),
         ({"recovery_action": 1}, ["recovery_action"]),
         ({"fabric_state": 0, "fabric_health": 0}, []),
-        ({"fabric_state": 2}, ["fabric_not_ready"]),
+        ({"fabric_state": 2}, ["fabric_down"]),
         ({"fabric_state": 3, "fabric_status": 0, "fabric_health": 1}, []),
-        ({"fabric_state": 3, "fabric_status": 999}, ["fabric_not_ready"]),
+        ({"fabric_state": 3, "fabric_status": 999}, ["fabric_down"]),
         ({"fabric_state": 3, "fabric_health": 2, "fabric_health_mask": 1}, ["fabric_unhealthy"]),
         ({"pcie_width": 8}, ["pcie_narrow"]),
         ({"pcie_generation": 1}, ["pcie_slow"]),
@@ -342,7 +344,7 @@ def test_who_must_reset_a_gpu_is_told_to_let_the_collector_go_first() -> None:
     assert said["recovery_action"] == (
         "Drain the node, then reset the GPU (right after `gpuvigil collect --release 10m` on the node)."
     )
-    assert said["remap_failed"].startswith("Drain the node")
+    assert said["remap_failure"].startswith("Drain the node")
 
 
 METRICS = sorted(metric.name for metric in GPU.metrics)
@@ -351,7 +353,7 @@ METRICS = sorted(metric.name for metric in GPU.metrics)
 @given(st.dictionaries(st.sampled_from(METRICS), st.integers(0, 2**40)))
 def test_any_numbers_are_judged_and_every_claim_has_evidence(values: dict[str, int]) -> None:
     for claim in judge(dict(values)):
-        assert claim.fault in NODE_FAULTS
+        assert claim.fault in {**NODE_FAULTS, **CONDITIONS, **FAULTS}
         assert claim.evidence
 
 
@@ -395,7 +397,7 @@ def test_the_most_severe_comes_first() -> None:
             values={**HEALTHY, "clock_event_reasons": reasons},
         )
     gpus[3] = GpuFacts(index=3, identity=identity(3), reason=Unmeasured.LOST, failure="code 15")
-    assert faults(a_node(gpus=gpus)) == ["gpu_lost", "power_brake", "sw_thermal_slowdown"]
+    assert faults(a_node(gpus=gpus)) == ["gpu_lost", "power_brake", "software_thermal"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,55 @@
+"""What the driver asks for after a fault, by NVML's field and by the words of Xid 154 alike.
+
+Numbers: nvml.h, `NVML_GPU_RECOVERY_ACTION_*`, and NV2080_CTRL_GPU_RECOVERY_ACTION. DCGM's health fails
+at each of the first four but the third, of which it warns: the driver then still has to say what it
+asks for. To mend an IMEX domain leaves the GPU itself usable.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..model import Severity
+from .model import with_release
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One recovery action: what it is called behind "to", how grave that is, and what to do."""
+
+    words: str
+    severity: Severity
+    action: str
+
+
+NOTHING = 0
+_RESET = with_release("Drain the node, then reset the GPU.")
+_REBOOT = "Drain the node and reboot it."
+_ADVICE: Mapping[int, Advice] = {
+    1: Advice("reset the GPU", Severity.CRITICAL, _RESET),
+    2: Advice("reboot the node", Severity.CRITICAL, _REBOOT),
+    3: Advice(
+        "drain peer-to-peer traffic",
+        Severity.WARNING,
+        "Let the programs that use this GPU's peer-to-peer traffic end; then the driver says what it needs.",
+    ),
+    4: Advice("drain and reset", Severity.CRITICAL, _RESET),
+    5: Advice(
+        "recover the IMEX domain",
+        Severity.WARNING,
+        "Restart nvidia-imex on the nodes of this NVLink domain when no job runs there.",
+    ),
+    6: Advice(
+        "reset the bus",
+        Severity.CRITICAL,
+        with_release("Drain the node, then reset the GPU's PCIe bus or reboot."),
+    ),
+    7: Advice("reboot the system", Severity.CRITICAL, _REBOOT),
+}
+
+
+def advice(number: int) -> Advice | None:
+    """What an action asks for, None where it is nothing; of a newer driver's, that somebody looks."""
+    if number == NOTHING:
+        return None
+    unknown = Advice(f"take action {number}", Severity.WARNING, _RESET)
+    return _ADVICE.get(number, unknown)
