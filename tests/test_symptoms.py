@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analyzer.detectors import (
@@ -22,20 +22,25 @@ from analyzer.detectors import (
     gpu_pcie,
     gpu_power,
     gpu_silent,
+    gpu_xid,
+    nvswitch_error,
     port_down,
 )
 from collector.check import driver_silence, gpu_rules, rules
 from collector.check.facts import DriverFacts, Facts, GpuFacts, Known
+from collector.check.kernel_log import KernelSeen
 from collector.check.rules import findings
+from collector.sensors.kernel_log_parser import parse
 from collector.sensors.ports import PortReading
 from gpuvigil.faults.symptoms import SLOWDOWNS, SYMPTOMS, Slowdown, Symptom
 from gpuvigil.faults.xid_messages import read
-from gpuvigil.model import BusGpu, Finding, PortIdentity, Severity, Unmeasured
+from gpuvigil.model import BusGpu, EventKind, Finding, PortIdentity, Severity, Unmeasured
 from tests.analyzer.scene import (
     GPU_FIELDS,
     NOON,
     SETTINGS,
     Scene,
+    event,
     gpu,
     healthy,
     inventory,
@@ -238,6 +243,49 @@ def test_gpus_without_a_driver_are_judged_alike(expected: bool, kernel: str | No
         replace(healthy(), inventories=(one,)).window()
     )
     assert (seen.fault, seen.severity, seen.action) == (found.fault, found.severity, found.action)
+
+
+# Sticky ones only: what passes, and what a history knows of a program, is for the analyzer.
+XIDS, SXIDS = (46, 64, 94, 95, 119), (10003, 12020, 22003, 22011, 23001)
+WORDS = ("critical", "warning", "info", "ignore")
+
+
+@settings(max_examples=60)
+@given(
+    is_switch=st.booleans(),
+    places=st.lists(st.integers(0, 4), min_size=1, max_size=4, unique=True),
+    words=st.dictionaries(st.integers(0, 4), st.sampled_from(WORDS)),
+)
+def test_codes_are_judged_alike_with_what_the_site_makes_of_them(
+    is_switch: bool, places: list[int], words: dict[int, str]
+) -> None:
+    codes = SXIDS if is_switch else XIDS
+    entries = tuple(f"{codes[place]}={word}" for place, word in words.items())
+    wanted = replace(SETTINGS, xid_overrides=() if is_switch else entries)
+    wanted = replace(wanted, sxid_overrides=entries if is_switch else ())
+    seen, events = [], []
+    for ago, place in enumerate(places, 1):
+        code, kind = codes[place], EventKind.SXID if is_switch else EventKind.XID
+        at = NOON - timedelta(seconds=ago)
+        subject = node() if is_switch else gpu()
+        made = event(kind, subject, at, None if is_switch else code)
+        events.append(replace(made, id=f"{code}", sxid=code if is_switch else None))
+        text = (
+            f"nvidia-nvswitch3: SXid (PCI:0000:05:00.0): {code}, Fatal, Link 32 x"
+            if is_switch
+            else f"NVRM: Xid (PCI:0000:10:00): {code}, pid=1, name=a, x"
+        )
+        logged = parse(text)
+        assert logged is not None
+        seen.append(KernelSeen(event=logged, seconds_ago=float(ago)))
+    facts = a_node(kernel=tuple(seen), analyzer=wanted)
+    at_a_look = [(it.title, it.severity) for it in findings(facts)]
+    scene = replace(healthy(), settings=wanted).with_events(*events)
+    found = (nvswitch_error if is_switch else gpu_xid).DETECTOR.find(scene.window())
+    # A note is for the digest: a look has none.
+    assert at_a_look == [
+        (it.title, it.severity) for it in found if it.severity is not Severity.INFO
+    ]
 
 
 def test_every_symptom_is_held_against_both() -> None:

@@ -6,8 +6,9 @@ from datetime import datetime
 
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS, XID_FAULTS, found_by
+from gpuvigil.faults.overrides import overridden
 from gpuvigil.faults.xid_messages import read
-from gpuvigil.model import Event, EventKind, Evidence, Finding, Subject, Unmeasured
+from gpuvigil.model import Event, EventKind, Evidence, Finding, Severity, Subject, Unmeasured
 
 from ..evidence.cures import cured_at
 from ..window.rows import Row
@@ -32,13 +33,20 @@ def lost_gpus(window: Window) -> list[Finding]:
     """
     events: dict[Subject, list[Event]] = defaultdict(list)
     for event in window.all_events(EventKind.XID, EventKind.GPU_LOST):
-        if event.kind is EventKind.GPU_LOST or XID_FAULTS.get(event.code) == "gpu_lost":
+        if event.kind is EventKind.GPU_LOST or _says_so(event, window.settings.xid_overrides):
             events[event.subject].append(event)
     rows = window.get("gpu", Span.NOW)
     down = dict(rows.where(rows.values("up") == 0))
     subjects = sorted({*events, *down}, key=lambda subject: subject.key)
     found = (_finding(window, subject, events[subject], down.get(subject)) for subject in subjects)
     return [finding for finding in found if finding is not None]
+
+
+def _says_so(event: Event, overrides: Sequence[str]) -> bool:
+    """Whether an Xid says that its GPU is gone, and the site wants to hear of it."""
+    if XID_FAULTS.get(event.code) != "gpu_lost":
+        return False
+    return overridden(read(event.code, event.message), overrides) is not None
 
 
 def _finding(
@@ -53,7 +61,7 @@ def _finding(
     return Finding(
         fault="gpu_lost",
         subject=subject,
-        severity=_FAULT.severity,
+        severity=_severity(window, standing, row),
         since=min([*(e.at for e in standing), *([row["at"]] if row else [])]),
         evidence=_evidence(standing, row),
         detector="gpu_lost",
@@ -62,6 +70,15 @@ def _finding(
         certain=True,
         late=row is None and window.came_late(standing),
     )
+
+
+def _severity(window: Window, events: Sequence[Event], row: Row | None) -> Severity:
+    """The fault's own; of what an Xid alone says, what the site makes of the Xid."""
+    if row is not None or any(event.kind is EventKind.GPU_LOST for event in events):
+        return _FAULT.severity
+    overrides = window.settings.xid_overrides
+    known = (overridden(read(e.code, e.message), overrides) for e in events)
+    return min((one.severity for one in known if one is not None), key=lambda it: it.rank)
 
 
 def _stands(window: Window, event: Event, cured: datetime | None) -> bool:

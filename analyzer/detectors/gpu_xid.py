@@ -6,11 +6,12 @@ from dataclasses import replace
 from functools import lru_cache
 
 from gpuvigil.faults import XID_FAULTS, Scope, Xid, found_by
+from gpuvigil.faults.overrides import overridden
 from gpuvigil.faults.xid_messages import Signature, signature
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Severity, Subject
 
 from ..evidence.coded_events import Coded
-from ..evidence.xid_policy import audible, overridden, row_of, suspect
+from ..evidence.xid_policy import audible, row_of, suspect
 from ..evidence.xid_repeats import Repeats, repeats
 from ..window.window import Need, Span, Window
 from . import Detector

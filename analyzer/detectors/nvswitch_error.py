@@ -1,8 +1,13 @@
 """An NVSwitch with an SXid that stands: fatal ones until a boot, others while they repeat."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
 from gpuvigil.clock import moment
 from gpuvigil.faults import found_by
-from gpuvigil.faults.sxids import sxid
+from gpuvigil.faults.overrides import overridden
+from gpuvigil.faults.sxids import Sxid, sxid
 from gpuvigil.model import Event, EventKind, Evidence, Finding
 
 from ..evidence.coded_events import Coded
@@ -19,14 +24,28 @@ _SXIDS = Coded(
 
 def sxid_faults(window: Window) -> list[Finding]:
     """One finding per node; the worst of its standing codes gives severity, action and source."""
-    return [
-        _SXIDS.finding(window, subject, events, _evidence(events))
-        for subject, events in _SXIDS.standing(window)
-    ]
+    wanted = tuple(window.settings.sxid_overrides)
+    judged, found = _as_wanted(wanted), []
+    for subject, events in _SXIDS.standing(window):
+        heard = [event for event in events if overridden(sxid(event.code), wanted)]
+        if heard:
+            found.append(judged.finding(window, subject, heard, _evidence(heard, judged)))
+    return found
 
 
-def _evidence(events: list[Event]) -> list[Evidence]:
-    row = sxid(_SXIDS.worst(events).code)
+@lru_cache
+def _as_wanted(wanted: tuple[str, ...]) -> Coded[Sxid]:
+    """SXids with the severities that count: the site's own before the table's."""
+
+    def row(event: Event) -> Sxid:
+        known = sxid(event.code)
+        return overridden(known, wanted) or known
+
+    return replace(_SXIDS, row=row)
+
+
+def _evidence(events: Sequence[Event], judged: Coded[Sxid]) -> list[Evidence]:
+    row = sxid(judged.worst(events).code)
     same = [event for event in events if event.sxid == row.code]
     count, at = sum(event.count for event in same), moment(same[-1].at)
     times = f"{count} times, last at" if count > 1 else "reported at"

@@ -1,9 +1,8 @@
-"""Whose an Xid is: which events are silent, what sites say."""
+"""Whose an Xid is: which events are silent."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import cache
 
 from gpuvigil.faults import Scope, Xid
 from gpuvigil.faults.xid_messages import read
@@ -59,19 +58,3 @@ def suspect(code: int) -> Xid:
         action=_DIAGNOSE,
         confined=False,
     )
-
-
-def overridden(row: Xid, overrides: Sequence[str]) -> Xid | None:
-    """The row as the site wants it; None when it does not want to hear of the code."""
-    word = _overrides(tuple(overrides)).get(row.code)
-    if word is None:
-        return row
-    if word == "ignore":
-        return None
-    return replace(row, severity=Severity(word), source=f"{row.source}; the site's own severity")
-
-
-@cache
-def _overrides(entries: tuple[str, ...]) -> Mapping[int, str]:
-    pairs = (entry.partition("=") for entry in entries)
-    return {int(code): word for code, _, word in pairs}

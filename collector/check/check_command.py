@@ -86,15 +86,10 @@ def _unseen(config: Config, gpus: int | None) -> Facts:
         at=datetime.now(timezone.utc),
         uptime_seconds=time.clock_gettime(time.CLOCK_BOOTTIME),
         wants_gpus=config.collector.gpus,
-        xid_overrides=dict(map(_override, config.analyzer.xid_overrides)),
+        analyzer=config.analyzer,
         gpus_wanted=gpus,
         container=is_contained(config.collector.sysfs_root),
     )
-
-
-def _override(entry: str) -> tuple[int, str]:
-    code, _, word = entry.partition("=")
-    return int(code), word
 
 
 class _WrongArguments(Exception):

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from gpuvigil.config import AnalyzerSettings
 from gpuvigil.model import GpuIdentity, PortIdentity, Unmeasured
 
 from ..processes.driver_lock import Stuck
@@ -63,7 +64,8 @@ class Facts:
     uptime_seconds: float = 0.0  # of the machine
     waited_seconds: float = 0.0
     wants_gpus: bool = True  # the setting collector.gpus
-    xid_overrides: Mapping[int, str] = field(default_factory=dict)  # analyzer.xid_overrides
+    # What the site makes of codes, and for how long they stand.
+    analyzer: AnalyzerSettings = field(default_factory=AnalyzerSettings)
     gpus_wanted: int | None = None  # as whoever asks says; None: what is on the bus or remembered
     container: bool = False  # sysfs then shows GPUs that the container was not given
     pci: tuple[PciGpu, ...] | None = None  # NVIDIA's

@@ -1,10 +1,12 @@
 """Xids and SXids of the last two hours that a reset has not ended."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
+from gpuvigil.config import AnalyzerSettings
 from gpuvigil.faults import XID_FAULTS, Scope, Xid, xid
+from gpuvigil.faults.overrides import overridden
 from gpuvigil.faults.sxids import Sxid, sxid
 from gpuvigil.faults.xid_messages import read
 from gpuvigil.model import Severity
@@ -31,12 +33,12 @@ class Reported:
 
 
 def standing(
-    seen: Sequence[KernelSeen], *, driver_answers: bool, overrides: Mapping[int, str] | None = None
+    seen: Sequence[KernelSeen], settings: AnalyzerSettings, *, driver_answers: bool
 ) -> Iterator[Reported]:
     """The worst code of each GPU, and of the switches, with all that stands as evidence.
 
     An Xid that names a fault of its own is told by what NVML says, when NVML says anything.
-    `overrides` are the site's own words for Xids: a severity, or `ignore`.
+    `settings` say what the site makes of codes, and how long a passing one stands.
     """
     by_place: dict[str | None, list[tuple[KernelSeen, Xid | Sxid]]] = {}
     for one in seen:
@@ -44,7 +46,7 @@ def standing(
         if one.event.kind is KernelEventKind.PCI_RESET:
             by_place.pop(address, None)
             continue
-        row = _row(one, overrides or {})
+        row = _row(one, settings)
         if row is None or (one.event.code in XID_FAULTS and driver_answers):
             continue
         switch = one.event.kind is KernelEventKind.SXID
@@ -53,30 +55,23 @@ def standing(
         yield _worst(address, reports)
 
 
-def _row(seen: KernelSeen, overrides: Mapping[int, str]) -> Xid | Sxid | None:
+def _row(seen: KernelSeen, settings: AnalyzerSettings) -> Xid | Sxid | None:
     """Its row, as the site wants it; None when it does not stand, or is nobody's business."""
     code = seen.event.code
     if code is None:
         return None
     row: Xid | Sxid | None
     if seen.event.kind is KernelEventKind.SXID:
-        row = sxid(code)
+        row = overridden(sxid(code), settings.sxid_overrides)
     else:
         # What the driver advises is read from the driver itself, as it is now.
         known = xid(code) if code == _ADVICE else read(code, seen.event.text)
-        row = _as_wanted(known, overrides.get(code))
+        row = overridden(known, settings.xid_overrides)
     if row is None:
         return None
-    kept = FRESH_SECONDS if row.scope is Scope.PASSING else LOOK_BACK_SECONDS
+    passing = row.scope is Scope.PASSING
+    kept = min(settings.passing_xid_seconds if passing else LOOK_BACK_SECONDS, LOOK_BACK_SECONDS)
     return None if row.severity is Severity.INFO or seen.seconds_ago > kept else row
-
-
-def _as_wanted(row: Xid, word: str | None) -> Xid | None:
-    if word is None:
-        return row
-    if word == "ignore":
-        return None
-    return replace(row, severity=Severity(word), source=f"{row.source}; the site's own severity")
 
 
 def _worst(address: str | None, reports: list[tuple[KernelSeen, Xid | Sxid]]) -> Reported:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from gpuvigil.faults import FAULTS, Described, Look
+from gpuvigil.faults import FAULTS, XID_FAULTS, Described, Look
 from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.faults.node_faults import NODE_FAULTS
 from gpuvigil.faults.sxids import Sxid
@@ -262,9 +262,9 @@ def kernel_log(facts: Facts) -> Iterator[Finding]:
         if gpu.pci_address
     }
     answers = facts.driver is not None and not facts.driver.failure
-    seen, wanted = facts.kernel or (), facts.xid_overrides
-    for told in standing(seen, driver_answers=answers, overrides=wanted):
-        key = _SEEN[Look.SXID] if isinstance(told.row, Sxid) else _SEEN[Look.XID]
+    for told in standing(facts.kernel or (), facts.analyzer, driver_answers=answers):
+        by_xid = XID_FAULTS.get(told.row.code, _SEEN[Look.XID])
+        key = _SEEN[Look.SXID] if isinstance(told.row, Sxid) else by_xid
         gpu = None if told.address is None else uuids.get(told.address, told.address)
         found = _finding(facts, key, {}, gpu, certain=told.certain)
         yield replace(

@@ -343,7 +343,8 @@ def _check(config: Config, where: _Where) -> None:
                 " digits and signs"
             )
     _check_one_of(where, ("log", "level"), config.log.level, _LEVELS)
-    _check_overrides(where, config.analyzer.xid_overrides)
+    _check_overrides(where, "xid_overrides", config.analyzer.xid_overrides)
+    _check_overrides(where, "sxid_overrides", config.analyzer.sxid_overrides)
     _check_store(where, config.store)
     _check_networks(where, ("dashboard", "trusted_proxies"), config.dashboard.trusted_proxies)
     for section in fields(Config):
@@ -357,12 +358,13 @@ def _check(config: Config, where: _Where) -> None:
         raise ConfigError(f"{where.entry(number).of(keys)}: {sentence}")
 
 
-def _check_overrides(where: _Where, entries: Sequence[str]) -> None:
+def _check_overrides(where: _Where, key: str, entries: Sequence[str]) -> None:
+    form, example = _OVERRIDES[key]
     for number, entry in enumerate(entries):
-        if not _OVERRIDE.fullmatch(entry):
+        if not form.fullmatch(entry):
             raise ConfigError(
-                f"{where.entry(number).of(('analyzer', 'xid_overrides'))}: {entry!r} is not like"
-                " 63=warning; severities are critical, warning, info and ignore"
+                f"{where.entry(number).of(('analyzer', key))}: {entry!r} is not like {example};"
+                " severities are critical, warning, info and ignore"
             )
 
 
@@ -377,7 +379,12 @@ def _check_networks(where: _Where, keys: tuple[str, ...], entries: Sequence[str]
             ) from None
 
 
-_OVERRIDE = re.compile(r"\d{1,4}=(critical|warning|info|ignore)")
+_WORDS = "(critical|warning|info|ignore)"
+# Of a list of codes with severities, what an entry is like. SXids have five digits.
+_OVERRIDES: Mapping[str, tuple[re.Pattern[str], str]] = {
+    "xid_overrides": (re.compile(rf"\d{{1,4}}={_WORDS}"), "63=warning"),
+    "sxid_overrides": (re.compile(rf"\d{{5}}={_WORDS}"), "12028=warning"),
+}
 # It travels in headers and tags, whatever stands in it.
 _NAME = re.compile(r"[!-~]+( [!-~]+)*(?<!\\)")
 # Of numbers, by the last word of their names; Python's times end where more would lead.

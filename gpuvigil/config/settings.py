@@ -324,6 +324,9 @@ class AnalyzerSettings:
     xid_overrides: tuple[str, ...] = _setting(
         (), "severities of the site's own, as `63=warning` or `43=ignore`; the table says the rest"
     )
+    sxid_overrides: tuple[str, ...] = _setting(
+        (), "the same of SXids, which NVSwitches report, as `12028=critical` or `10004=ignore`"
+    )
     health_check_users: tuple[str, ...] = _setting(
         (), "users (as Slurm names them) whose drains are a health check's, and hold no page back"
     )

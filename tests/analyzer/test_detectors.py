@@ -405,6 +405,31 @@ def test_a_fatal_sxid_stands_until_the_node_is_booted() -> None:
     assert sxid_faults(booted.window()) == []
 
 
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        ((), [("SXid 10003", Severity.CRITICAL, "12028")]),
+        (("10003=info",), [("SXid 12020", Severity.CRITICAL, "10003, 12028")]),
+        (("10003=ignore",), [("SXid 12020", Severity.CRITICAL, "12028")]),
+        (
+            ("12028=critical", "10003=warning", "12020=ignore"),
+            [("SXid 12028", Severity.CRITICAL, "10003")],
+        ),
+        (("12028=ignore", "10003=ignore", "12020=ignore"), []),
+    ],
+)
+def test_a_site_says_what_it_makes_of_sxids_and_that_hides_none_beside_it(
+    overrides: tuple[str, ...], told: list[tuple[str, Severity, str]]
+) -> None:
+    events = [sxid_event(code, 50 - n) for n, code in enumerate((12020, 12028, 10003))]
+    scene = healthy().with_events(*events)
+    scene = replace(scene, settings=replace(scene.settings, sxid_overrides=overrides))
+    assert [
+        (it.title.partition(":")[0], it.severity, it.evidence[-1].value.replace("12020, ", ""))
+        for it in sxid_faults(scene.window())
+    ] == told
+
+
 def test_another_sxid_passes_and_its_burst_is_counted() -> None:
     scene = healthy().with_events(sxid_event(11004, 30), sxid_event(11004, 20, count=40))
     (finding,) = sxid_faults(scene.window())

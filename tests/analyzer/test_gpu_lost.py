@@ -8,7 +8,7 @@ import pytest
 
 from analyzer.detectors.gpu_lost import DETECTOR, lost_gpus
 from gpuvigil.faults import FAULTS
-from gpuvigil.model import EventKind, Finding, Unmeasured
+from gpuvigil.model import EventKind, Finding, Severity, Unmeasured
 
 from .scene import NOON, Scene, event, gpu, healthy
 
@@ -47,6 +47,24 @@ def read(scene: Scene) -> list[str]:
 )
 def test_what_is_known_of_it_is_said(scene: Scene, said: list[str]) -> None:
     assert read(scene) == said
+
+
+@pytest.mark.parametrize(
+    ("word", "by_xid"),
+    [("ignore", []), ("warning", [Severity.WARNING]), ("critical", [Severity.CRITICAL])],
+)
+def test_what_a_site_makes_of_the_xid_makes_nothing_of_the_lost_gpu(
+    word: str, by_xid: list[Severity]
+) -> None:
+    only = CALM.with_events(event(XID, gpu(), NOON - 20 * SECOND, 79))
+    wanted = replace(only.settings, xid_overrides=(f"79={word}",))
+    assert [it.severity for it in found(replace(only, settings=wanted))] == by_xid
+    for scene in (
+        lost().with_events(event(XID, gpu(), NOON - 20 * SECOND, 79)),
+        only.with_events(event(LOST, gpu(), NOON)),
+    ):
+        (finding,) = found(replace(scene, settings=wanted))
+        assert finding.severity is Severity.CRITICAL
 
 
 def test_an_xid_alone_says_nothing_of_what_nobody_read() -> None:

@@ -161,8 +161,29 @@ def test_a_list_in_a_variable_has_commas(tmp_path: Path) -> None:
     assert found.health_check_users == ()
     message = refusal(tmp_path, "", {"GPUVIGIL_ANALYZER_XID_OVERRIDES": "63=warning,79"})
     assert "'79' is not like 63=warning" in message
+    given = {"GPUVIGIL_ANALYZER_SXID_OVERRIDES": "12028=critical,10004=ignore"}
+    assert load(None, given).analyzer.sxid_overrides == ("12028=critical", "10004=ignore")
     message = refusal(tmp_path, "", {"GPUVIGIL_ALERTS_SLACK": "ops,oncall"})
     assert message == "GPUVIGIL_ALERTS_SLACK: must be a list"
+
+
+@pytest.mark.parametrize(
+    ("key", "entry", "example"),
+    [
+        ("xid_overrides", "79", "63=warning"),
+        ("xid_overrides", "12028=warning", "63=warning"),  # an SXid
+        ("sxid_overrides", "12028", "12028=warning"),
+        ("sxid_overrides", "12028=fatal", "12028=warning"),
+        ("sxid_overrides", "120280=info", "12028=warning"),
+        ("sxid_overrides", "63=warning", "12028=warning"),  # an Xid
+    ],
+)
+def test_an_override_that_is_none_is_refused_with_its_place(
+    tmp_path: Path, key: str, entry: str, example: str
+) -> None:
+    message = refusal(tmp_path, f"[analyzer]\n{key} = ['{entry}']\n")
+    assert f"analyzer.{key}" in message
+    assert f"'{entry}' is not like {example}; severities are critical, warning" in message
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What stands of what the kernel has logged."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from collector.check.facts import Facts, GpuFacts
 from collector.check.kernel_log import KernelSeen, read
 from collector.check.rules import findings
 from collector.sensors.kernel_log_parser import parse
+from gpuvigil.config import AnalyzerSettings
 from gpuvigil.model import Finding, Severity, Unmeasured
 from tests.collector.check.nodes import HEALTHY, a_node, identity
 
@@ -88,7 +90,9 @@ def test_a_gpu_that_fell_off_the_bus_is_told_once() -> None:
     assert findings(a_node(gpus=gpus, kernel=(an_xid(79),))) == []
     # When the driver says nothing, the log is all that there is.
     silent = a_node(driver=None, gpus={}, kernel=(an_xid(79),), called={"driver": 2.0})
-    assert [finding.fault for finding in findings(silent)] == ["gpu_xid", "driver_silent"]
+    assert [finding.fault for finding in findings(silent)] == ["gpu_lost", "driver_silent"]
+    unheard = replace(silent, analyzer=AnalyzerSettings(xid_overrides=("79=ignore",)))
+    assert [finding.fault for finding in findings(unheard)] == ["driver_silent"]
 
 
 def test_a_switch_is_of_the_node() -> None:
@@ -125,7 +129,49 @@ def test_the_sites_own_severities_count_here_as_well(
     overrides: dict[int, str], told: list[tuple[int, Severity]]
 ) -> None:
     seen = (an_xid(95, 20.0), an_xid(46, 30.0), an_xid(43, 40.0))
-    found = findings(a_node(kernel=seen, xid_overrides=overrides))
-    assert [(it.title.partition(":")[0], it.severity) for it in found] == [
+    wanted = AnalyzerSettings(xid_overrides=tuple(f"{k}={v}" for k, v in overrides.items()))
+    assert codes(findings(a_node(kernel=seen, analyzer=wanted))) == [
         (f"Xid {code}", severity) for code, severity in told
     ]
+
+
+def codes(found: list[Finding]) -> list[tuple[str, Severity]]:
+    return [(it.title.partition(":")[0], it.severity) for it in found]
+
+
+@pytest.mark.parametrize(
+    ("setting", "seconds", "told"),
+    [(300.0, 300.0, True), (300.0, 300.1, False), (1e6, 7200.0, True), (1e6, 7200.1, False)],
+)
+def test_what_passes_stands_as_long_as_for_the_analyzer(
+    setting: float, seconds: float, told: bool
+) -> None:
+    wanted = AnalyzerSettings(passing_xid_seconds=setting, xid_overrides=("43=critical",))
+    found = findings(a_node(kernel=(an_xid(43, seconds),), analyzer=wanted))
+    assert bool(found) is told
+
+
+def an_sxid(code: int, seconds_ago: float = 60.0) -> KernelSeen:
+    return said(f"nvidia-nvswitch3: SXid (PCI:0000:05:00.0): {code}, Fatal, Link 32 x", seconds_ago)
+
+
+CRITICAL, WARNING = Severity.CRITICAL, Severity.WARNING
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        ((), [("SXid 12020", CRITICAL)]),
+        (("12020=info",), [("SXid 10003", CRITICAL)]),  # hides no graver one beside it
+        (("12020=warning", "10003=ignore"), [("SXid 12020", WARNING)]),
+        (("12020=info", "10003=info"), []),
+        (("12020=ignore", "10003=ignore"), []),
+        (("12020=ignore", "10003=info", "12028=critical"), [("SXid 12028", CRITICAL)]),
+    ],
+)
+def test_the_sites_own_severities_of_sxids_count_here_as_well(
+    overrides: tuple[str, ...], told: list[tuple[str, Severity]]
+) -> None:
+    seen = (an_sxid(12020, 20.0), an_sxid(10003, 30.0), an_sxid(12028, 40.0))
+    wanted = AnalyzerSettings(sxid_overrides=overrides)
+    assert codes(findings(a_node(kernel=seen, analyzer=wanted))) == told
