@@ -84,7 +84,7 @@ def _states(row: Row) -> Iterator[tuple[str, Evidence]]:
             Evidence(
                 name="retired pages",
                 value=f"{corrected + uncorrected}, {uncorrected} of them by double-bit errors",
-                limit=RETIRED_PAGES.limit,
+                limit=RETIRED_PAGES.normal,
             ),
         )
     if NO_SPARE_ROWS.shows(row):

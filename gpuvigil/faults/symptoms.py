@@ -46,6 +46,7 @@ class Symptom:
     limit: str  # in words
     source: str  # of the limit
     holds: Callable[..., Measured]
+    normal: str = ""  # what evidence says a GPU should have, where that has a number
 
     @property
     def told(self) -> Described:
@@ -173,6 +174,7 @@ RETIRED_PAGES = Symptom(
     limit=f"{_RETIRED} pages, or more than {_RETIRED_BY_DOUBLE_BIT} by double-bit errors",
     source="DCGM health",
     holds=_retired,
+    normal=f"under {_RETIRED}, {_RETIRED_BY_DOUBLE_BIT} by double-bit errors at most",
 )
 NO_SPARE_ROWS = Symptom(
     key="no_spare_rows",
