@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from gpuvigil.faults import found_by
-from gpuvigil.faults.symptoms import PCIE_NARROW, PCIE_SLOW
+from gpuvigil.faults.symptoms import PCIE_NARROW, PCIE_SLOW, WORKING_PERCENT
 from gpuvigil.model import Evidence, Finding, Incident
 from gpuvigil.store import Aggregate, Function
 
@@ -75,7 +75,7 @@ def says_whether_degraded(window: Window, incident: Incident) -> bool:
     if row is None or row["samples"] < _SAMPLES:
         return False
     least = row["utilization_percent_min"]
-    return incident.condition != "pcie_slow" or (least is not None and least >= _WORKING_PERCENT)
+    return incident.condition != "pcie_slow" or (least is not None and least >= WORKING_PERCENT)
 
 
 def _limits(generation: Floats, lanes: Floats, minutes: float) -> Floats:

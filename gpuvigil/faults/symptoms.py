@@ -25,7 +25,7 @@ HANGS_AFTER_SECONDS = 30.0
 STARTS_WITHIN_SECONDS = 600.0
 
 _RETIRED, _RETIRED_BY_DOUBLE_BIT = 63, 15
-_WORKING_PERCENT = 20
+WORKING_PERCENT = 20
 # nvmlGpuFabricState_t: 0 is "not supported".
 FABRIC_COMPLETED = 3
 FABRIC_STATES: Mapping[int, str] = {1: "not started", 2: "in progress"}
@@ -135,7 +135,7 @@ def _less(now: Measured, best: Measured) -> Measured:
 
 
 def _slow(now: Measured, best: Measured, utilization: Measured) -> Measured:
-    return _less(now, best) & (utilization >= _WORKING_PERCENT)
+    return _less(now, best) & (utilization >= WORKING_PERCENT)
 
 
 def _outside(state: Measured, status: Measured) -> Measured:
@@ -217,7 +217,7 @@ PCIE_NARROW = Symptom(
 PCIE_SLOW = Symptom(
     key="pcie_slow",
     reads=("pcie_generation", "pcie_generation_max", "utilization_percent"),
-    limit=f"a lower generation at {_WORKING_PERCENT} % utilisation or more",
+    limit=f"a lower generation at {WORKING_PERCENT} % utilisation or more",
     source="ours: an idle link saves power, one that works does not",
     holds=_slow,
 )
