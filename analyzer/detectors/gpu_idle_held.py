@@ -8,11 +8,15 @@ from functools import lru_cache
 
 import numpy as np
 
-from gpuvigil.clock import duration, micros, moment
+from gpuvigil.clock import duration, micros
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Allocation, Evidence, Finding, Incident, Subject
 from gpuvigil.store import Aggregate, Function
 
+from ..evidence.holders import holding, who
+from ..evidence.spread import Part, stands_for
+from ..window.columns import Mask
+from ..window.holdings import name
 from ..window.index import Numbers
 from ..window.rows import Row, Rows
 from ..window.window import Need, Span, Window
@@ -27,6 +31,14 @@ NEEDS = (
     Need(measurement="gpu", span=Span.NOW, fields=("up", "memory_used_bytes")),
     Need(
         measurement="gpu",
+        span=Span.STEADY,
+        aggregates=(
+            *(Aggregate(function=Function.COUNT, field=field) for field in _OF_KERNELS),
+            Aggregate(function=Function.LAST, field="up"),
+        ),
+    ),
+    Need(
+        measurement="gpu",
         span=Span.IDLE,
         aggregates=(
             *(Aggregate(function=Function.COUNT, field=field) for field in _OF_KERNELS),
@@ -39,8 +51,6 @@ NEEDS = (
 )
 
 _FAULT = FAULTS["gpu_idle_held"]
-# Less than this share of the expected samples says too little about the whole span.
-_COVERAGE = 0.8
 # nvmlClocksEventReasonGpuIdle: the driver itself says that there is no work.
 _CLOCKS_IDLE = 0x1
 _REMEMBERED = 4096
@@ -56,8 +66,8 @@ def idle_held_gpus(window: Window) -> list[Finding]:
     """
     rows = window.get("gpu", Span.IDLE)
     idle = (
-        ~_used(window, rows)
-        & (window.get("gpu", Span.NOW).beside(rows, "up") == 1)
+        ~used(window, rows, rows)
+        & _answers(window, rows)
         & _covered(window, rows)
         & _held(window, rows)
     )
@@ -81,9 +91,9 @@ def says_whether_idle(window: Window, gpu: Subject) -> bool:
     row = rows.get(gpu)
     if row is None:
         return False
-    used = bool(_used(window, rows).any())
+    was_used = bool(used(window, rows, rows).any())
     left = not window.held(gpu) and row["compute_processes_min"] == 0
-    return used or left or bool(_covered(window, rows).all())
+    return was_used or left or bool(_covered(window, rows).all())
 
 
 def _together(window: Window, findings: Iterable[Finding]) -> list[Finding]:
@@ -106,7 +116,7 @@ def _joined(
     first, *_ = group
     members = tuple(finding.subject for finding in group)
     held = window.held(first.subject)
-    names = " and ".join(sorted({_name(allocation) for allocation in held}))
+    names = " and ".join(sorted({name(allocation) for allocation in held}))
     span = duration(timedelta(seconds=window.settings.idle_after_seconds))
     under = f"under {window.settings.idle_below_percent:g} %"
     return replace(
@@ -119,7 +129,7 @@ def _joined(
         condition="several_gpus",
         evidence=(
             Evidence(name="utilisation", value=f"{under} on each of them in {span}"),
-            *(_holding(allocation) for allocation in held),
+            *(holding(allocation) for allocation in held),
         ),
         action=_action(held, "GPUs are"),
     )
@@ -163,21 +173,34 @@ def _held_since(_: Subject, allocations: tuple[Allocation, ...] | None) -> float
     return min(open_now, default=np.nan)
 
 
+def _answers(window: Window, rows: Rows) -> Mask:
+    """Of each row whether the GPU answers, by its newest line, which may be minutes old where many are missing."""
+    newest, steady = window.get("gpu", Span.NOW), window.get("gpu", Span.STEADY)
+    is_young = ~np.isnan(newest.beside(rows, "at"))
+    found: Mask = np.where(is_young, newest.beside(rows, "up"), steady.beside(rows, "up_last")) == 1
+    return found
+
+
 def _covered(window: Window, rows: Rows) -> Numbers:
     """Of each row whether the samples stand for the whole span."""
-    span = window.settings.idle_after_seconds
-    expected = np.maximum(span / window.ticks(rows), 1.0)
-    missing_seconds = (rows.values("first_at") - micros(_start(window))) / 1e6
-    counted = np.fmax(*(rows.values(f"{field}_count") for field in _OF_KERNELS))
-    return (counted >= _COVERAGE * expected) & (missing_seconds <= span - _COVERAGE * span)
+    settings, steady = window.settings, window.get("gpu", Span.STEADY)
+    names = [f"{field}_count" for field in _OF_KERNELS]
+    whole = np.fmax(*(rows.values(name) for name in names))
+    last = np.fmax(*(steady.beside(rows, name) for name in names))
+    return stands_for(
+        window,
+        rows,
+        Part(counted=whole, seconds=settings.idle_after_seconds),
+        Part(counted=last, seconds=settings.steady_seconds),
+    )
 
 
-def _used(window: Window, rows: Rows) -> Numbers:
-    """Of each row whether any of its samples says that the GPU did something."""
-    limit, used = window.settings.idle_below_percent, np.zeros(len(rows), dtype=bool)
+def used(window: Window, of: Rows, rows: Rows) -> Mask:
+    """Of each of `rows` whether any sample that is in `of` says that the GPU did something."""
+    limit, found = window.settings.idle_below_percent, np.zeros(len(rows), dtype=bool)
     for field in (*_OF_KERNELS, _OF_MEMORY):
-        used |= rows.values(f"{field}_max") >= limit
-    return used
+        found |= of.beside(rows, f"{field}_max") >= limit
+    return found
 
 
 def _start(window: Window) -> datetime:
@@ -206,12 +229,7 @@ def _evidence(
         evidence.append(Evidence(name="memory held", value=f"{memory / 1024**3:.1f} GiB"))
     if says_idle:
         evidence.append(Evidence(name="clocks", value="idle, as the driver says"))
-    return (*evidence, *(_holding(allocation) for allocation in held))
-
-
-def _holding(allocation: Allocation) -> Evidence:
-    since = moment(allocation.started_at) + (" or earlier" if allocation.began_before else "")
-    return Evidence(name="held by", value=f"{_who(allocation)}, since {since}")
+    return (*evidence, *(holding(allocation) for allocation in held))
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -219,18 +237,8 @@ def _action(held: tuple[Allocation, ...], what_is: str = "GPU is") -> str:
     if not held:
         return "Find the process that holds the GPU (nvidia-smi) and ask whether it still needs it."
     names = ", ".join(sorted({allocation.user or str(allocation.holder) for allocation in held}))
-    what = "; ".join(sorted({_who(allocation) for allocation in held}))
+    what = "; ".join(sorted({who(allocation) for allocation in held}))
     return f"Ask {names} whether the {what_is} still needed ({what})."
-
-
-def _who(allocation: Allocation) -> str:
-    command = f": {allocation.command}" if allocation.command else ""
-    return f"{_name(allocation)}{command}"
-
-
-def _name(allocation: Allocation) -> str:
-    user = f" of {allocation.user}" if allocation.user else ""
-    return f"{allocation.holder}{user}"
 
 
 DETECTOR = Detector(

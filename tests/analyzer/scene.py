@@ -237,7 +237,7 @@ class Scene:
         return Window(
             now=self.now,
             settings=self.settings,
-            rows={key: self._rows(need) for key, need in questions(detectors).items()},
+            rows={key: self.rows(need) for key, need in questions(detectors).items()},
             events=_grouped(sorted(self.events, key=lambda e: e.at)),
             late=self.late,
             inventories={i.subject.key: i for i in self.inventories},
@@ -248,7 +248,8 @@ class Scene:
             clocks=self.clocks,
         )
 
-    def _rows(self, need: Need) -> Rows:
+    def rows(self, need: Need) -> Rows:
+        """The answer to one question."""
         start = self.now - span_of(need.span, self.settings)
         subjects: dict[Subject, list[Sample]] = {}
         for sample in self.samples:

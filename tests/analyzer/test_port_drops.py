@@ -181,7 +181,7 @@ class Life:
         ]
         scene = replace(self.scene, now=NOON + now * SECOND, samples=tuple(samples))
         rows: Mapping[tuple[str, object], Rows] = {
-            key: scene._rows(need) for key, need in NEEDS.items()
+            key: scene.rows(need) for key, need in NEEDS.items()
         }
         heard = {one.subject.key: tick for one in self.scene.inventories}
         return Reading(

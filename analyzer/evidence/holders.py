@@ -1,0 +1,18 @@
+"""Who holds a GPU, in the words of evidence and of what to do."""
+
+from gpuvigil.clock import moment
+from gpuvigil.model import Allocation, Evidence
+
+from ..window.holdings import name
+
+
+def holding(allocation: Allocation) -> Evidence:
+    """`job 7 of alice: train.py, since 10:00:00 UTC on 31 Jan`."""
+    since = moment(allocation.started_at) + (" or earlier" if allocation.began_before else "")
+    return Evidence(name="held by", value=f"{who(allocation)}, since {since}")
+
+
+def who(allocation: Allocation) -> str:
+    """`job 7 of alice: train.py`."""
+    command = f": {allocation.command}" if allocation.command else ""
+    return f"{name(allocation)}{command}"
