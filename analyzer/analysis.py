@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from gpuvigil.config import AnalyzerSettings
+from gpuvigil.config import AnalyzerSettings, IdleSettings
 from gpuvigil.lifecycle import Patience
 from gpuvigil.log import Log
 from gpuvigil.model import (
@@ -16,6 +16,7 @@ from gpuvigil.model import (
     Acknowledgement,
     Finding,
     GpuIdentity,
+    Incident,
     Record,
     Subject,
     Transition,
@@ -31,6 +32,7 @@ from .detectors.node_silent import waited_for
 from .fleet_state import Fleet
 from .incidents.acknowledgement import acknowledge, entry_of
 from .incidents.book import Book, advance, hold
+from .incidents.stood import Stood
 from .window.rows import Rows
 from .window.window import Key, Window
 
@@ -60,7 +62,10 @@ class Analysis:
     """
 
     def __init__(
-        self, settings: AnalyzerSettings, detectors: Sequence[Detector] = DETECTORS
+        self,
+        settings: AnalyzerSettings,
+        detectors: Sequence[Detector] = DETECTORS,
+        declared: Sequence[IdleSettings] = (),
     ) -> None:
         self._settings = settings
         self._detectors = detectors
@@ -69,6 +74,8 @@ class Analysis:
         self._checks = Checks.of(settings)
         self._fleet = Fleet(self._checks)
         self._book = Book()
+        self._declared = tuple(declared)
+        self._stood = Stood(remembered(settings))
         self._waiting: list[Unit] = []
         self._reading: Reading | None = None
         self._slow: Mapping[Subject, Sequence[Finding]] = {}
@@ -91,7 +98,9 @@ class Analysis:
         """The incidents as they stand."""
         return self._book
 
-    def start(self, records: Iterable[Record], book: Book) -> list[str]:
+    def start(
+        self, records: Iterable[Record], book: Book, lately: Iterable[Incident] = ()
+    ) -> list[str]:
         """Begin with what the hub has; anything known before is forgotten.
 
         Returns the ids of records that this version cannot read.
@@ -105,6 +114,7 @@ class Analysis:
         fleet.take_held(book.standing())
         with self._lock:
             self._fleet, self._book, self._waiting = fleet, book, []
+            self._stood.take(lately)
             self._due = {}
         return unreadable
 
@@ -227,6 +237,8 @@ class Analysis:
             inventories=inventories,
             allocations=self._fleet.allocations(),
             holdings=self._fleet.holdings(),
+            stood=self._stood.beside(self._book, reading.now),
+            declared=self._declared,
             heard=reading.heard,
             listening_since=reading.listening_since,
             clocks=reading.clocks,
@@ -265,6 +277,12 @@ class Analysis:
             old = before.get(identifier)
             if old is None or old.version != incident.version:
                 self._waiting.append((incident.to_record(), *steps[identifier]))
+                self._stood.take((incident,))
+
+
+def remembered(settings: AnalyzerSettings) -> timedelta:
+    """For how long what is over still excuses: the longest span over which a holder is judged, and its start."""
+    return timedelta(seconds=settings.underused_after_seconds + settings.idle_after_seconds)
 
 
 def patience(settings: AnalyzerSettings) -> Patience:

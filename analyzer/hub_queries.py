@@ -1,8 +1,10 @@
 """Everything the analyzer asks the hub: numbers for a pass, records for a start."""
 
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -38,6 +40,10 @@ from .window.window import Key, Need, Span
 
 Value = TypeVar("Value")
 
+# Answers over hours cost much and change little: they take a hundredth of the time, and are no older than this.
+ASKED_RARELY = frozenset({Span.UNDERUSED})
+_SHARE_OF_TIME, _OLDEST_SECONDS = 0.01, 600.0
+
 # What wakes the analyzer, or tells it about the fleet.
 KINDS = frozenset(
     {
@@ -56,28 +62,58 @@ _TAKEABLE = frozenset(s for s, signal in TRANSITIONS if signal is Signal.ACKNOWL
 _MOST_RECORDS = 100_000
 
 
+class Earlier:
+    """What passes before this one leave to it. One thread at a time.
+
+    Subjects that are still there are not named anew, and answers over hours are kept until they may
+    be asked for again.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.indices = Indices()
+        self._monotonic = monotonic
+        self._kept: dict[Key, tuple[float, Rows]] = {}
+
+    def over_hours(self, key: Key, ask: Callable[[], Rows]) -> Rows:
+        """What `ask` says, or what it said a while ago."""
+        begun = self._monotonic()
+        due_at, kept = self._kept.get(key, (begun, None))
+        if kept is not None and begun < due_at:
+            return kept
+        found = ask()
+        ended = self._monotonic()
+        rest = min((ended - begun) / _SHARE_OF_TIME, _OLDEST_SECONDS)
+        self._kept[key] = (ended + rest, found)
+        return found
+
+
 def rows(
     store: Store,
     needs: Mapping[Key, Need],
     now: datetime,
     settings: AnalyzerSettings,
-    indices: Indices | None = None,
+    earlier: Earlier | None = None,
     without: Collection[str] = (),
 ) -> dict[Key, Rows]:
     """One answer per measurement and span, for all detectors; not of the nodes `without`, by key.
 
-    `indices` are those of earlier passes: subjects that are still there are not named anew.
+    What is asked of hours may be an answer that an `earlier` pass had.
     """
-    answers, indices = {}, indices or Indices()
-    for (measurement, span), need in needs.items():
-        start = now - span_of(span, settings)
-        if span is Span.NOW:
-            table = store.latest(measurement, need.fields, start)
+    before = earlier or Earlier()
+
+    def ask(need: Need) -> Rows:
+        start = now - span_of(need.span, settings)
+        if need.span is Span.NOW:
+            table = store.latest(need.measurement, need.fields, start)
         else:
-            table = store.window(measurement, need.aggregates, start, now)
+            table = store.window(need.measurement, need.aggregates, start, now)
         table = _without(table, without)
-        answers[measurement, span] = Rows(table, indices.of(table))
-    return answers
+        return Rows(table, before.indices.of(table))
+
+    return {
+        key: before.over_hours(key, partial(ask, need)) if need.span in ASKED_RARELY else ask(need)
+        for key, need in needs.items()
+    }
 
 
 def _without(table: pa.Table, nodes: Collection[str]) -> pa.Table:
@@ -112,6 +148,7 @@ def span_of(span: Span, settings: AnalyzerSettings) -> timedelta:
             Span.NOW: settings.window_seconds,
             Span.RECENT: settings.window_seconds,
             Span.IDLE: settings.idle_after_seconds,
+            Span.UNDERUSED: settings.underused_after_seconds,
             Span.FLAP: settings.port_flap_window_seconds,
             Span.STEADY: settings.steady_seconds,
             Span.TREND: settings.trend_seconds,

@@ -30,6 +30,7 @@ from .correlation.all_detectors import DETECTORS, questions
 from .hub_queries import (
     KINDS,
     Ear,
+    Earlier,
     beginning,
     newest_at,
     offsets,
@@ -46,7 +47,6 @@ from .jobs.prometheus_inventory import PrometheusInventory
 from .jobs.replacement_job import Replacements
 from .jobs.setup_job import Setups
 from .jobs.usage_job import UsageCounter
-from .window.index import Indices
 
 # How long a wait for changes keeps a stop waiting.
 _POLL_SECONDS = 2.0
@@ -102,11 +102,11 @@ class Service:
         self.clock = clock
         self.stop = stop
         self.log = Log("analyzer")
-        self.analysis = Analysis(settings)
+        self.analysis = Analysis(settings, declared=config.alerts.idle)
         self._pass_hub, self._changes_hub = connect(), connect()
         self._store = store_of(self._pass_hub)
         self._needs = questions(DETECTORS)
-        self._indices = Indices()
+        self._earlier = Earlier(clock.monotonic)
         self._jobs = Jobs()
         self._histories = Histories(self.analysis.gpu)
         self._replacements, self._setups = Replacements(), Setups()
@@ -136,7 +136,7 @@ class Service:
         self._offsets = offsets(status)
         heard = without_old_selftests(self._ear.hear(status, now))
         answers = rows(
-            self._store, self._needs, now, self.settings, self._indices, without=heard.over
+            self._store, self._needs, now, self.settings, self._earlier, without=heard.over
         )
         self.analysis.look(replace(heard, rows=answers))
         self._write(self._pass_hub)
@@ -250,7 +250,10 @@ class Service:
         self._write_replacements()
         self._setups.begin(self._known_setups(), start.records)
         self._write_setups()
-        unreadable = [*start.unreadable, *self.analysis.start(start.records, start.book)]
+        unreadable = [
+            *start.unreadable,
+            *self.analysis.start(start.records, start.book, start.lately),
+        ]
         if unreadable:
             self.log.warning("records cannot be read", count=len(unreadable), first=unreadable[0])
         for taken in start.acknowledgements:

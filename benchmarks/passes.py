@@ -72,7 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def measure(case: Case, folder: Path) -> dict[str, Any]:
     """One fleet: its past written, then hub, simulator and analyzer together."""
     settings = AnalyzerSettings()
-    longest = max(settings.idle_after_seconds, settings.trend_seconds)
+    spans = (settings.idle_after_seconds, settings.trend_seconds, settings.underused_after_seconds)
+    longest = max(spans)
     with HubProcess(folder / "hub", {"commit_seconds": 1.0}) as hub:
         assert hub.process is not None
         past = begin(case.nodes, timedelta(seconds=longest) + _MARGIN, case.tick_seconds, SEED)

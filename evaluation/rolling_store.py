@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analyzer.hub_queries import span_of
+from analyzer.hub_queries import ASKED_RARELY, span_of
 from analyzer.window.index import Index, subject_of
 from analyzer.window.rows import Column, Rows
 from analyzer.window.window import Key, Need, Span
@@ -50,14 +50,16 @@ class RollingStore:
         self._needs, self._settings = needs, settings
         self._step_us = step // _MICROSECOND
         self._now_us: int | None = None
-        grouped: dict[str, list[Need]] = defaultdict(list)
+        # What is asked of hours is few fields: the others are not kept for so long.
+        grouped: dict[tuple[str, bool], list[Need]] = defaultdict(list)
         for need in needs.values():
-            grouped[need.measurement].append(need)
+            grouped[_group(need)].append(need)
         self._lines = {}
-        for measurement, them in grouped.items():
+        for (measurement, of_hours), them in grouped.items():
             longest = max(span_of(need.span, settings) for need in them)
             keep, more = -(-longest // step), -(-ahead // step)
-            self._lines[measurement] = _Lines(measurement_of(measurement), them, keep, more)
+            catalogue = measurement_of(measurement)
+            self._lines[measurement, of_hours] = _Lines(catalogue, them, keep, more)
 
     def take(self, measurement: str, lines: pa.Table, arrived_us: Numbers | None = None) -> None:
         """Lines of one measurement: its tags, `at`, fields; null is not measured.
@@ -65,9 +67,10 @@ class RollingStore:
         `arrived_us` says when each became known, None that it was at once; no line may be known
         already. What no detector asks for is not kept.
         """
-        kept = self._lines.get(measurement)
-        if kept is not None and len(lines):
-            kept.take(lines, self._step_us, arrived_us)
+        for of_hours in (False, True):
+            kept = self._lines.get((measurement, of_hours))
+            if kept is not None and len(lines):
+                kept.take(lines, self._step_us, arrived_us)
 
     def forward(self, now: datetime) -> None:
         """Go on to `now`, which must be a whole step and not before the last one."""
@@ -85,7 +88,7 @@ class RollingStore:
         found: dict[Key, Rows] = {}
         for (measurement, span), need in self._needs.items():
             start_us = self._now_us - span_of(span, self._settings) // _MICROSECOND
-            lines = self._lines[measurement]
+            lines = self._lines[_group(need)]
             if span is Span.NOW:
                 found[measurement, span] = lines.latest(need.fields, start_us)
                 continue
@@ -101,6 +104,10 @@ class RollingStore:
         if us % self._step_us:
             raise ValueError(f"{at} is no multiple of {self._step_us / 1e6:g} s")
         return us
+
+
+def _group(need: Need) -> tuple[str, bool]:
+    return need.measurement, need.span in ASKED_RARELY
 
 
 class _Lines:

@@ -3,7 +3,7 @@
 A GPU's utilisation says that a kernel ran, and not how much of the GPU it filled. That the activity of the
 multiprocessors (SM) under 50 % "likely indicates ineffective GPU usage" is said by NVIDIA's DCGM user
 guide, "Feature Overview, Profiling Metrics"; the other limits are ours, chosen so that only what is plain
-is said. What was not measured says nothing: older GPUs have no such counters, and one that was lost or hung
+is said. A GPU that runs kernels for less than a tenth of the time is hardly used, however well it is filled then. What was not measured says nothing: older GPUs have no such counters, and one that was lost or hung
 has few samples, of which each is 0.
 """
 
@@ -22,6 +22,9 @@ SMALL_MEMORY_SHARE = 0.25
 ROOM_MEMORY_SHARE = 0.5
 ROOM_DRAM_PERCENT = 50.0
 NOTHING_PERCENT = 1.0
+# Used for less of the time than this a GPU is hardly used; one that was this busy at a sample works in bursts.
+HARDLY_PERCENT = 10.0
+BURST_PERCENT = 50.0
 # Less of a span's samples says too little about it; as the idle detector has it.
 COVERAGE = 0.8
 _GIB = 1024**3
@@ -31,6 +34,8 @@ class Advice(str, Enum):
     """What a holder could do."""
 
     FEWER = "ask for fewer GPUs"
+    GATHER = "gather the work, or share the GPU"
+    FEED = "feed it faster, or take a slice"
     SMALLER = "a smaller GPU or a slice would do"
     BATCH = "the batch can grow"
     LITTLE = "busy and doing little"
@@ -60,11 +65,12 @@ class Judged:
     wasted_share: float  # of the time of those GPUs
 
 
-def judge(works: Sequence[Work]) -> Judged | None:
+def judge(works: Sequence[Work], on_call: bool = False) -> Judged | None:
     """The plainest advice for all GPUs of one holder; None where nothing speaks against it.
 
     GPUs that computed nothing come first; a job of which all did is idle, which is not said here.
-    Nothing is said of a holder with a GPU that was hardly measured: the others wait for it.
+    Nothing is said of a holder with a GPU that was hardly measured: the others wait for it. Of one
+    that is `on_call` it is no fault that little of the time is used.
     """
     if any(one.coverage < COVERAGE for one in works):
         return None
@@ -78,9 +84,14 @@ def judge(works: Sequence[Work]) -> Judged | None:
         return None
     busy = _mean([one.utilization_percent for one in works])
     sm = _mean([one.sm_percent for one in works])
+    if busy is not None and busy < HARDLY_PERCENT and not on_call:
+        return _hardly_used(busy, sm, works)
+    return None if busy is None or sm is None else _hardly_filled(busy, sm, works)
+
+
+def _hardly_filled(busy: float, sm: float, works: Sequence[Work]) -> Judged | None:
+    """Of GPUs that compute, and of whose multiprocessors and memory little is taken."""
     memory = _memory(works)
-    if busy is None or sm is None:
-        return None
     for advice, holds, said in (
         (
             Advice.SMALLER,
@@ -100,6 +111,23 @@ def judge(works: Sequence[Work]) -> Judged | None:
                 advice=advice, said=said, gpus=len(works), wasted_share=max(1.0 - sm / 100.0, 0.0)
             )
     return None
+
+
+def _hardly_used(busy: float, sm: float | None, works: Sequence[Work]) -> Judged:
+    """Of GPUs that compute for a small share of the time; of a burst it is known by one busy sample."""
+    most = max((one.utilization_most_percent or 0.0 for one in works), default=0.0)
+    bursts = most >= BURST_PERCENT
+    said = (
+        f"works in bursts: {busy:.1f} % used in the mean, {most:.0f} % at most"
+        if bursts
+        else f"is used for {busy:.1f} % of the time in the mean, and never for more than {most:.0f} %"
+    )
+    return Judged(
+        advice=Advice.GATHER if bursts else Advice.FEED,
+        said=said,
+        gpus=len(works),
+        wasted_share=max(1.0 - (busy if sm is None else sm) / 100.0, 0.0),
+    )
 
 
 def _has_room(busy: float, sm: float, memory: float | None, works: Sequence[Work]) -> bool:

@@ -1,5 +1,6 @@
 """What is asked of the store about GPUs that may do little, and how its rows are read."""
 
+from dataclasses import replace
 from datetime import datetime
 
 from gpuvigil.store import Aggregate, Function
@@ -17,8 +18,8 @@ _OF_GPUS = {
     "memory_most_bytes": Aggregate(function=_MAX, field="memory_used_bytes"),
     "memory_total_bytes": Aggregate(function=_MAX, field="memory_total_bytes"),
 }
-_COUNTED = Aggregate(function=Function.COUNT, field="utilization_percent")
-ASKED = (*_OF_GPUS.values(), _COUNTED)
+COUNTED = Aggregate(function=Function.COUNT, field="utilization_percent")
+ASKED = (*_OF_GPUS.values(), COUNTED)
 
 
 def worked(row: Row, span: tuple[datetime, datetime], tick_seconds: float) -> Work:
@@ -26,5 +27,10 @@ def worked(row: Row, span: tuple[datetime, datetime], tick_seconds: float) -> Wo
     length = span[1] - span[0]
     expected = max(length.total_seconds() / tick_seconds, 1.0)
     late = row["first_at"] > span[0] + (1.0 - COVERAGE) * length
-    coverage = 0.0 if late else (row[_COUNTED.column] or 0) / expected
-    return Work(coverage=coverage, **values(_OF_GPUS, row))
+    coverage = 0.0 if late else (row[COUNTED.column] or 0) / expected
+    return replace(work(row), coverage=coverage)
+
+
+def work(row: Row) -> Work:
+    """A row of `ASKED` of which somebody else says how much of the span it stands for."""
+    return Work(**values(_OF_GPUS, row))

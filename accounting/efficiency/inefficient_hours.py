@@ -17,6 +17,7 @@ from ..usage.model import cluster_key
 from .efficiency import judge, scattered
 from .efficiency_query import worked
 from .idle_query import Excuses, Row, excuses
+from .on_call import is_on_call
 
 HOUR = timedelta(hours=1)
 _Holder = tuple[str, str | None]  # and its user
@@ -93,7 +94,8 @@ def waste_hour(
         keys = [one.subject.key for one in them]
         if any(key not in rows for key in keys) or excused.hold_up([one.subject for one in them]):
             continue
-        judged = judge([worked(rows[key], span, ticks.get(_node(key), 10.0)) for key in keys])
+        works = [worked(rows[key], span, ticks.get(_node(key), 10.0)) for key in keys]
+        judged = judge(works, on_call=any(map(is_on_call, them)))
         if judged is not None:
             one = them[0]
             wastes.append(

@@ -24,6 +24,7 @@ from accounting.efficiency.idleness import (
     due,
     told_idle,
 )
+from accounting.efficiency.on_call import is_interactive
 from gpuvigil.clock import duration
 from gpuvigil.config import IdleSettings
 from gpuvigil.lifecycle import Signal, State
@@ -44,9 +45,6 @@ from gpuvigil.model import (
 from ..messages.self_monitoring import OWN, ended
 from ..routing.notice import IDLE_NOTICE
 
-# Job names under which people sit in front of a job: shells, `salloc`, Open OnDemand, notebooks.
-_INTERACTIVE = frozenset({"bash", "sh", "zsh", "tcsh", "interactive", "salloc", "vscode"})
-_INTERACTIVE_BEGIN = ("sys/dashboard/", "jupyter", "ood-")
 _PROCESSES = Holder(HolderKind.OTHER, "processes")
 PLACE = Subject(cluster=OWN, node="idle")  # where the notices are said to be
 
@@ -100,8 +98,7 @@ class Held:
     @property
     def interactive(self) -> bool:
         """Whether somebody may sit in front of it: what a shell or a notebook is called."""
-        name = (self.command or "").lower()
-        return name in _INTERACTIVE or name.startswith(_INTERACTIVE_BEGIN)
+        return is_interactive(self.command)
 
     def notice(self, stage: str) -> str:
         """The id of the incident that is the notice of a stage: the same as long as it is one job.

@@ -11,7 +11,7 @@ from ..window.fault_kinds import OF_LINKS, SILENCES, SWITCHES
 from ..window.holdings import Holding, holder_key, name
 from ..window.window import Window
 
-_HELD_FOR_NOTHING = where(lambda row: row.blame is Blame.HOLDER)
+_HELD_FOR_NOTHING = where(lambda row: row.blame in {Blame.HOLDER, Blame.USE})
 
 
 def impact(window: Window, finding: Finding) -> Impact:

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from gpuvigil.config import AnalyzerSettings
-from gpuvigil.model import Allocation, Ended, Event, EventKind, Inventory, Subject
+from gpuvigil.config import AnalyzerSettings, IdleSettings
+from gpuvigil.model import Allocation, Ended, Event, EventKind, Incident, Inventory, Subject
 from gpuvigil.store import Aggregate
 
 from .holdings import Holding
@@ -27,6 +27,7 @@ class Span(Enum):
     NOW = "the newest line of each subject"
     RECENT = "window_seconds"
     IDLE = "idle_after_seconds"
+    UNDERUSED = "underused_after_seconds"
     FLAP = "port_flap_window_seconds"
     STEADY = "steady_seconds"
     TREND = "trend_seconds"
@@ -70,6 +71,10 @@ class Window:
     holdings: Mapping[str, Holding] = field(default_factory=dict)  # by `holder_key`
     # By node, how many seconds the clocks that the hub calls wrong are ahead of its own.
     clocks: Mapping[str, float] = field(default_factory=dict)
+    # What stands, and what was over within the last hours: who stopped over it may need a while.
+    stood: tuple[Incident, ...] = ()
+    # Who waits for work on purpose, as the site declares it.
+    declared: tuple[IdleSettings, ...] = ()
     # When a body of the node last reached the hub, by the hub's clock turned into ours.
     heard: Mapping[str, datetime] = field(default_factory=dict)
     # Since when the hub would have heard a node; silence before that is the hub's own.

@@ -9,6 +9,7 @@ from typing import Any
 from accounting.cost.money import Prices, models_of
 from accounting.efficiency.efficiency import COVERAGE, Judged, Work, judge, scattered
 from accounting.efficiency.efficiency_query import ASKED, worked
+from accounting.efficiency.on_call import is_on_call
 from gpuvigil.clock import duration
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import Allocation, Subject
@@ -153,7 +154,8 @@ def _judged(
 ) -> Judged | None:
     if any(one.started_at > start or one.subject.key not in of_gpus for one in held):
         return None
-    return judge([of_gpus[one.subject.key] for one in held])
+    works = [of_gpus[one.subject.key] for one in held]
+    return judge(works, on_call=any(map(is_on_call, held)))
 
 
 def _row(

@@ -68,7 +68,7 @@ _BY_XID: Mapping[int, frozenset[str]] = {
     149: frozenset({"NVLink down"}),
 }
 # Claims about how a GPU is used, well or badly: they are about who holds it, not what is broken.
-OF_USE = where(lambda row: row.blame in {Blame.HOLDER, Blame.PROGRAM})
+OF_USE = where(lambda row: row.blame in {Blame.HOLDER, Blame.USE, Blame.PROGRAM})
 # Also a baseline's claim about one of these codes, whatever else the rule is about: NVIDIA's
 # catalogue gives them to the program first.
 _OF_PROGRAMS = frozenset({13, 31, 43, 45})

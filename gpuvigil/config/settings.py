@@ -297,6 +297,10 @@ class AnalyzerSettings:
     trend_seconds: float = _setting(1800.0, "span over which rare errors are counted")
     idle_after_seconds: float = _setting(1800.0, "a held GPU at 0 % for this long is idle")
     idle_below_percent: float = _setting(1.0, "utilisation under this counts as nothing computed")
+    underused_after_seconds: float = _setting(
+        7200.0,
+        "a GPU of which little is used for this long is under-used; a job's start counts for nothing",
+    )
     silent_after_seconds: float = _setting(
         30.0, "a node without data for this long stopped reporting; at least three of its ticks"
     )

@@ -69,6 +69,7 @@ class Blame(str, Enum):
     HOST_MEMORY = "host memory"
     LINK = "network link"
     HOLDER = "who holds it"  # for nothing
+    USE = "how its holder uses it"
     PROGRAM = "a program"
     LEFTOVER = "a process of a job that is over"
     SETUP = "how it is set up"
@@ -91,7 +92,7 @@ _HARDWARE = frozenset(
         *(Blame.HOST_MEMORY, Blame.LINK),
     }
 )
-_USE = frozenset({Blame.HOLDER, Blame.PROGRAM, Blame.LEFTOVER})
+_USE = frozenset({Blame.HOLDER, Blame.USE, Blame.PROGRAM, Blame.LEFTOVER})
 
 
 class EndsBy(str, Enum):

@@ -89,7 +89,9 @@ class Play:
     def history(self, node: Node) -> list[str]:
         """The lines of the time before the run, as if the fault had lasted for long."""
         limits = self.settings
-        spans = (limits.window_seconds, limits.steady_seconds, limits.idle_after_seconds)
+        spans = [limits.window_seconds, limits.steady_seconds, limits.idle_after_seconds]
+        if node.fault.played.ticks_slowly:
+            spans.append(limits.underused_after_seconds)
         # One more than the span, so that it is covered to its very beginning.
         ages = {span * n / _LINES_OF_A_SPAN for span in spans for n in range(_LINES_OF_A_SPAN + 2)}
         times = [self.began - timedelta(seconds=age) for age in sorted(ages, reverse=True)]

@@ -12,7 +12,7 @@ from analyzer.hub_queries import span_of
 from analyzer.window.holdings import Holdings
 from analyzer.window.rows import Rows
 from analyzer.window.window import Need, Span, Window
-from gpuvigil.config import AnalyzerSettings
+from gpuvigil.config import AnalyzerSettings, IdleSettings
 from gpuvigil.faults import FAULTS
 from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.model import (
@@ -35,6 +35,7 @@ NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 TICK = 10.0
 SETTINGS = AnalyzerSettings(
     idle_after_seconds=300.0,
+    underused_after_seconds=390.0,
     port_flap_window_seconds=200.0,
     port_down_seconds=0.0,
     silent_verdict_seconds=0.0,
@@ -173,6 +174,7 @@ class Sample:
 class Scene:
     now: datetime = NOON
     samples: tuple[Sample, ...] = ()
+    of_servers: tuple[Sample, ...] = ()  # inference servers, by the GPU that serves
     events: tuple[Event, ...] = ()
     late: frozenset[str] = frozenset()
     inventories: tuple[Inventory, ...] = ()
@@ -180,6 +182,8 @@ class Scene:
     heard: Mapping[str, datetime] = field(default_factory=dict)
     listening_since: datetime | None = NOON - timedelta(hours=1)
     clocks: Mapping[str, float] = field(default_factory=dict)
+    stood: tuple[Incident, ...] = ()
+    declared: tuple[IdleSettings, ...] = ()
     settings: AnalyzerSettings = SETTINGS
 
     def with_events(self, *events: Event) -> "Scene":
@@ -246,14 +250,18 @@ class Scene:
             heard=self.heard,
             listening_since=self.listening_since,
             clocks=self.clocks,
+            stood=self.stood,
+            declared=self.declared,
         )
 
     def rows(self, need: Need) -> Rows:
         """The answer to one question."""
         start = self.now - span_of(need.span, self.settings)
         subjects: dict[Subject, list[Sample]] = {}
-        for sample in self.samples:
-            if sample.subject.kind == need.measurement and start <= sample.at < self.now:
+        of_servers = need.measurement == "inference"
+        for sample in self.of_servers if of_servers else self.samples:
+            is_asked = of_servers or sample.subject.kind == need.measurement
+            if is_asked and start <= sample.at < self.now:
                 subjects.setdefault(sample.subject, []).append(sample)
         rows = [
             {

@@ -73,6 +73,13 @@ FAULTY: dict[str, tuple[Callable[[Scene], Scene], Subject]] = {
         lambda scene: replace(scene.changed(gpu(), IDLE), allocations=(allocation(gpu()),)),
         gpu(),
     ),
+    "gpu_underused": (
+        lambda scene: replace(
+            scene.changed(gpu(), {"utilization_percent": 4}),
+            allocations=(allocation(gpu(), "job 7"),),
+        ),
+        gpu(),
+    ),
     "port_down": (lambda scene: scene.changed(port(), {"up": 0, "physical_state": 2}, 15), port()),
     "port_flapping": (
         lambda scene: scene.with_events(

@@ -3,7 +3,11 @@
 from datetime import timedelta
 from typing import Any
 
-from analyzer.hub_queries import Ear, offsets, wrong_clocks
+import pyarrow as pa
+
+from analyzer.hub_queries import Ear, Earlier, offsets, wrong_clocks
+from analyzer.window.rows import Rows
+from analyzer.window.window import Span
 from gpuvigil.clock import to_text
 
 from .scene import NOON, node
@@ -59,3 +63,31 @@ def test_clocks_that_the_hub_calls_wrong_are_by_node_and_an_older_hub_tells_of_n
     assert Ear(30 * SECOND).hear({**told, "wrong_clocks": [one]}, NOON).clocks == {
         node().key: -600.0
     }
+
+
+def test_answers_over_hours_take_a_hundredth_of_the_time_and_are_ten_minutes_old_at_most() -> None:
+    now, cost, asked = 0.0, 2.0, 0
+
+    def ask() -> Rows:
+        nonlocal now, asked
+        now, asked = now + cost, asked + 1
+        return Rows(pa.table({}))
+
+    earlier, key = Earlier(lambda: now), ("gpu", Span.UNDERUSED)
+    first = earlier.over_hours(key, ask)
+    now = 201.9
+    assert earlier.over_hours(key, ask) is first
+    now = 202.0
+    assert earlier.over_hours(key, ask) is not first
+    assert asked == 2
+    cost = 60.0
+    now = 500.0
+    earlier.over_hours(key, ask)
+    now = 560.0 + 599.9
+    earlier.over_hours(key, ask)
+    assert asked == 3
+    now = 560.0 + 600.0
+    earlier.over_hours(key, ask)
+    assert asked == 4
+    earlier.over_hours(("inference", Span.UNDERUSED), ask)
+    assert asked == 5

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.site]
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 STEP = timedelta(seconds=10)
 SETTINGS = AnalyzerSettings(
-    window_seconds=60.0, idle_after_seconds=410.0, port_flap_window_seconds=90.0
+    window_seconds=60.0, idle_after_seconds=410.0, underused_after_seconds=520.0
 )
 FIELDS = ("utilization_percent", "power_watts", "energy_joules", "memory_used_bytes")
 AGGREGATES = tuple(Aggregate(function=f, field=name) for f in Function for name in FIELDS)
@@ -35,6 +35,9 @@ NEEDS = {
     ("gpu", Span.NOW): Need(measurement="gpu", span=Span.NOW, fields=("up", *FIELDS)),
     ("gpu", Span.RECENT): Need(measurement="gpu", span=Span.RECENT, aggregates=AGGREGATES),
     ("gpu", Span.IDLE): Need(measurement="gpu", span=Span.IDLE, aggregates=AGGREGATES[:5]),
+    ("gpu", Span.UNDERUSED): Need(
+        measurement="gpu", span=Span.UNDERUSED, aggregates=AGGREGATES[3:9]
+    ),
 }
 
 

@@ -66,6 +66,50 @@ def test_each_advice_says_what_it_rests_on(
     assert words in found.said
 
 
+@pytest.mark.parametrize(("mean", "said"), [(0.1, True), (9.99, True), (10.0, False)])
+@pytest.mark.parametrize("sm", [None, 90.0])
+def test_gpus_that_compute_for_less_than_a_tenth_of_the_time_are_hardly_used(
+    mean: float, said: bool, sm: float | None
+) -> None:
+    work = replace(GOOD, utilization_percent=mean, sm_percent=sm)
+    found = judge([work, work])
+    assert (found is not None) is said
+    assert judge([work, work], on_call=True) is None
+    if found is not None:
+        share = (mean if sm is None else sm) / 100.0
+        assert found.gpus == 2
+        assert found.wasted_share == pytest.approx(1.0 - share)
+
+
+@pytest.mark.parametrize(
+    ("most", "advice", "said"),
+    [
+        (50.0, Advice.GATHER, "works in bursts: 5.0 % used in the mean, 50 % at most"),
+        (
+            49.9,
+            Advice.FEED,
+            "is used for 5.0 % of the time in the mean, and never for more than 50 %",
+        ),
+        (
+            8.0,
+            Advice.FEED,
+            "is used for 5.0 % of the time in the mean, and never for more than 8 %",
+        ),
+    ],
+)
+def test_one_busy_sample_tells_bursts_from_what_is_low_and_steady(
+    most: float, advice: Advice, said: str
+) -> None:
+    low = replace(GOOD, utilization_percent=5.0, utilization_most_percent=6.0)
+    found = judged(low, replace(low, utilization_most_percent=most))
+    assert (found.advice, found.said) == (advice, said)
+
+
+def test_what_is_busy_and_hardly_filled_is_said_of_who_is_on_call_as_well() -> None:
+    server = replace(GOOD, sm_percent=30.0)
+    assert judge([server], on_call=True) == judged(server)
+
+
 def test_memory_bandwidth_that_is_full_is_no_room_for_a_larger_batch() -> None:
     bound = replace(GOOD, sm_percent=40.0, dram_percent=85.0, memory_most_bytes=30 * GIB)
     assert judged(bound).advice is Advice.LITTLE

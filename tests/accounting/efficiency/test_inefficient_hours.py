@@ -55,6 +55,20 @@ def test_who_gets_little_is_kept_with_hours_and_model() -> None:
 
 
 @pytest.mark.parametrize(
+    ("command", "said"),
+    [("train.py", ["feed it faster, or take a slice"]), ("vllm serve m", []), ("bash", [])],
+)
+def test_hours_in_which_hardly_anything_ran_are_kept_unless_somebody_waits_to_be_asked(
+    command: str, said: list[str]
+) -> None:
+    few = {"utilization_percent_mean": 4.0, "utilization_percent_max": 9.0}
+    rows = {gpu(0, FIRST).key: {**LITTLE, **few, "sm_activity_percent_mean": None}}
+    them = [held(0, command=command)]
+    found = waste_hour("prod", SPAN[0], them, [inventory(FIRST, 4)], rows, excuses_in((), SPAN))
+    assert [one.advice for one in found.wastes] == said
+
+
+@pytest.mark.parametrize(
     "others",
     [
         [held(0, minutes=30)],

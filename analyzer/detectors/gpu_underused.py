@@ -1,0 +1,264 @@
+"""A GPU that somebody holds for hours and uses little of.
+
+What little is, `accounting.efficiency.efficiency` says, as it does for reports. Nobody is blamed for what
+a fault took, for a start, or for being there when asked; what a GPU shares with others is nobody's.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import lru_cache
+
+import numpy as np
+
+from accounting.efficiency.efficiency import (
+    HARDLY_PERCENT,
+    LITTLE_SM_PERCENT,
+    Advice,
+    Judged,
+    Work,
+    judge,
+)
+from accounting.efficiency.efficiency_query import ASKED, COUNTED, work
+from accounting.efficiency.idle_query import Excuses, excuses
+from accounting.efficiency.idleness import told_idle
+from accounting.efficiency.on_call import is_on_call
+from gpuvigil.clock import duration, micros
+from gpuvigil.config.routing import stands_by
+from gpuvigil.faults import FAULTS, found_by
+from gpuvigil.model import Allocation, Evidence, Finding, Incident, Subject
+from gpuvigil.store import Aggregate, Function
+
+from ..evidence.holders import holding, who
+from ..evidence.spread import Part, stands_for
+from ..window.columns import Mask
+from ..window.holdings import holder_key, name
+from ..window.rows import Row, Rows
+from ..window.window import Need, Span, Window
+from . import Detector
+from .gpu_idle_held import NEEDS as OF_IDLE
+from .gpu_idle_held import used
+
+_SERVED = Aggregate(function=Function.COUNT, field="requests_running")
+NEEDS = (
+    *OF_IDLE,
+    Need(measurement="gpu", span=Span.UNDERUSED, aggregates=ASKED),
+    Need(measurement="inference", span=Span.UNDERUSED, aggregates=(_SERVED,)),
+)
+
+_FAULT = FAULTS["gpu_underused"]
+_REMEMBERED = 65_536
+# Around a limit an incident goes on: a mean over hours moves slowly across it, and back.
+_EASED_LESS, _EASED_MORE = 0.8, 1.25
+_TO_DO: Mapping[Advice, str] = {
+    Advice.GATHER: "gather the work into fewer hours, or share one GPU (MIG, MPS)",
+    Advice.FEED: "load data faster (more workers, local copies), or take a slice (MIG) or fewer GPUs",
+    Advice.SMALLER: "take a smaller GPU or a slice of one (MIG)",
+    Advice.BATCH: "make the batch larger, or take a smaller GPU",
+    Advice.LITTLE: "look at the kernels (small ones, many of them), or take a smaller GPU",
+}
+
+
+def underused_gpus(window: Window) -> list[Finding]:
+    """GPUs of which their one holder used little over hours, beyond its start.
+
+    Several of one holder on a node are also one finding about all of them, which hides theirs.
+    """
+    rows = window.get("gpu", Span.UNDERUSED)
+    some = _little(rows) & _held(window, rows) & _covered(window, rows) & ~_served(window, rows)
+    some &= used(window, window.get("gpu", Span.IDLE), rows)
+    if not some.any():
+        return []
+    blame = _Blame.of(window)
+    found = []
+    for gpu, row in sorted(rows.where(some), key=lambda one: one[0].key):
+        (held,) = window.held(gpu)
+        judged = _judged(_work(row))
+        if judged is not None and not blame.is_excused(gpu, held):
+            found.append(_finding(gpu, row, held, judged))
+    return [*found, *_together(window, found)]
+
+
+def says_whether_underused(window: Window, incident: Incident) -> bool:
+    """Whether the span tells that of each of its GPUs that its node still has."""
+    members = map(Subject.parse, incident.members or (incident.subject.key,))
+    gpus = [member for member in members if member.kind == "gpu" and window.has(member)]
+    return all(_tells(window, gpu) for gpu in gpus)
+
+
+def _tells(window: Window, gpu: Subject) -> bool:
+    """Whether more of it is used than by a hair, or another holder has it."""
+    rows = window.get("gpu", Span.UNDERUSED).of_subject(gpu)
+    row = rows.get(gpu)
+    if row is None:
+        return False
+    if not _held(window, rows).all():
+        return True
+    it = _work(row)
+    less, sm = it.utilization_percent, it.sm_percent
+    eased = replace(it, sm_percent=None if sm is None else _EASED_LESS * sm)
+    ways = [
+        replace(eased, utilization_percent=None if less is None else factor * less)
+        for factor in (_EASED_LESS, _EASED_MORE)
+    ]
+    return bool(_covered(window, rows).all()) and not any(map(_judged, ways))
+
+
+def _little(rows: Rows) -> Mask:
+    """Of each row whether it is worth a judgement: of most GPUs enough is used."""
+    names = {it.field: it.column for it in ASKED if it.function is Function.MEAN}
+    hardly = rows.values(names["utilization_percent"]) < HARDLY_PERCENT
+    found: Mask = hardly | (rows.values(names["sm_activity_percent"]) < LITTLE_SM_PERCENT)
+    return found
+
+
+def _work(row: Row) -> Work:
+    return work({it.column: row[it.column] for it in ASKED})
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _judged(it: Work) -> Judged | None:
+    return judge([it])
+
+
+def _held(window: Window, rows: Rows) -> Mask:
+    """Of each row whether one holder had the GPU alone over all that was measured, and its start before."""
+    start = window.settings.idle_after_seconds * 1e6
+    found: Mask = window.of_allocations(rows, _alone_since) <= rows.values("first_at") - start
+    return found
+
+
+def _alone_since(_: Subject, allocations: tuple[Allocation, ...] | None) -> float:
+    """Since when, in microseconds; NaN where several have it, a part of it, or one that is on call."""
+    held = [one for one in allocations or () if one.ended_at is None]
+    if len(held) != 1 or held[0].part is not None or is_on_call(held[0]):
+        return np.nan
+    return micros(held[0].started_at)
+
+
+def _covered(window: Window, rows: Rows) -> Mask:
+    settings, idle = window.settings, window.get("gpu", Span.IDLE)
+    return stands_for(
+        window,
+        rows,
+        Part(counted=rows.values(COUNTED.column), seconds=settings.underused_after_seconds),
+        Part(counted=idle.beside(rows, COUNTED.column), seconds=settings.idle_after_seconds),
+    )
+
+
+def _served(window: Window, rows: Rows) -> Mask:
+    """Of each row whether requests to a server on the GPU are counted: it is there when asked."""
+    servers = window.get("inference", Span.UNDERUSED)
+    found: Mask = servers.beside(rows, "samples") > 0
+    return found
+
+
+@dataclass(slots=True, kw_only=True)
+class _Blame:
+    """Who is not to be blamed; each holder is looked at once."""
+
+    window: Window
+    excuses: Excuses
+    idle: frozenset[str]
+    known: dict[str, bool]
+
+    @classmethod
+    def of(cls, window: Window) -> "_Blame":
+        settings = window.settings
+        span = settings.underused_after_seconds + settings.idle_after_seconds
+        since = window.now - timedelta(seconds=span)
+        lately = [one for one in window.stood if one.resolved_at is None or one.resolved_at > since]
+        idle = frozenset(told_idle(lately))
+        return cls(window=window, excuses=excuses(window.stood, since), idle=idle, known={})
+
+    def is_excused(self, gpu: Subject, held: Allocation) -> bool:
+        """Whether a fault held its holder up, or it waits on purpose; of one that was idle that is said."""
+        if gpu.key in self.idle:
+            return True
+        key = holder_key(held)
+        if key not in self.known:
+            self.known[key] = self._is_excused(key, held)
+        return self.known[key]
+
+    def _is_excused(self, key: str, held: Allocation) -> bool:
+        holder = self.window.holdings.get(key)
+        gpus = [held.subject] if holder is None else sorted(holder.gpus)
+        if self.excuses.hold_up(gpus):
+            return True
+        return bool(self.window.declared) and stands_by(self.window.declared, _labels(held, gpus))
+
+
+def _labels(held: Allocation, gpus: Sequence[Subject]) -> dict[str, tuple[str, ...]]:
+    """What a declaration of the site is matched by."""
+    found = {
+        "cluster": (held.subject.cluster,),
+        "node": tuple(dict.fromkeys(gpu.node for gpu in gpus)),
+        "owner": (held.user or "",),
+        "holder": (str(held.holder),),
+        "account": (held.account or "",),
+        "partition": (held.partition or "",),
+    }
+    return {label: values for label, values in found.items() if any(values)}
+
+
+def _finding(gpu: Subject, row: Row, held: Allocation, judged: Judged) -> Finding:
+    over = duration(row["last_at"] - row["first_at"])
+    return Finding(
+        fault="gpu_underused",
+        subject=gpu,
+        severity=_FAULT.severity,
+        since=row["first_at"],
+        evidence=(
+            Evidence(name=judged.advice.value, value=f"{judged.said}, over {over}"),
+            holding(held),
+        ),
+        detector="gpu_underused",
+        action=_action(held, judged.advice),
+        source=_FAULT.source,
+        own_limit=_FAULT.own_limit,
+    )
+
+
+def _action(held: Allocation, advice: Advice) -> str:
+    return f"Ask {held.user or held.holder} to {_TO_DO[advice]} ({who(held)})."
+
+
+def _together(window: Window, findings: Iterable[Finding]) -> list[Finding]:
+    """One finding per node and holder that has several of these GPUs; the first of them speaks."""
+    groups: dict[tuple[Subject, str], list[Finding]] = defaultdict(list)
+    for finding in findings:
+        (held,) = window.held(finding.subject)
+        groups[finding.subject.of_node(), str(held.holder)].append(finding)
+    return [
+        _joined(window, node, holder, group)
+        for (node, holder), group in groups.items()
+        if len(group) > 1
+    ]
+
+
+def _joined(window: Window, node: Subject, holder: str, group: Sequence[Finding]) -> Finding:
+    first, *_ = group
+    (held,) = window.held(first.subject)
+    of_first, *others = first.evidence
+    return replace(
+        first,
+        subject=node,
+        members=tuple(finding.subject for finding in group),
+        holder=holder,
+        since=min(finding.since for finding in group),
+        title=f"{len(group)} GPUs held by {name(held)} for hours, and little of them used",
+        condition="several_gpus",
+        evidence=(replace(of_first, value=f"the first of them {of_first.value}"), *others),
+    )
+
+
+DETECTOR = Detector(
+    name="gpu_underused",
+    find=underused_gpus,
+    faults=found_by("gpu_underused"),
+    needs=NEEDS,
+    sentence="A GPU that was held for hours and of which little was used.",
+    source="what is little of a GPU's time and of its multiprocessors, as reports have it",
+    would_show=says_whether_underused,
+)
