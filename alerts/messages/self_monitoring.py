@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from gpuvigil.clock import duration, from_text
+from gpuvigil.faults import FAULTS, Blame
 from gpuvigil.faults.gpu_states import UNHEARD
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.model import (
@@ -37,6 +38,7 @@ FAILURES = 6
 REFUSALS = 3
 LISTED = 10
 NAMED = 3  # of what stands, in one line of a digest
+_OF_HOLDERS = frozenset({Blame.HOLDER, Blame.USE})
 # Of one node its own incident tells; so many, and such a share of all, are gpuvigil's trouble.
 FULL_SPOOLS, FULL_SHARE = 3, 0.1
 
@@ -222,7 +224,7 @@ def digest(
                 found[incident.id] = incident
     if not found:
         return None
-    counted = Counter(one.title for one in found.values())
+    counted = Counter(map(_counted_as, found.values()))
     left = [one for one in standing if _is_left(one)]
     lines = [Evidence(name="nobody has taken", value=_named(left, end))] if left else []
     lines += [
@@ -241,6 +243,12 @@ def digest(
     )
     incident = _incident(trouble, end, severity=Severity.INFO, evidence=tuple(lines))
     return _step(incident, None, end, over=False)
+
+
+def _counted_as(one: Incident) -> str:
+    """Its title; of how GPUs are held that of the fault, since their own titles name holders."""
+    row = FAULTS.get(one.fault)
+    return row.title if row is not None and row.blame in _OF_HOLDERS else one.title
 
 
 def digest_of(channel: str, begin: datetime) -> str:

@@ -268,8 +268,10 @@ def test_a_digest_is_told_once_also_where_a_route_repeats_what_stands() -> None:
     assert judge(case).state is NoticeState.HELD
 
 
-def held(channel: str, title: str, number: int, at: datetime = NOON) -> Record:
-    step = replace(a_transition(1, id=f"i-{number}", title=title, severity=Severity.INFO))
+def held(
+    channel: str, title: str, number: int, at: datetime = NOON, fault: str = "gpu_lost"
+) -> Record:
+    step = a_transition(1, id=f"i-{number}", title=title, severity=Severity.INFO, fault=fault)
     route = RouteSettings(match=('severity="info"',), receivers=(channel,), digest=True)
     info = [Route(name=channel, minimum_severity=Severity.INFO)]
     (notice,) = decide(step, info, [], at, AlertsSettings(routes=(route,)))
@@ -295,6 +297,22 @@ def test_a_digest_counts_what_was_held_for_its_channel_and_goes_there_alone() ->
     assert said.summary.startswith("Digest since 19 Nov 12:00 UTC: 3 incidents of information")
     assert said.evidence == "GPU idle: 2; Clocks lowered: 1"
     assert digest("other", records, NOON - timedelta(days=1), NOON) is None
+
+
+def test_a_digest_counts_how_gpus_are_held_by_what_it_is_and_not_by_holder() -> None:
+    records = [
+        held("chat", "2 GPUs held by job 7 of alice and idle", 1, fault="gpu_idle_held"),
+        held("chat", "GPU is held but idle", 2, fault="gpu_idle_held"),
+        held("chat", "8 GPUs held by job 8 of bob for hours ...", 3, fault="gpu_underused"),
+        held("chat", "Xid 13: a program's", 4, fault="gpu_program"),
+    ]
+    step = digest("chat", records, NOON - timedelta(days=1), NOON + seconds(1))
+    assert step is not None
+    said = message(decide(step, ROUTES, [], NOON, AlertsSettings())[0], NOON, "https://gpus.org")
+    assert said.evidence == (
+        "GPU is held but idle: 2; GPU is held for hours and little of it is used: 1;"
+        " Xid 13: a program's: 1"
+    )
 
 
 def test_a_digest_says_first_what_stands_and_nobody_has_taken() -> None:
