@@ -42,6 +42,8 @@ class NodeSilence(str, Enum):
 
 # Conditions that say no more than the fault's own title does.
 PLAIN: frozenset[str] = frozenset({"", NodeSilence.TAKEN_AWAY})
+# Of these it is known afterwards that the nodes were up: nobody's work stood still.
+WAS_UP: frozenset[str] = frozenset({NodeSilence.DID_NOT_REPORT, NodeSilence.RACK_DID_NOT_REPORT})
 IN_ORDER: frozenset[str] = frozenset(
     {
         NodeSilence.STOPPED,

@@ -25,7 +25,7 @@ NOTHING_PERCENT = 1.0
 # Used for less of the time than this a GPU is hardly used; one that was this busy at a sample works in bursts.
 HARDLY_PERCENT = 10.0
 BURST_PERCENT = 50.0
-# Less of a span's samples says too little about it; as the idle detector has it.
+# Less of a span's samples says too little about an hour's sum.
 COVERAGE = 0.8
 _GIB = 1024**3
 

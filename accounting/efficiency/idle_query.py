@@ -8,6 +8,7 @@ from typing import Any
 from gpuvigil.faults import FAULTS, Stops
 from gpuvigil.faults.affected import struck
 from gpuvigil.model import Incident, Severity, Subject
+from gpuvigil.node_silence import WAS_UP
 from gpuvigil.store import Aggregate, Function
 
 from .idleness import Around, Idleness, Measured, idleness
@@ -126,6 +127,8 @@ def excuses(incidents: Iterable[Incident], since: datetime | None = None) -> Exc
     for one in incidents:
         if one.resolved_at is not None and (since is None or one.resolved_at <= since):
             continue
+        if one.resolved_at is not None and one.condition in WAS_UP:
+            continue  # only the numbers were away
         keys = struck(one)
         nodes = {Subject.parse(key).of_node().key for key in keys}
         stops = FAULTS[one.fault].stops if one.fault in FAULTS else Stops.NOBODY

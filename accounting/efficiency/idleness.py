@@ -12,7 +12,7 @@ from enum import Enum
 from gpuvigil.faults import Blame, where
 from gpuvigil.model import Incident
 
-# Less of the samples of a span says too little about it; as the idle detector has it.
+# Less of the samples of a span is too little to write to a person; the incident takes fewer, where they lie evenly.
 _COVERAGE = 0.8
 # A board at 0 % draws a tenth to a fifth of its limit, a small one of 70 W up to two fifths: at this much of it the 0 is
 # a wrong reading. Of the largest modules it is known best (an H100 with a context draws 118 to 121 of 700 W:

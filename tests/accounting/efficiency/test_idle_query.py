@@ -1,5 +1,6 @@
 """Why a GPU is idle, by its rows, what inference servers answered and what stood or has just ended."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -107,3 +108,17 @@ def test_where_storage_failed_the_idle_time_that_counts_begins_anew_when_it_is_b
 
 def test_a_file_system_that_is_nearly_full_keeps_nobody_waiting() -> None:
     assert why_beside("host_space", Severity.INFO, None) is Idleness.MEMORY_PARKED
+
+
+@pytest.mark.parametrize("condition", ["did_not_report", "rack_did_not_report"])
+def test_a_silence_of_which_it_is_known_that_the_node_was_up_excuses_nobody_any_more(
+    condition: str,
+) -> None:
+    node = gpu(0).of_node()
+    silent = incident("node_silent", node, Severity.WARNING, condition=condition)
+    over = replace(silent, resolved_at=NOON)
+    since = NOON - timedelta(hours=1)
+    assert excuses([silent], since).hold_up([gpu(0)])
+    assert not excuses([over], since).hold_up([gpu(0)])
+    assert excuses([replace(over, condition="was_down")], since).hold_up([gpu(0)])
+    assert excuses([replace(over, condition="cut_off")], since).hold_up([gpu(0)])
