@@ -52,7 +52,7 @@ LIVING_PERCENT, EQUIVALENT_PERCENT = 10, 5
 # From so many on the share itself is asked for.
 MANY, DOUBT = 300, 0.01
 # Of a mutant's tests, by their own time: farther ones are not asked.
-SECONDS_OF_TESTS = 40.0
+SECONDS_OF_TESTS = 120.0
 # A mutant may run for so long, and so many times as long as its tests did; one that never ends is noticed.
 SECONDS, TIMES = 60.0, 3.0
 # One that takes all memory is noticed as well.
@@ -245,22 +245,26 @@ def _identity(code: CodeType) -> tuple[str, int, bytes]:
 
 
 def nearest(mutant: Mutant, reach: Reach, names: Sequence[str]) -> list[int]:
-    """The tests that reach it: first those that run its module, are named after it, are of its folder, are quick."""
+    """The tests that reach it: first those that run its module, are named after it, are near its folder, are quick."""
     seconds = defaultdict[str, float](float)
     for test in (found := reach.tests(mutant)):
         seconds[names[test].partition("::")[0]] += reach.seconds[test]
-    stem, folder = Path(mutant.path).stem, f"tests/{Path(mutant.path).parent}/"
+    stem, folders = Path(mutant.path).stem, Path("tests", mutant.path).parents
 
     own = reach.of_file(mutant.path)
 
-    def distance(test: int) -> tuple[bool, bool, bool, float, str, int]:
+    def distance(test: int) -> tuple[bool, bool, int, float, str, int]:
         file = names[test].partition("::")[0]
-        near = test not in own, stem not in Path(file).stem, not file.startswith(folder)
+        # A package's tests may lie in the folder above its own.
+        above = [it for it in folders if Path(file).is_relative_to(it)]
+        near = test not in own, stem not in Path(file).stem, -len(above)
         return *near, seconds[file], file, test
 
     total, chosen = 0.0, list[int]()
     for test in sorted(found, key=distance):
-        if (total := total + reach.seconds[test]) < SECONDS_OF_TESTS:
+        # One that takes too long keeps none behind it from being asked.
+        if total + reach.seconds[test] < SECONDS_OF_TESTS:
+            total += reach.seconds[test]
             chosen.append(test)
     return chosen
 

@@ -10,7 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from scripts.mutants import EQUIVALENT, ROOMS, ROOT, most_living
+from scripts.mutants import (
+    EQUIVALENT,
+    ROOMS,
+    ROOT,
+    SECONDS_OF_TESTS,
+    Reach,
+    most_living,
+    nearest,
+)
 from scripts.mutations import Mutant, all_mutants, mutants, sample
 
 SOURCE = """
@@ -91,6 +99,19 @@ def test_a_mutant_is_killed_by_the_tests_that_reach_it_or_lives(tmp_path: Path) 
     ]
     # The checkout stays as it is.
     assert (tmp_path / "shop/limits.py").read_text() == SOURCE
+
+
+def test_the_tests_of_the_nearest_folder_are_asked_first_and_a_long_one_keeps_none_from_it() -> (
+    None
+):
+    (mutant,) = mutants("room", "hub/embedded/scan.py", "def f(): return 1")
+    names = ["cli/test_a.py", "hub/test_b.py", "hub/embedded/test_c.py", "cli/test_scan.py"]
+    names = [f"tests/{it}::test" for it in names]
+    lines = {mutant.path: {1: {0, 1, 2, 3}}}
+    seconds = dict.fromkeys(range(4), 1.0)
+    assert nearest(mutant, Reach(lines=lines, seconds=seconds), names) == [3, 2, 1, 0]
+    seconds[2] = SECONDS_OF_TESTS
+    assert nearest(mutant, Reach(lines=lines, seconds=seconds), names) == [3, 1, 0]
 
 
 @pytest.mark.parametrize(
