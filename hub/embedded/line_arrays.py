@@ -27,8 +27,6 @@ _BY: Mapping[Piece, Any] = {
     Piece.LAST_AT: np.maximum,
 }
 _ONE: Ints = np.ones(1, np.int64)
-# All of them share the memory of one.
-_ONES: Ints = np.broadcast_to(_ONE, 1 << 20)
 # The value that comes with a time, and that time.
 _TIME_OF = {Piece.FIRST: Piece.FIRST_AT, Piece.LAST: Piece.LAST_AT}
 
@@ -114,7 +112,7 @@ Known = dict[tuple[Any, int], Values]
 
 def ones(count: int) -> Ints:
     """A row for each line, which costs no memory."""
-    return _ONES[:count] if count <= len(_ONES) else np.broadcast_to(_ONE, count)
+    return np.broadcast_to(_ONE, count)
 
 
 def known_of_lines(lines: Ints, starts: Ints, at: Ints | None = None) -> Known:
