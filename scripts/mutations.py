@@ -98,8 +98,12 @@ def _not_run(tree: ast.Module) -> Iterator[ast.AST]:  # noqa: C901 - a table of 
                 yield node
             case ast.BinOp(left=left, right=right) if _is_number(node):
                 yield from (left, right)
-            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="log" | "_log")))):
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name)))) if (
+                name.strip("_").lower() == "log"
+            ):
                 yield node
+            case ast.keyword(arg="strict", value=ast.Constant(value=True)):
+                yield node  # of zip: an assertion that both are of one length
 
 
 def _bodies(tree: ast.Module) -> Iterator[ast.AST]:

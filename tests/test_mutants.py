@@ -131,6 +131,9 @@ def test_the_tests_of_the_nearest_folder_are_asked_first_and_a_long_one_keeps_no
         ("raise Error(1)", []),
         ("x = f'{1}'", []),
         ("log.info('%s', 1)", []),
+        ("_LOG.info('%s', 1)", []),
+        ("x = zip(a, b, strict=True)", []),
+        ("x = zip(a, b, strict=False)", ["False -> True"]),
     ],
 )
 def test_limits_conditions_signs_and_numbers_are_changed_and_words_are_not(
