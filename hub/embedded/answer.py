@@ -79,9 +79,8 @@ def _mean(parts: Parts, field: str) -> pa.Array:
 
 def _increase(least: Values, most: Values, count: Ints) -> pa.Array:
     """The greatest less the least; unknown where that does not fit into 64 bits."""
-    unknown = count == 0
-    known = np.where(unknown, 0, most) - np.where(unknown, 0, least)
-    return pa.array(known, mask=unknown | (known < 0))
+    known = most - least
+    return pa.array(known, mask=(count == 0) | (known < 0))
 
 
 def _times(at_ns: Ints) -> pa.Array:

@@ -39,12 +39,12 @@ class Newest:
         self._waiting: list[pa.Table] = []
         self._rows = 0
         self._slots: dict[tuple[str, ...], int] = {}
-        self._at: Ints = np.empty(0, np.int64)
+        self._at: Ints = np.array([], np.int64)
         self._values: dict[str, Values] = {
-            it.name: np.empty(0, np.int64) if it.integer else np.empty(0, np.float64)
+            it.name: np.array([], np.int64) if it.integer else np.array([], np.float64)
             for it in measurement.metrics
         }
-        self._known = {it.name: np.empty(0, np.bool_) for it in measurement.metrics}
+        self._known = {it.name: np.array([], np.bool_) for it in measurement.metrics}
         self._order: Ints | None = None
         self._tags: list[pa.Array] = []
 
@@ -125,10 +125,7 @@ class Newest:
             if name not in given:
                 known[slots] = False
                 continue
-            column = rows[name].combine_chunks()
-            if isinstance(column, pa.ChunkedArray):
-                column = column.chunk(0)
-            column = column.take(pa.array(chosen))
+            column = rows[name].combine_chunks().take(pa.array(chosen))
             known[slots] = column.is_valid().to_numpy(zero_copy_only=False)
             self._values[name][slots] = column.fill_null(0).to_numpy(zero_copy_only=False)
 
@@ -138,8 +135,6 @@ class Newest:
         names: list[tuple[str, ...]] = [()]
         for column in tags:
             encoded = column.combine_chunks().dictionary_encode()
-            if isinstance(encoded, pa.ChunkedArray):
-                encoded = encoded.chunk(0)
             own = encoded.dictionary.to_pylist()
             indices = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
             codes = indices if codes is None else codes * len(own) + indices

@@ -51,7 +51,7 @@ class Slots:
         """The place of each slot, and the subjects with those that have no number yet."""
         with self._lock:
             if self._placed is None or self._placed[0] is not subjects:
-                self._placed = (subjects, subjects, np.empty(0, np.int64))
+                self._placed = (subjects, subjects, np.array([], np.int64))
             _, known, places = self._placed
             if len(places) != len(self._numbers):
                 unknown = [name for name in self._numbers if name not in known.place_of]
