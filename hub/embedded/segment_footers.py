@@ -28,7 +28,8 @@ class Footer:
 class Footers:
     """The footers of the files that were asked lately; any thread may call."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
         self._lock = threading.Lock()
         self._known: OrderedDict[Path, Footer] = OrderedDict()
         self._bytes = 0
@@ -48,7 +49,7 @@ class Footers:
             if path not in self._known:
                 self._known[path] = found
                 self._bytes += found.metadata.serialized_size
-            while self._bytes > _MOST_BYTES:
+            while self._bytes > self._most_bytes:
                 _, gone = self._known.popitem(last=False)
                 self._bytes -= gone.metadata.serialized_size
         return found
