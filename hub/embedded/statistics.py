@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import duckdb
-
 from gpuvigil.clock import from_ns
 from gpuvigil.metrics import MEASUREMENTS
 
@@ -72,14 +70,9 @@ def held_bytes(database: Database) -> int:
 def reclaim(database: Database) -> None:
     """Give up the blocks of lines that were deleted, and shorten the log.
 
-    DuckDB 1.5 does both at a checkpoint, of which it makes none without a change. While a question
-    is being answered the blocks stay; then the next call gives them up.
+    While a question is being answered the blocks stay; then the first call gives them up that comes
+    after another change of their table.
     """
-
-    def change(cursor: duckdb.DuckDBPyConnection) -> None:
-        cursor.execute("UPDATE schema_version SET version = version")
-
-    database.transaction(change)
     database.ask("CHECKPOINT")
 
 
