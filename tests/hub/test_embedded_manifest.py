@@ -14,7 +14,7 @@ from gpuvigil.errors import StoreError
 from hub.embedded import Embedded, segments
 from hub.embedded.recovery import mark
 from hub.embedded.sealed_files import Unit, units
-from hub.embedded.segment_writer import Maker
+from hub.embedded.segment_writer import DAY, Maker
 from tests.hub.hours import (
     GPU,
     HOUR,
@@ -156,14 +156,14 @@ def test_a_log_that_a_kill_during_a_checkpoint_has_left_is_read_or_set_aside_wit
 
 def join_in_parts(store: Embedded, path: Path, *, committed: bool) -> list[Unit]:
     """The day's hours joined into a part for each node, as a store with more lines would do."""
-    hours, folder = store.units(), store.folder
+    hours, folder = [it for it in store.units() if it.first_ns >= to_ns(NOON)], store.folder
     store.close()
     with duckdb.connect(str(path)) as connection:
         connection.begin()
         maker = Maker(folder=folder, after_step=lambda _step: None, most_lines=1)
         start_ns = to_ns(NOON.replace(hour=0))
         segments.join(connection, maker, GPU, (start_ns, hours), LATER_NS)
-        parts = units(connection, "gpu")
+        parts = [it for it in units(connection, "gpu") if it.level == DAY]
         if committed:
             connection.commit()
         else:
@@ -178,9 +178,9 @@ def join_in_parts(store: Embedded, path: Path, *, committed: bool) -> list[Unit]
 def test_a_day_of_which_a_part_is_missing_does_not_take_the_place_of_its_hours(
     path: Path, opened: Callable[[], Embedded], how: str
 ) -> None:
-    """A crash between two parts, and the manifest is lost with it."""
+    """A crash between two parts, and the manifest is lost with it; of another day nothing is missing."""
     store = opened()
-    for hour in range(HOURS):
+    for hour in (-24, *range(HOURS)):
         write(store, hour)
     seal(store, HOURS)
     parts = join_in_parts(store, path, committed=False)
@@ -191,7 +191,7 @@ def test_a_day_of_which_a_part_is_missing_does_not_take_the_place_of_its_hours(
     garble(path, 0.0)
     store = opened()
     assert samples(store) == HOURS * LINES
-    assert [unit.level for unit in store.units()] == [0] * HOURS
+    assert [unit.level for unit in store.units()] == [0] * (1 + HOURS)
     told = {Path(it["file"]) for it in store.damaged()}
     assert told == {path} | (set(last.files(store.folder)) if how == "garbled" else set())
 

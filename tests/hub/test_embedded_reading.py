@@ -301,14 +301,18 @@ def test_a_file_stays_while_somebody_reads_who_came_before_it_was_doomed(
     assert not list(folder.iterdir())
 
 
-def test_a_store_that_is_closed_leaves_no_thread(tmp_path: Path) -> None:
+@pytest.mark.parametrize("files", [1, 2])
+def test_several_files_are_read_by_threads_that_end_with_the_store(
+    tmp_path: Path, files: int
+) -> None:
     before = set(threading.enumerate())
     store = Embedded(tmp_path / "telemetry.duckdb", 256 * 1024 * 1024, 2)
-    hours = np.arange(3) * 3_600_000_000_000
-    rows = {tag: ["x"] * 3 for tag in GPU.tags} | {"at": pa.array(hours).cast(TIME)}
+    hours = np.arange(files) * 3_600_000_000_000
+    rows = {tag: ["x"] * files for tag in GPU.tags} | {"at": pa.array(hours).cast(TIME)}
     store.append({"gpu": pa.table(rows)}, [])
-    assert store.seal(DAY_NS, 0) == 3
-    assert store.answer(window(0, DAY_NS))["samples"].to_pylist() == [3]
-    assert set(threading.enumerate()) > before
+    assert store.seal(DAY_NS, 0) == files
+    assert store.answer(window(0, DAY_NS))["samples"].to_pylist() == [files]
+    # One alone is read by who asks.
+    assert (set(threading.enumerate()) > before) is (files > 1)
     store.close()
     assert set(threading.enumerate()) <= before

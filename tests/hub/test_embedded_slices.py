@@ -190,6 +190,16 @@ def test_of_slices_before_the_range_none_is_kept() -> None:
     assert slices.bytes == 8 * dense().bytes
 
 
+@pytest.mark.parametrize(("after", "count"), [(0, 15), (1, 14)])
+def test_a_slice_stays_until_a_range_begins_after_its_end_for_one_whose_clock_is_behind(
+    after: int, count: int
+) -> None:
+    slices, end = Slices(1 << 30), START + LENGTH
+    for ahead in (0, 0, STEP + after):
+        planned(slices, asked(end + ahead))
+    assert len(planned(slices, asked(end)).known) == count
+
+
 def test_where_there_is_no_room_left_what_is_known_stays_and_no_more_is_read() -> None:
     slices = Slices(15 * dense().bytes)
     for _ in range(2):
