@@ -59,9 +59,9 @@ class Database:
             "autoinstall_known_extensions": "false",
         }
         self._opening = threading.RLock()
-        # How often the file was connected to, and of which time a thread's last cursor is: several
+        # Another one each time the file is connected to, and that of a thread's last cursor: several
         # may meet the same damage, and only the first of them does something about it.
-        self._generation = 0
+        self._generation = object()
         self._lent = threading.local()
         self._connection: Cursor | None = None
 
@@ -121,7 +121,7 @@ class Database:
         if not damaged and not isinstance(error, duckdb.FatalException):
             return
         with self._opening:
-            if getattr(self._lent, "generation", None) != self._generation:
+            if getattr(self._lent, "generation", None) is not self._generation:
                 return
             # After a failed commit DuckDB serves nobody until the file is opened again.
             self.close()
@@ -166,7 +166,7 @@ class Database:
     def _connect(self) -> bool:
         if not self.path.exists():
             self._before_new()
-        self._generation += 1
+        self._generation = object()
         self._connection = duckdb.connect(str(self.path), config=self._settings)
         return prepare(self._connection, self.path)
 

@@ -35,7 +35,7 @@ class Sight:
 
     contents: Contents
     hot: Span | None
-    version: int
+    version: object
 
 
 class Manifest:
@@ -50,7 +50,7 @@ class Manifest:
         self._reading = threading.Lock()
         self._contents: Contents | None = None
         self._hot: dict[str, Span] = {}
-        self._version = 0
+        self._version = object()  # another one after each change
         self._under_way = 0
 
     def sees(self, measurement: str) -> Sight:
@@ -64,10 +64,10 @@ class Manifest:
                     return Sight(contents=self._contents, hot=hot, version=version)
             self.renew()
 
-    def still(self, version: int) -> bool:
+    def still(self, version: object) -> bool:
         """Whether nothing was sealed, joined or dropped since, nor is about to be."""
         with self._lock:
-            return self._version == version and not self._under_way
+            return self._version is version and not self._under_way
 
     def widen(self, measurement: str, times_ns: Span) -> None:
         """Lines of these times are about to be committed into the hot table."""
@@ -79,7 +79,7 @@ class Manifest:
         """While units are entered and struck."""
         with self._lock:
             self._under_way += 1
-            self._version += 1
+            self._version = object()
         try:
             yield
         finally:
@@ -87,7 +87,7 @@ class Manifest:
                 # Who comes now reads it anew.
                 self._contents = None
                 self._under_way -= 1
-                self._version += 1
+                self._version = object()
 
     def renew(self) -> None:
         """Read the tables, unless somebody else has meanwhile."""
@@ -100,7 +100,7 @@ class Manifest:
             with self._lock:
                 for name, times_ns in hot.items():
                     self._hot[name] = _both(self._hot.get(name), times_ns)
-                if self._version == version:
+                if self._version is version:
                     self._contents = contents
 
     def narrow(self, names: Iterable[str], read_hot: Callable[[], Mapping[str, Span]]) -> None:
