@@ -330,7 +330,7 @@ def _of_other_nodes(window: Window, rows: Rows, kelvin: Floats, warm: Mask) -> F
     told = np.isfinite(kelvin) & (racks(window, rows) != 0)
     for one in np.unique(node[warm & told]).tolist():
         here = node == one
-        others = told & ~here & (rack == rack[here][0])
+        others = told & ~here & np.isin(rack, rack[here])
         if len(np.unique(node[others])) >= _OTHER_NODES and others.sum() >= _NODE_GPUS:
             found[here] = np.median(kelvin[others])
     return found

@@ -117,6 +117,19 @@ def test_a_node_without_a_rack_must_be_seven_kelvins_beyond_its_power(
     assert told(hot_gpus(scene.window())) == [(node(), "node_hot", Severity.WARNING)] * count
 
 
+@pytest.mark.parametrize(
+    ("beside", "kelvin", "count"),
+    [((440.0, 440.0), 5.1, 1), ((600.0, 300.0), 5.1, 0), ((600.0, 300.0), 6.1, 1)],
+)
+def test_a_heatsink_is_doubted_where_its_node_works_unevenly(
+    beside: tuple[float, float], kelvin: float, count: int
+) -> None:
+    loads = [(400.0 + 10.0 * n,) * GPUS for n in range(10)]
+    loads[4] = (440.0, 440.0, *beside)
+    scene = warmer(fleet(loads), gpu(5, 1), kelvin)
+    assert told(hot_gpus(scene.window())) == [(gpu(5, 1), "heatsink", Severity.WARNING)] * count
+
+
 def test_of_a_warm_node_what_the_driver_holds_back_is_no_second_matter() -> None:
     scene = fleet()
     for index in range(GPUS):

@@ -336,6 +336,16 @@ def in_job(scene: Scene, *numbers: int) -> Scene:
 FOUR = healthy(nodes=4, seconds=100)
 
 
+def test_ports_that_go_within_seconds_are_told_from_the_first_to_the_last() -> None:
+    scene = lost(FOUR, 1, 2, 3)
+    first, *others = scene.events
+    before = replace(first, at=first.at - 3 * SECOND)
+    (found,) = switches_down(replace(scene, events=(before, *others)).window())
+    said = {one.name: one.value for one in found.evidence}
+    assert said["down since"] == "11:59:17 UTC on 31 Jan"
+    assert said["last port down"] == "11:59:20 UTC on 31 Jan"
+
+
 def test_nodes_with_one_port_that_lose_it_at_once_are_named_and_no_switch_is() -> None:
     (found,) = switches_down(lost(FOUR, 1, 2, 3).window())
     said = {one.name: one.value for one in found.evidence}
