@@ -5,16 +5,15 @@ when they are first asked for and again when a late line changed them: a span of
 few blocks and what sticks out of them.
 """
 
-import functools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from gpuvigil.metrics import Measurement
 from gpuvigil.store import Aggregate, Function
 
-from .lines import Groups, Lines, Measured, order_of, put
 from .tables import (
     LINES,
     NEVER,
@@ -30,8 +29,48 @@ from .tables import (
     tables_of,
 )
 
+# Values and which of them were measured; None when all were.
+Measured = tuple[Numbers, Numbers | None]
 # Steps in a block.
 _BLOCK = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lines:
+    """Lines of one measurement as arrays of one length; subjects and steps are numbers."""
+
+    subjects: Numbers
+    at_us: Numbers
+    steps: Numbers
+    columns: Mapping[str, Measured]
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def where(self, chosen: Numbers | slice) -> "Lines":
+        """Those of a mask, or of places in this order."""
+        return Lines(
+            subjects=self.subjects[chosen],
+            at_us=self.at_us[chosen],
+            steps=self.steps[chosen],
+            columns={
+                name: (values[chosen], None if valid is None else valid[chosen])
+                for name, (values, valid) in self.columns.items()
+            },
+        )
+
+    def in_order(self) -> "Lines":
+        """By subject, then time; of equal times what came first stays first."""
+        return self.where(np.lexsort((self.at_us, self.subjects)))
+
+    def by(self, keys: Numbers) -> Iterator[tuple[int, "Lines"]]:
+        """Those of each key together."""
+        order = np.argsort(keys, kind="stable")
+        ordered, keys = self.where(order), keys[order]
+        changes = np.append(True, keys[1:] != keys[:-1]) if len(keys) else keys
+        begins = [int(it) for it in np.flatnonzero(changes)]
+        for begin, end in zip(begins, [*begins[1:], len(keys)], strict=True):
+            yield int(keys[begin]), ordered.where(slice(begin, end))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +104,6 @@ class Cells:
         self._worked: Numbers = np.full(self._steps // _BLOCK, NEVER, np.int64)
         # What whole blocks came to, by part, fields and blocks, while none is worked out anew.
         self._whole: dict[tuple[Kind, int, int, int, int], Numbers] = {}
-        # What the steps before and after whole blocks came to; see `_from` and `_until`.
-        self._sides: dict[tuple[Kind, int], Numbers] = {}
-        self._ends: dict[tuple[Kind, int], tuple[int, Numbers]] = {}
-        self._begun: int | None = None  # the block that the spans end in
         self._width = 0
         self.first: int | None = None  # the oldest step with a line
         self._floor: int | None = None  # older ones are not kept any more
@@ -105,8 +140,6 @@ class Cells:
             self._newest[name] = (values, held)
         self._worked[:] = NEVER
         self._whole.clear()
-        self._sides.clear()
-        self._ends.clear()
         longer = np.full(width, NEVER, np.int64)
         longer[:before] = self.newest_us
         self.newest_us = longer
@@ -125,29 +158,24 @@ class Cells:
         if int(lines.steps.max()) - self.first >= self._steps:
             raise ValueError("lines come earlier than was said")
         places = (lines.steps % self._steps) * self._width + lines.subjects
-        order = order_of(places, lines.at_us)
+        order = _order(places, lines.at_us)
         if order is not None:
             places, lines = places[order], lines.where(order)
-        changed = np.unique(lines.steps // _BLOCK)
-        self._worked[changed % len(self._worked)] = NEVER
-        blocks = set(changed.tolist())
-        for known in (self._sides, self._ends):
-            for key in [key for key in known if key[1] in blocks]:
-                del known[key]
+        self._worked[np.unique(lines.steps // _BLOCK) % len(self._worked)] = NEVER
         self._newest_of(places, lines)
         self._put_all(places, lines)
 
     def _put_all(self, places: Numbers, lines: Lines) -> None:
-        groups = Groups.of(places)
-        put(self._lines, groups, lines.at_us, lines.at_us)
+        groups = _Groups.of(places)
+        _put(self._lines, groups, lines.at_us, lines.at_us)
         for name, (values, valid) in lines.columns.items():
             it = self.fields[name]
             if not it.blocks:
                 continue
             if valid is None or valid.all():
-                put(it, groups, values, lines.at_us)
+                _put(it, groups, values, lines.at_us)
             elif valid.any():
-                put(it, Groups.of(places[valid]), values[valid], lines.at_us[valid])
+                _put(it, _Groups.of(places[valid]), values[valid], lines.at_us[valid])
 
     def _newest_of(self, places: Numbers, lines: Lines) -> None:
         """The newest line of each cell as it is, also where a field was not measured."""
@@ -214,22 +242,18 @@ class Cells:
         first = max(first, self.first if self.first is not None else last)
         span = self._span(min(first, last), last)
         found: dict[tuple[str, str], Numbers] = {}
-        measured: dict[str, Numbers] = {}
-        for table, fields, names in self._plan(wanted):
-            reduced = self._over(table, fields, span)
-            found.update({(name, table.part): reduced[n] for n, name in enumerate(names)})
-            if table.part == "count":
-                told = reduced > 0
-                measured = {name: told[n] for n, name in enumerate(names)}
+        for table, runs in self._plan(wanted):
+            for fields, names in runs:
+                reduced = self._over(table, fields, span)
+                found.update({(name, table.part): reduced[n] for n, name in enumerate(names)})
         values: dict[Aggregate, Measured] = {}
-        with np.errstate(over="ignore", invalid="ignore"):
-            for it in wanted:
-                name, part = it.field, it.function.value
-                if part in TIME_OF:
-                    pieces = span.pieces(self.fields[name])
-                    told = measured[name]
-                    found[name, part] = _at_the_end(self.fields[name], part, pieces, told)
-                values[it] = _aggregate(it.function, name, found, measured[name])
+        for it in wanted:
+            name, part = it.field, it.function.value
+            if part in TIME_OF:
+                told = found[name, "count"] > 0
+                pieces = span.pieces(self.fields[name])
+                found[name, part] = _at_the_end(self.fields[name], part, pieces, told)
+            values[it] = _aggregate(it.function, name, found)
         return Reduced(
             samples=found[LINES, "count"].astype(np.int64),
             first_us=found[LINES, "first_us"],
@@ -247,69 +271,31 @@ class Cells:
             for table in self._tables.values():
                 names = {name for name in table.places if (name, table.part) in parts}
                 if names and table.part in REDUCE:
-                    plan.append((table, *table.around(names)))
+                    plan.append((table, table.runs(names)))
             self._plans[key] = plan
         return self._plans[key]
 
     def _over(self, table: Table, fields: slice, span: "_Span") -> Numbers:
-        """Some fields of a table over a span, by subject; never what is remembered itself."""
-        if span.begin > span.end:
-            return table.reduced(table.cells, fields, span.before)
-        reduce = REDUCE[table.part]
-        sides = []
-        if span.first % _BLOCK:
-            sides.append(self._from(table, span.first)[fields])
-        if span.last % _BLOCK:
-            sides.append(self._until(table, span.last)[fields])
-        if span.begin == span.end:
-            if not sides:
-                return table.reduced(table.cells, fields, [slice(0, 0)])
-            return reduce(*sides) if len(sides) > 1 else sides[0].copy()
+        """Some fields of a table over a span, by subject."""
         key = (table.key, fields.start, fields.stop, span.begin, span.end)
         whole = self._whole.get(key)
         if whole is None:
             whole = self._whole[key] = table.reduced(table.blocks, fields, span.blocks)
-        return reduce(whole, functools.reduce(reduce, sides)) if sides else whole.copy()
-
-    def _from(self, table: Table, step: int) -> Numbers:
-        """All fields of a table from a step to the end of its block: worked out once for each."""
-        block, place = divmod(step, _BLOCK)
-        known = self._sides.get((table.key, block))
-        if known is None:
-            (rows,) = _in_ring(block * _BLOCK, (block + 1) * _BLOCK, self._steps)
-            known = self._sides[table.key, block] = table.to_the_end(rows)
-        found: Numbers = known[:, place]
+        beside = table.reduced(table.cells, fields, [*span.before, *span.after])
+        found: Numbers = REDUCE[table.part](whole, beside)
         return found
-
-    def _until(self, table: Table, step: int) -> Numbers:
-        """All fields of a table from the beginning of a block to a step: one more in each pass."""
-        block = step // _BLOCK
-        until, known = self._ends.get((table.key, block), (block * _BLOCK, None))
-        if known is None or until > step:
-            rows = _in_ring(block * _BLOCK, step, self._steps)
-            known = table.reduced(table.cells, slice(None), rows)
-        elif until < step:
-            rows = _in_ring(until, step, self._steps)
-            known = REDUCE[table.part](known, table.reduced(table.cells, slice(None), rows))
-        self._ends[table.key, block] = step, known
-        return known
 
     def _span(self, first: int, last: int) -> "_Span":
         """The steps `[first, last)`: whole blocks, worked out, and what is beside them."""
         begin, end = -(-first // _BLOCK), last // _BLOCK
-        if self._begun != end:
-            self._begun = end
-            self._sides.clear()
-            self._ends.clear()
-        if begin > end:
-            return _Span(first, last, begin, end, _in_ring(first, last, self._steps), [], [])
+        if begin >= end:
+            return _Span(0, 0, _in_ring(first, last, self._steps), [slice(0, 0)], [])
         for block in range(begin, end):
             if self._worked[block % len(self._worked)] != block:
                 self._work_out(block)
         before = _in_ring(first, begin * _BLOCK, self._steps)
         after = _in_ring(end * _BLOCK, last, self._steps)
-        blocks = _in_ring(begin, end, len(self._worked))
-        return _Span(first, last, begin, end, before, blocks, after)
+        return _Span(begin, end, before, _in_ring(begin, end, len(self._worked)), after)
 
     def _work_out(self, block: int) -> None:
         """The cells of a whole block from those of its steps."""
@@ -333,9 +319,7 @@ class Cells:
 class _Span:
     """Where a span lies: whole blocks, and the steps before and after them; all in their order."""
 
-    first: int  # of the steps
-    last: int
-    begin: int  # of the blocks, as numbers of blocks; after the end where it lies in one of them
+    begin: int  # of the blocks, as numbers of blocks
     end: int
     before: Sequence[slice]
     blocks: Sequence[slice]
@@ -351,7 +335,7 @@ class _Span:
 
 
 _Piece = tuple[Mapping[str, Numbers], slice]
-_Plan = list[tuple[Table, slice, list[str]]]
+_Plan = list[tuple[Table, list[tuple[slice, list[str]]]]]
 
 
 def _in_ring(first: int, last: int, size: int) -> list[slice]:
@@ -381,16 +365,83 @@ def _copy(
     held[places] = True if column[1] is None else column[1][rows]
 
 
-def _aggregate(
-    function: Function, name: str, found: Mapping[tuple[str, str], Numbers], valid: Numbers
-) -> Measured:
-    """One aggregate of a field; `found` are its parts, `valid` says who has any."""
+def _order(places: Numbers, at_us: Numbers) -> Numbers | None:
+    """By place, then time; None when they are so already, each place once."""
+    if (places[1:] > places[:-1]).all():
+        return None
+    # Lines come in the order of time, which is nearly that of places.
+    order = np.argsort(places, kind="stable")
+    ordered = places[order]
+    if (ordered[1:] > ordered[:-1]).all():
+        return order
+    return np.lexsort((at_us, places))
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """Lines in the order of place and time, by cell."""
+
+    cells: Numbers
+    begins: Numbers | None  # None when each cell has one line
+    ends: Numbers | None  # the last line of each
+    counts: Any  # how many lines each cell has
+
+    @classmethod
+    def of(cls, places: Numbers) -> "_Groups":
+        begins = np.flatnonzero(np.append(True, places[1:] != places[:-1]))
+        if len(begins) == len(places):
+            return cls(places, None, None, 1)
+        ends = np.append(begins[1:], len(places)) - 1
+        return cls(places[begins], begins, ends, (ends - begins + 1).astype(np.int32))
+
+    def reduced(self, reduce: np.ufunc, values: Numbers) -> Numbers:
+        """One value for each cell."""
+        found: Numbers = values if self.begins is None else reduce.reduceat(values, self.begins)
+        return found
+
+    def first(self, values: Numbers) -> Numbers:
+        found: Numbers = values if self.begins is None else values[self.begins]
+        return found
+
+    def last(self, values: Numbers) -> Numbers:
+        found: Numbers = values if self.ends is None else values[self.ends]
+        return found
+
+
+def _put(it: Field, groups: _Groups, values: Numbers, at_us: Numbers) -> None:
+    """Values in the order of place and time into their cells."""
+    cells = groups.cells
+    flat = {part: array.reshape(-1) for part, array in it.arrays.items()}
+    if "min" in flat:
+        flat["min"][cells] = np.minimum(flat["min"][cells], groups.reduced(np.minimum, values))
+    if "max" in flat:
+        flat["max"][cells] = np.maximum(flat["max"][cells], groups.reduced(np.maximum, values))
+    if "sum" in flat:
+        flat["sum"][cells] += groups.reduced(np.add, values.astype(np.float64))
+    if "first" in flat:
+        older = groups.first(at_us) < flat["first_us"][cells]
+        flat["first"][cells[older]] = groups.first(values)[older]
+    if "last" in flat:
+        newer = groups.last(at_us) >= flat["last_us"][cells]
+        flat["last"][cells[newer]] = groups.last(values)[newer]
+    if "first_us" in flat:
+        flat["first_us"][cells] = np.minimum(flat["first_us"][cells], groups.first(at_us))
+    if "last_us" in flat:
+        flat["last_us"][cells] = np.maximum(flat["last_us"][cells], groups.last(at_us))
+    flat["count"][cells] += groups.counts
+
+
+def _aggregate(function: Function, name: str, found: Mapping[tuple[str, str], Numbers]) -> Measured:
+    """One aggregate of a field; `found` are its parts."""
+    count = found[name, "count"]
     if function is Function.COUNT:
-        return found[name, "count"].astype(np.int64), None
+        return count.astype(np.int64), None
+    valid = count > 0
     if function is Function.MEAN:
-        return found[name, "sum"] / np.maximum(found[name, "count"], 1), valid
+        return found[name, "sum"] / np.maximum(count, 1), valid
     if function is Function.INCREASE:
-        increase = found[name, "max"] - found[name, "min"]
+        with np.errstate(over="ignore", invalid="ignore"):
+            increase = found[name, "max"] - found[name, "min"]
         # A difference of two 64-bit numbers that does not fit into one wraps round.
         return increase, valid & (increase >= 0)
     return found[name, function.value], valid

@@ -25,8 +25,7 @@ from gpuvigil.model import Subject
 from gpuvigil.store import Aggregate
 from gpuvigil.store.schema import measurement_of
 
-from .dense_cells import Cells
-from .lines import Lines, Measured
+from .dense_cells import Cells, Lines, Measured
 from .tables import NEVER, Numbers
 
 _MICROSECOND = timedelta(microseconds=1)

@@ -100,18 +100,18 @@ class Table:
         one: Numbers = functools.reduce(reduce, found)
         return one
 
-    def to_the_end(self, rows: slice) -> Numbers:
-        """Of each of these rows all fields by subject, from that row to the last one."""
-        reduce, found = REDUCE[self.part], self.cells[:, rows].copy()
-        for place in range(found.shape[1] - 2, -1, -1):
-            reduce(found[:, place], found[:, place + 1], out=found[:, place])
-        return found
-
-    def around(self, names: Collection[str]) -> tuple[slice, list[str]]:
-        """Where these fields lie, with what is between them: it is reduced at once."""
-        places = [self.places[name] for name in names]
-        some = slice(min(places), max(places) + 1)
-        return some, list(self.places)[some]
+    def runs(self, names: Collection[str]) -> list[tuple[slice, list[str]]]:
+        """Where these fields lie, those that are neighbours together, with their names in order."""
+        runs: list[tuple[slice, list[str]]] = []
+        for name, place in self.places.items():
+            if name not in names:
+                continue
+            if runs and runs[-1][0].stop == place:
+                first, known = runs[-1]
+                runs[-1] = (slice(first.start, place + 1), [*known, name])
+            else:
+                runs.append((slice(place, place + 1), [name]))
+        return runs
 
 
 def _type(part: str, kind: type) -> type:

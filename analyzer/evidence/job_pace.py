@@ -144,27 +144,25 @@ def change_of(window: Window, look: Look) -> Change | None:
         return None
     lately = _picked(_now(rows, recent), some)
     before, now = _picked(before, some), _picked(now, some)
-    changes = _of_all(
-        [
-            change
-            for then in (now, lately)
-            for change in (_draws(then, before), _ratio(then, before, _CLOCK.column))
-        ],
-        some,
-        len(rows),
-    )
+    changes = [
+        change
+        for then in (now, lately)
+        for change in (_draws(then, before), _ratio(then, before, _CLOCK.column))
+    ]
+    one, lost = job[some], -pace[some]
+    one.flags.writeable = False
     least = np.array([[look.least], [look.least_clock]] * 2)
-    (draws, clock, *late), (far, far_clock, *_), (peers, *_) = _apart(job, changes, least)
-    lost = -pace
-    far = np.fmax(far, _LEAST_OF_LOSS * np.nan_to_num(lost))
+    (draws, clock, *late), (far, far_clock, *_), (peers, *_) = _apart(one, np.stack(changes), least)
+    far = np.fmax(far, _LEAST_OF_LOSS * lost)
     below = (draws <= -far) & (draws >= -_FARTHEST) & (late[0] <= draws / 2.0)
     slower = (clock <= -far_clock) & (clock >= -_FARTHEST) & (late[1] <= clock / 2.0)
     slow = (below | slower) & (peers >= PEERS)
     slow &= (lost >= look.least_loss) & (lost <= _MOST_LOSS)
-    slow &= recent.beside(rows, _BUSY.column) >= _BUSY_PERCENT
-    slow &= counted(job, slow) <= _MOST_SHARE * peers
-    back = ((draws >= far) | (clock >= far_clock)) & (peers >= PEERS) & (pace >= look.least_loss)
-    watts, hertz = _of_all([now[_WATTS.column], now[_CLOCK.column]], some, len(rows))
+    slow &= recent.beside(rows, _BUSY.column)[some] >= _BUSY_PERCENT
+    slow &= counted(one, slow) <= _MOST_SHARE * peers
+    back = ((draws >= far) | (clock >= far_clock)) & (peers >= PEERS) & (lost <= -look.least_loss)
+    told = [draws, clock, peers, now[_WATTS.column], now[_CLOCK.column], slow, back]
+    draws, clock, peers, watts, hertz, slow, back = _of_all(told, some, len(rows))
     return Change(
         rows=rows,
         job=job,
@@ -172,8 +170,8 @@ def change_of(window: Window, look: Look) -> Change | None:
         clock=clock,
         pace=pace,
         peers=peers,
-        slow=slow,
-        back=back,
+        slow=slow == 1.0,
+        back=back == 1.0,
         watts=watts,
         hertz=hertz,
     )
