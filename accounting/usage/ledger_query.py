@@ -109,7 +109,7 @@ def _missing(found: Sequence[Ledger], until: datetime) -> int:
     first = min(whole, key=lambda one: one.start)
     # Of a first day nobody knows which of its quarters was the first.
     unknown = first.length // BUCKET - first.quarters
-    return max((until - first.start) // BUCKET - unknown - sum(one.quarters for one in whole), 0)
+    return (until - first.start) // BUCKET - unknown - sum(one.quarters for one in whole)
 
 
 def _cut(

@@ -23,18 +23,25 @@ _FEW = 8
 _MOST_ROWS = 1_000_000
 
 
-def usage(hub: Hub, cluster: str, start: datetime, end: datetime, now: datetime) -> Usage:
+def usage(
+    hub: Hub,
+    cluster: str,
+    start: datetime,
+    end: datetime,
+    now: datetime,
+    most_rows: int = _MOST_ROWS,
+) -> Usage:
     """Usage of a cluster over whole quarters of an hour, the running one cut at `now`.
 
     Recorded buckets, and those not recorded yet counted from the store by the same rules, newest
-    first and at most a million minutes of GPUs. HubUnavailable, HubRefused or StoreError when the
-    hub does not answer.
+    first and no more once they have `most_rows` minutes of GPUs. HubUnavailable, HubRefused or
+    StoreError when the hub does not answer.
     """
     start, until = floor(start), min(_ceiling(end), now)
     found = {bucket.start: bucket for bucket in recorded(hub, cluster, start, until)}
     oldest = max(start, floor(now - TELEMETRY))
     missing = [at for at in _quarters(oldest, until) if at not in found]
-    found |= {bucket.start: bucket for bucket in _from_store(hub, cluster, missing, now)}
+    found |= {bucket.start: bucket for bucket in _from_store(hub, cluster, missing, now, most_rows)}
     buckets = tuple(found[at] for at in sorted(found))
     return Usage(cluster=cluster, start=start, end=max(until, start), buckets=buckets)
 
@@ -49,13 +56,15 @@ def quarters_from_store(
     """Quarters of a span that are not among the known ones, counted by the rules of `usage`."""
     oldest = max(span[0], floor(now - TELEMETRY))
     missing = [at for at in _quarters(oldest, span[1]) if at not in known]
-    return _from_store(hub, cluster, missing, now)
+    return _from_store(hub, cluster, missing, now, _MOST_ROWS)
 
 
-def _from_store(hub: Hub, cluster: str, missing: list[datetime], now: datetime) -> Iterator[Bucket]:
+def _from_store(
+    hub: Hub, cluster: str, missing: list[datetime], now: datetime, most_rows: int
+) -> Iterator[Bucket]:
     if missing:
         reader = Reader(hub=hub, cluster=cluster, oldest=missing[0], now=now)
-        yield from _counted(reader, missing)
+        yield from _counted(reader, missing, most_rows)
 
 
 def recorded(
@@ -89,7 +98,7 @@ def _has_gpus(hub: Hub, cluster: str) -> bool:
     return any(one.gpus for one in readable(records, Inventory.from_record))
 
 
-def _counted(reader: Reader, missing: list[datetime]) -> Iterator[Bucket]:
+def _counted(reader: Reader, missing: list[datetime], most_rows: int) -> Iterator[Bucket]:
     """Newest first. Minutes without any row count once the hub listened: it would have heard."""
     listened_since = from_text(reader.hub.status()["started_at"])
     rows = 0
@@ -97,7 +106,7 @@ def _counted(reader: Reader, missing: list[datetime]) -> Iterator[Bucket]:
         few = len(look) <= _FEW
         heard = look if few else reader.quarters_with_rows(look[-1], look[0] + BUCKET)
         for start in look:
-            if rows >= _MOST_ROWS:
+            if rows >= most_rows:
                 return
             if start in heard or start + BUCKET > listened_since:
                 bucket = reader.count(start, listened_since)
