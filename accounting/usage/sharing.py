@@ -54,17 +54,21 @@ def shares(held: Held, units: Units) -> Sequence[Share]:
     holder = np.zeros(len(held.owners), np.int64)
     for number in different(held.owner).tolist():  # a book may have many more
         holder[number] = keys.setdefault(held.owners[number].key, len(keys))
-    models = max(len(units.models), 1)
+    models = len(units.models)
     code = holder[held.owner] * models + model
     some = amounts["allocated"] > 0
     found = different(code[some])
-    of_row = np.searchsorted(found, code[some])
+    # What was drawn while nothing else was measured is theirs as well, of whichever part.
+    theirs = np.isin(code, found)
+    of_part = np.searchsorted(found, code[theirs])
     sums: dict[str, Floats] = {
-        name: np.bincount(of_row, values[some], len(found)).astype(np.float64)
+        name: np.bincount(of_part, values[theirs], len(found)).astype(np.float64)
         for name, values in amounts.items()
     }
-    gpus = _different(of_row, units.physical[held.gpu[some]], len(found))
-    owner = _spokesman(of_row, held.owner[some], amounts["allocated"][some], held.owners)
+    of_row = np.searchsorted(found, code[some])
+    width = len(units.physical)
+    gpus = np.bincount(different(of_row * width + units.physical[held.gpu[some]]) // width)
+    owner = _spokesmen(of_row, held.owner[some], amounts["allocated"][some], held.owners)
     # Those that had most first; of equals by name.
     rank = {key: place for place, key in enumerate(sorted(keys))}
     by_name = np.array([rank[key] for key in keys], np.int64)[found // models]
@@ -90,8 +94,6 @@ class _Many:
     def shares(self) -> pa.Table:
         """The largest, and the rest of each user, account, partition, project and model as one."""
         first = _table(self.owners[:MOST_HOLDERS], self.models, self.gpus, self.sums)
-        if len(self.owners) <= MOST_HOLDERS:
-            return first
         groups: dict[tuple[str, ...], int] = {}
         of = np.array(
             [
@@ -136,7 +138,7 @@ def _table(
 def _amounts(held: Held, units: Units) -> dict[str, Floats]:
     """Of each row its GPU-seconds, and joules."""
     gpu, parts = held.gpu, held.parts
-    power = np.where(units.power >= 0, units.power, 0.0)
+    power = np.maximum(np.nan_to_num(units.power), 0.0)
     allocated = _where(parts, units.known[gpu])
     return {
         "allocated": allocated,
@@ -154,23 +156,14 @@ def _where(values: Floats, weights: Bools | Floats) -> Floats:
     return found
 
 
-def _different(of_row: Ints, gpu: Ints, size: int) -> Ints:
-    """How many different GPUs each has."""
-    width = int(gpu.max(initial=0)) + 1
-    return np.bincount(different(of_row * width + gpu) // width, minlength=size)
-
-
-def _spokesman(of_row: Ints, owner: Ints, allocated: Floats, owners: tuple[Owner, ...]) -> Ints:
-    """Of all commands of one holder the one that had most, which gives its name."""
-    code = of_row * max(len(owners), 1) + owner
+def _spokesmen(of_row: Ints, owner: Ints, allocated: Floats, owners: tuple[Owner, ...]) -> Ints:
+    """Of all commands of each holder the one that had most, which gives its name; of equals the last."""
+    code = of_row * len(owners) + owner
     found = different(code)
-    most = np.bincount(np.searchsorted(found, code), allocated, len(found))
-    rank: dict[int, tuple[float, str]] = {}
-    chosen = np.zeros(int(of_row.max()) + 1 if len(of_row) else 0, dtype=np.int64)
+    most = np.bincount(np.searchsorted(found, code), allocated)
+    best: dict[int, tuple[float, Owner, int]] = {}
     for pair, amount in zip(found.tolist(), most.tolist(), strict=True):
         holder, number = divmod(pair, len(owners))
-        value = (amount, owners[number].command)
-        if holder not in rank or value > rank[holder]:
-            rank[holder] = value
-            chosen[holder] = number
-    return chosen
+        value = amount, owners[number], number
+        best[holder] = max(value, best.get(holder, value))
+    return np.array([number for *_, number in best.values()], np.int64)

@@ -15,10 +15,9 @@ from gpuvigil.model import Inventory
 from gpuvigil.schedulers.out_of_service import LostTo
 
 Gpu = tuple[str, str]
-Key = tuple[str, str]
+Key = tuple[str, str, str]  # user, holder and model
 MINUTE = timedelta(minutes=1)
 QUARTER = 15 * MINUTE
-MODEL = "H100"
 AMOUNTS = ("allocated", "measured", "used", "idle", "shared", "energy_joules")
 UNKNOWN = Owner(user="", holder="unknown")
 
@@ -42,7 +41,7 @@ class Told:
     """What came of it."""
 
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    places: dict[str, dict[str, float]] = field(
+    places: dict[tuple[str, str], dict[str, float]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(float))
     )
     holders: dict[Key, dict[str, float]] = field(
@@ -52,7 +51,7 @@ class Told:
         default_factory=lambda: defaultdict(lambda: defaultdict(float))
     )
     gpus: dict[Key, set[Gpu]] = field(default_factory=lambda: defaultdict(set))
-    present: set[Gpu] = field(default_factory=set)
+    present: dict[Gpu, str] = field(default_factory=dict)  # with its model
 
 
 Rows = Mapping[tuple[Gpu, int], Mapping[str, float | None]]
@@ -71,18 +70,26 @@ def means(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, 
     return found
 
 
+def model_of(uuid: str) -> str:
+    """Of which model a GPU of these tests is."""
+    return "NVIDIA A30" if uuid == "GPU-1" else "H100"
+
+
 def counted(facts: Facts, rows: Rows, devices: Devices) -> Told:
     """As `accounting.usage.count.count` says it."""
     told = Told()
     first = _installed(facts, {gpu for gpu, _ in rows}, rows)
     spans = _spans(facts)
+    models = {gpu: model_of(gpu[1]) for gpu, _ in rows}
+    for one in _inventories(facts):
+        models |= {(one.subject.node, gpu.uuid): gpu.model for gpu in one.gpus}
     named = {(gpu[0], mig) for (gpu, _), them in devices.items() for mig, _ in them} & spans.keys()
     for minute in range(15):
         for gpu, since in first.items():
             seconds = 0.0 if minute < since else _width(facts, gpu, minute, rows)
             if seconds <= 0:
                 continue
-            told.present.add(gpu)
+            told.present[gpu] = models.get(gpu, "")
             row = rows.get((gpu, minute), {})
             for key, unit in _units(gpu, minute, seconds, row, devices.get((gpu, minute), {})):
                 whole = key is None or (gpu[0], key) not in named
@@ -168,7 +175,7 @@ def _units(
         lost=(up is not None and up < 0.5) or (up is None and reason in {3.0, 7.0}),
         released=reason == 7.0,
     )
-    parts = {key: weight(key[1], MODEL) for key in devices if answers}
+    parts = {key: weight(key[1], model_of(gpu[1])) for key in devices if answers}
     total = max(sum(parts.values()), 1.0)
     found: list[tuple[str | None, Unit]] = []
     for (mig, profile), part in parts.items():
@@ -268,7 +275,7 @@ def _add(told: Told, facts: Facts, unit: Unit, rows: Rows) -> None:
             amounts["lost_unknown"] = amounts.get("lost_unknown", 0.0) + seconds
     for name, amount in amounts.items():
         told.seconds[name] += amount
-        told.places[node][name] += amount
+        told.places[node, told.present[unit.gpu]][name] += amount
     for owner, part, shared in unit.held:
         _give(told, unit, owner, part, shared)
 
@@ -291,8 +298,9 @@ def _give(told: Told, unit: Unit, owner: Owner, part: float, shared: bool) -> No
         "shared": part_known if shared else 0.0,
         "energy_joules": part * (unit.power or 0.0),
     }
+    key = *owner.key, told.present[unit.gpu]
     if part_known:
-        told.gpus[owner.key].add(unit.gpu)
-        told.commands[owner.key][owner.command] += part_known
+        told.gpus[key].add(unit.gpu)
+        told.commands[key][owner.command] += part_known
     for name, amount in amounts.items():
-        told.holders[owner.key][name] += amount
+        told.holders[key][name] += amount

@@ -1,10 +1,10 @@
 """The count of a quarter, which works on columns, is what a count second by second gives."""
 
 import math
-from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import fields, replace
-from datetime import timedelta
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -17,10 +17,10 @@ from accounting.usage import Bucket, Seconds
 from accounting.usage.count import Facts, count
 from accounting.usage.grid import FIELDS
 from accounting.usage.slices import SLICE_FIELDS
-from gpuvigil.model import Allocation
+from gpuvigil.model import Allocation, Inventory
 from gpuvigil.schedulers.out_of_service import LostTo
-from tests.accounting.usage.plainly import AMOUNTS, Devices, Gpu, Told, counted, means
-from tests.accounting.usage.quarter import START, Minute, held, inventory, table
+from tests.accounting.usage.plainly import AMOUNTS, Devices, Gpu, Told, counted, means, model_of
+from tests.accounting.usage.quarter import BUSY, START, Minute, held, inventory, table
 
 NODES, UUIDS = ("n1", "n2"), (0, 1, 2)
 _TAGS = ("cluster", "node", "uuid", "mig", "profile")
@@ -40,13 +40,28 @@ ROW = st.fixed_dictionaries(
 )
 DEVICE = st.fixed_dictionaries(
     {
-        "graphics_activity_percent": st.sampled_from([0.0, 30.0, 100.0, None]),
+        "graphics_activity_percent": st.sampled_from([0.0, 30.0, 140.0, None]),
         "sm_activity_percent": st.sampled_from([0.0, 50.0, None]),
         "compute_processes": st.sampled_from([0.0, 1.0, 1.0, None]),
     }
 )
 PROFILES = ("1g.10gb", "2g.20gb", "3g.40gb", "7g.80gb", "odd")
 MINUTES = st.integers(-2, 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """The facts of a quarter, and the rows that they were made of; told by what is short."""
+
+    facts: Facts
+    cells: list[Minute]
+    slices: list[dict[str, Any]]
+
+    def __repr__(self) -> str:
+        empty = None if self.facts.slices is None else "some"
+        facts = replace(self.facts, rows=len(self.cells), slices=empty)
+        cells = {(one.node, one.gpu, one.number): dict(one.fields) for one in self.cells}
+        return f"{facts!r}, {cells!r}, {self.slices!r}"[:20_000]
 
 
 @st.composite
@@ -90,11 +105,11 @@ def devices(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 
 @st.composite
-def holder(draw: st.DrawFn) -> Allocation:
+def holder(draw: st.DrawFn, gpus: Sequence[int] = UUIDS) -> Allocation:
     """An allocation to the second; of the GPU, of devices of it, or a time slice."""
-    gpu = draw(st.sampled_from(UUIDS))
+    gpu = draw(st.sampled_from(gpus))
     seconds = draw(st.sampled_from([0, 60, 90, 150, 890, 899, 900, -1, -600]))
-    length = draw(st.none() | st.sampled_from([1, 30, 60, 240, 900, 1500]))
+    length = draw(st.none() | st.sampled_from([1, 30, 60, 240, 600, 900, 1500]))
     one = held(
         seconds / 60,
         None if length is None else (seconds + length) / 60,
@@ -104,7 +119,9 @@ def holder(draw: st.DrawFn) -> Allocation:
         command=draw(st.sampled_from(["train", "notebook", None])),
     )
     part = draw(
-        st.sampled_from([None, None, "shared", f"MIG-{gpu}-1", f"MIG-{gpu}-2,MIG-{gpu}-3,shared"])
+        st.sampled_from(
+            [None, None, "shared", "MIG-0-0", f"MIG-{gpu}-1", f"MIG-{gpu}-2,MIG-{gpu}-3,shared"]
+        )
     )
     return replace(one, part=part)
 
@@ -120,8 +137,19 @@ def moments(*minutes: float) -> st.SearchStrategy[Any]:
     return st.sampled_from([START + timedelta(minutes=number) for number in minutes])
 
 
+def _named(rows: pa.Table) -> pa.Table:
+    """Each GPU of its own model."""
+    models = pa.array([model_of(uuid) for uuid in rows["uuid"].to_pylist()], pa.string())
+    return rows.set_column(rows.column_names.index("model"), "model", models)
+
+
+def _owned(gpus: int, at: datetime, node: str) -> Inventory:
+    one = inventory(gpus, at, node)
+    return replace(one, gpus=tuple(replace(gpu, model=model_of(gpu.uuid)) for gpu in one.gpus))
+
+
 @st.composite
-def facts(draw: st.DrawFn) -> tuple[Facts, list[Minute], list[dict[str, Any]]]:
+def facts(draw: st.DrawFn) -> Case:
     """Any cluster of two nodes around a quarter."""
     rows, slices = draw(cells()), draw(st.just([]) | devices())
     some = st.dictionaries(
@@ -131,8 +159,8 @@ def facts(draw: st.DrawFn) -> tuple[Facts, list[Minute], list[dict[str, Any]]]:
     given_ = Facts(
         cluster=draw(st.sampled_from(["c", "c", "simulated"])),
         start=START,
-        now=draw(moments(17, 17, 17, 15.25, 15.2, 15, 9.5, 4, 0.25)),
-        rows=table(rows),
+        now=draw(moments(17, 17, 17, 15.25, 15.2, 15, 9.5, 4, 0.25, 0.01)),
+        rows=_named(table(rows)),
         sent=draw(st.frozensets(GPUS, max_size=4)),
         nodes_sent=draw(st.frozensets(st.sampled_from(NODES))),
         heard=draw(some),
@@ -140,7 +168,7 @@ def facts(draw: st.DrawFn) -> tuple[Facts, list[Minute], list[dict[str, Any]]]:
         listening_since=draw(st.none() | moments(-30, 0, 3.5)),
         out=draw(st.none() | OUT),
         inventories=[
-            inventory(draw(st.integers(0, 3)), at, node)
+            _owned(draw(st.integers(0, 3)), at, node)
             for node, at in invented.items()
             if draw(st.booleans())
         ],
@@ -148,18 +176,57 @@ def facts(draw: st.DrawFn) -> tuple[Facts, list[Minute], list[dict[str, Any]]]:
         slices=pa.Table.from_pylist(slices, schema=_SCHEMA) if slices else None,
         watched_since=draw(st.none() | moments(-60, 0, 4, 14.5)),
     )
-    return given_, rows, slices
+    return Case(given_, rows, slices)
 
 
-def told(given_: Facts, cells_: list[Minute], slices: list[dict[str, Any]]) -> Told:
+# Devices that are there for most of a quarter, and held by name or as a part of their GPU.
+_SPAN = st.tuples(st.integers(0, 2), st.integers(9, 15))
+
+
+@st.composite
+def cut(draw: st.DrawFn) -> Case:
+    """Two GPUs that answer and are cut."""
+    rows = [
+        Minute(number=n, fields={**BUSY, "power_watts": 300.0}, gpu=gpu)
+        for gpu in UUIDS[:2]
+        for n in range(15)
+    ]
+    spans = draw(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 4), _SPAN, DEVICE)))
+    slices = [
+        {
+            "cluster": "c",
+            "node": "n1",
+            "uuid": f"GPU-{gpu}",
+            "mig": f"MIG-{gpu}-{which}",
+            "profile": PROFILES[which],
+            "at": START + timedelta(minutes=number),
+            **row,
+        }
+        for gpu, which, span, row in spans
+        for number in range(*span)
+    ]
+    given_ = Facts(
+        cluster="c",
+        start=START,
+        now=draw(moments(17, 17, 7)),
+        rows=_named(table(rows)),
+        sent={("n1", f"GPU-{gpu}") for gpu in UUIDS[:2]},
+        allocations=draw(st.lists(holder(UUIDS[:2]), max_size=8)),
+        slices=pa.Table.from_pylist(slices, schema=_SCHEMA) if slices else None,
+    )
+    return Case(given_, rows, slices)
+
+
+def told(case: Case) -> Told:
     """Rows of one minute as their means, in words."""
+    given_ = case.facts
     end = min(timedelta(minutes=15), given_.now - given_.start)
     rows: dict[tuple[Gpu, int], list[Mapping[str, Any]]] = defaultdict(list)
-    for cell in cells_:
+    for cell in case.cells:
         if timedelta() <= timedelta(minutes=cell.number) < end:
             rows[(cell.node, f"GPU-{cell.gpu}"), cell.number].append(cell.fields)
     parts: dict[Any, dict[Any, list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
-    for row in slices:
+    for row in case.slices:
         if timedelta() <= row["at"] - START < end:
             minute = (row["at"] - START) // timedelta(minutes=1)
             key = (row["node"], row["uuid"]), minute
@@ -175,25 +242,20 @@ def near(value: float) -> Any:
     return pytest.approx(value, rel=1e-9, abs=1e-6)
 
 
-@given(facts())
-def test_a_quarter_is_what_a_count_second_by_second_gives(given_: Any) -> None:
-    bucket, plain = count(given_[0]), told(*given_)
+@given(facts() | cut())
+def test_a_quarter_is_what_a_count_second_by_second_gives(case: Case) -> None:
+    bucket, plain = count(case.facts), told(case)
     if bucket is None:
         assert not plain.present
         return
     assert bucket.gpus == len(plain.present)
     assert bucket.nodes == len({node for node, _ in plain.present})
-    assert (bucket.cluster, bucket.start, bucket.settled) == (given_[0].cluster, START, False)
+    assert (bucket.cluster, bucket.start, bucket.settled) == (case.facts.cluster, START, False)
     _same_amounts(bucket.seconds, plain.seconds)
-    places: dict[str, Seconds] = defaultdict(Seconds)
+    assert [(one.node, one.model) for one in bucket.places] == sorted(plain.places)
     for place in bucket.places:
-        places[place.node] += place.seconds
-    assert places.keys() == {node for node, _ in plain.present}
-    for node, seconds in places.items():
-        _same_amounts(seconds, plain.places[node])
-    assert [(one.node, one.model) for one in bucket.places] == sorted(
-        (one.node, one.model) for one in bucket.places
-    )
+        _same_amounts(place.seconds, plain.places[place.node, place.model])
+    assert bucket.models == Counter(model for model in plain.present.values() if model)
     _same_holders(bucket, plain)
 
 
@@ -203,17 +265,14 @@ def _same_amounts(found: Seconds, plain: Mapping[str, float]) -> None:
 
 
 def _same_holders(bucket: Bucket, plain: Told) -> None:
-    of: dict[tuple[str, str], list[Any]] = defaultdict(list)
-    for share in bucket.shares:
-        of[share.key].append(share)
+    of = {(*share.key, share.model or ""): share for share in bucket.shares}
+    assert len(of) == len(bucket.shares)
     assert {key for key, one in plain.holders.items() if one["allocated"] > 1e-9} == of.keys()
-    for key, them in of.items():
+    for key, share in of.items():
         for name in AMOUNTS:
-            assert sum(getattr(one, name) for one in them) == near(plain.holders[key][name]), name
-        assert sum(one.gpus for one in them) == len(plain.gpus[key])
-        if len(them) == 1:
-            commands = plain.commands[key]
-            most = max(commands.values())
-            assert commands[them[0].command or ""] == near(most)
+            assert getattr(share, name) == near(plain.holders[key][name]), name
+        assert share.gpus == len(plain.gpus[key])
+        commands = plain.commands[key]
+        assert commands[share.command or ""] == near(max(commands.values()))
     amounts = [share.allocated for share in bucket.shares]
     assert all(one >= other - 1e-6 for one, other in pairwise(amounts))
