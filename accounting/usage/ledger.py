@@ -24,6 +24,7 @@ from .model import BUCKET, Bucket, cluster_key
 HOUR, SIX_HOURS, DAY = timedelta(hours=1), timedelta(hours=6), timedelta(days=1)
 # How a span is called in its record; a quarter is of kind `usage`.
 STATES = {HOUR: "hour", SIX_HOURS: "six_hours", DAY: "day"}
+_LENGTHS = {state: length for length, state in STATES.items()}
 # Of more holders in a span the smallest are one for each user, account, partition, project and model.
 MOST_ROWS = 20_000
 
@@ -100,7 +101,7 @@ class Ledger:
             if "places" not in body:  # written before there were any
                 return cls.of(Bucket.from_record(record))
         else:
-            length = next(span for span, state in STATES.items() if state == body["state"])
+            length = _LENGTHS[body["state"]]
         return cls(
             cluster=unquote(record.subject),
             start=record.at,
