@@ -176,20 +176,15 @@ class _Fleet:
             sent_before = node in facts.nodes_sent
             if sent_before or at < facts.start:
                 before.append(gpus)
-            if node in there_at and (sent_before or at < end):
+            if node in there_at:
                 self.known_from[node] = at
                 if number not in whole:
                     there.append(gpus)
         every = sending.every
         new = every.difference(facts.sent)
-        # Of those that sent in the hour before, mostly all have a row again.
-        all_again = len(facts.sent) == len(every) - len(new)
         left = facts.retired.keys() - there_at
-        silent = (
-            set[Gpu]()
-            if all_again
-            else {gpu for gpu in facts.sent if gpu[0] not in left}.difference(every)
-        )
+        # Of those that sent in the hour before, mostly all have a row again.
+        silent = {gpu for gpu in set(facts.sent).difference(every) if gpu[0] not in left}
         silent.update(*(set(gpus).difference(every) for gpus in there))
         self.gpus = roster.memory.gpus(sending, sorted(silent))
         unknown = {*new, *silent.difference(facts.sent)}
@@ -254,7 +249,7 @@ class _Units:
         cut_rows = None if facts.slices is None else _of_span(facts.slices, facts.start, end)
         if cut_rows is None or not cut_rows.num_rows:
             held = book.pieces(gpus.number, facts.start, end)
-            parts = _overlaps(held, width)
+            parts = _overlaps(held)
         else:
             heads, length = runs(cut_rows, ("node", "uuid", "mig", "profile"))
             devices = memory.devices((heads, gpus))
@@ -262,7 +257,7 @@ class _Units:
             grid, weights, cut = with_slices(grid, slices)
             width = np.vstack([width, width[slices.parent]])
             held, mask = on_slices(book.pieces(devices.number, facts.start, end), slices, cut)
-            parts = np.where(mask, _overlaps(held, width), 0.0) * weights[held.gpu]
+            parts = np.where(mask, _overlaps(held), 0.0) * weights[held.gpu]
             width = width * weights
             physical = np.concatenate([physical, slices.parent])
         return cls._held(grid, width, held, parts, physical, gpus)
@@ -413,7 +408,7 @@ def _places(
     there = place < len(at)
     there[there] = at[place[there]] == code[there]
     of = np.where(there, place, len(at))[units.known.physical]
-    sums = {name: np.bincount(of, values, len(at) + 1) for name, values in seconds.items()}
+    sums = {name: np.bincount(of, values) for name, values in seconds.items()}
     labels = [(names[one // len(models)], models[one % len(models)]) for one in at.tolist()]
     order = sorted(range(len(at)), key=labels.__getitem__)
     columns: dict[str, Any] = {
@@ -424,15 +419,14 @@ def _places(
     return Rows(pa.table(columns, PLACES), places_of)
 
 
-def _overlaps(held: Pieces, width: Floats) -> Floats:
-    """Seconds of each piece in each minute, its share taken; none where its GPU does not count."""
+def _overlaps(held: Pieces) -> Floats:
+    """Seconds of each piece in each minute, its share taken."""
     edges = 60.0 * np.arange(MINUTES + 1)
     # Most pieces are of the whole quarter.
-    some = (held.start > 0.0) | (held.end < edges[-1])
+    some = held.end - held.start < edges[-1]
     late = np.maximum(held.start[some, None], edges[None, :-1])
     early = np.minimum(held.end[some, None], edges[None, 1:])
     seconds = np.full((len(some), MINUTES), 60.0)
     seconds[some] = np.clip(early - late, 0.0, 60.0)
     seconds *= held.share[:, None]
-    seconds[width[held.gpu] <= 0] = 0.0
     return seconds

@@ -51,16 +51,16 @@ class Grid:
         cells = of_row * MINUTES + (at - (start - EPOCH) // _MICRO) // (MINUTE // _MICRO)
         counts = np.bincount(cells, minlength=units * MINUTES)
         blank = np.full((units, MINUTES), np.nan)
-        once = int(counts.max(initial=0)) <= 1
+        once = not (counts > 1).any()
         means = {
-            name: _mean(rows[name], cells, counts, once).reshape(-1, MINUTES) for name in fields
+            name: _mean(rows[name], cells, counts, once).reshape(units, MINUTES) for name in fields
         }
         up, reason = means.get("up", blank), means.get("unmeasured_reason", blank)
         utilization = means.get("utilization_percent", blank)
         measured: Bools = (up >= 0.5) & ~np.isnan(utilization)
         return cls(
             start=start,
-            row=counts.reshape(-1, MINUTES) > 0,
+            row=counts.reshape(units, MINUTES) > 0,
             lost=(up < 0.5) | (np.isnan(up) & ((reason == _LOST) | (reason == _RELEASED))),
             released=reason == _RELEASED,
             measured=measured,
@@ -145,8 +145,7 @@ def different(numbers: Ints) -> Ints:
 def coded(column: pa.ChunkedArray) -> tuple[list[str], Ints]:
     """The different texts of a column, and of each row the number of its own."""
     found = _whole(column).dictionary_encode()
-    numbers = found.indices.to_numpy(zero_copy_only=False)
-    return found.dictionary.to_pylist(), numbers.astype(np.int64)
+    return found.dictionary.to_pylist(), found.indices.to_numpy().astype(np.int64)
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

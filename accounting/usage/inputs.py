@@ -111,7 +111,7 @@ class Reader:
     def _sent(self, start: datetime) -> frozenset[Gpu]:
         """The GPUs that sent in the hour before; a look serves all quarters of its range."""
         since = start - SENT_WITHIN
-        if self._looked is None or not self._looked[0] <= since < start <= self._looked[1]:
+        if self._looked is None or not (self._looked[0] <= since and start <= self._looked[1]):
             return gpus_of(senders(self._store, "gpu", self.cluster, (since, start)))
         before = (gpus for at, gpus in self._senders.items() if since <= at < start)
         return frozenset[Gpu]().union(*before)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -59,7 +60,7 @@ class Pieces:
     owners: tuple[Owner, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Book:
     """All that anybody held, as columns that serve any number of spans.
 
@@ -75,9 +76,7 @@ class Book:
     end: Floats
     shared: Bools  # by time slicing or MPS, whoever else is seen
     # The numbers that were asked for last, and of each of `gpus` its own.
-    _asked: list[tuple[Mapping[Gpu, int], Ints]] = field(
-        default_factory=list, init=False, compare=False
-    )
+    _asked: list[tuple[Mapping[Gpu, int], Ints]] = field(default_factory=list)
 
     @classmethod
     def of(cls, allocations: Iterable[Allocation]) -> "Book":
@@ -117,7 +116,7 @@ class Book:
         inside = (began < ended) & (number[self.gpu[near]] >= 0)
         rows, began, ended = near[inside], began[inside], ended[inside]
         gpu = number[self.gpu[rows]]
-        alone = np.bincount(gpu, minlength=1)[gpu] == 1
+        alone = np.bincount(gpu)[gpu] == 1
         one = rows[alone]
         crowds: dict[int, list[_Span]] = defaultdict(list)
         columns = (gpu, began, ended, self.owner[rows])
@@ -127,15 +126,14 @@ class Book:
         cut = [piece for which, spans in crowds.items() for piece in _cut(which, spans, keys)]
         of_gpu, owner, since, until, share, shared = _columns(cut, 6)
         of = np.concatenate([gpu[alone], of_gpu.astype(np.int64)])
-        marked = np.zeros(int(number.max(initial=-1)) + 1, np.bool_)
-        marked[gpu[self.shared[rows]]] = True
+        sliced = np.isin(of, gpu[self.shared[rows]])
         return Pieces(
             gpu=of,
             owner=np.concatenate([self.owner[one], owner.astype(np.int64)]),
             start=np.concatenate([began[alone], since]),
             end=np.concatenate([ended[alone], until]),
             share=np.concatenate([np.ones(len(one)), share]),
-            shared=np.concatenate([np.zeros(len(one), np.bool_), shared > 0]) | marked[of],
+            shared=np.concatenate([np.zeros(len(one), np.bool_), shared > 0]) | sliced,
             owners=self.owners,
         )
 
@@ -206,14 +204,12 @@ def _cut(gpu: int, spans: list[_Span], keys: Sequence[tuple[str, str]]) -> Itera
         changes[start].append((owner, 1))
         changes[end].append((owner, -1))
     held: dict[int, int] = {}  # how many allocations of each owner
-    before = 0.0
-    for at in sorted(changes):
-        yield from _parts(gpu, held, before, at, keys)
-        for owner, change in changes[at]:
+    for since, until in pairwise(sorted(changes)):
+        for owner, change in changes[since]:
             held[owner] = held.get(owner, 0) + change
             if held[owner] == 0:
                 del held[owner]
-        before = at
+        yield from _parts(gpu, held, since, until, keys)
 
 
 def _parts(

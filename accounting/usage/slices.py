@@ -125,10 +125,9 @@ def with_slices(grid: Grid, slices: Slices) -> tuple[Grid, Floats, Bools]:
     taken = np.zeros(grid.used.shape)
     np.add.at(taken, slices.parent, slices.weight)
     cut = taken > 0
-    measured = (slices.weight > 0) & ~np.isnan(slices.used)
+    measured = ~np.isnan(slices.used)
     joined = replace(
         grid,
-        row=np.vstack([grid.row, slices.weight > 0]),
         power=np.vstack([grid.power, grid.power[slices.parent]]),
         processes=np.vstack([np.where(cut, 0.0, grid.processes), slices.processes]),
         lost=np.vstack([grid.lost, np.zeros(slices.weight.shape, np.bool_)]),
