@@ -85,6 +85,46 @@ def test_one_that_answered_within_the_hour_leaves_things_as_they_were(
     assert out_of(Words(schedulers=[said()]), NODES, START, END, before) == NONE
 
 
+BEFORE = {("n2", ""): LostTo.REPAIR}
+
+
+def carried(*schedulers: Scheduler) -> bool:
+    """Whether things are as they were."""
+    found = out_of(Words(schedulers=schedulers), NODES, START, END, BEFORE)
+    assert found in (BEFORE, None)
+    return found is not None
+
+
+def test_all_that_do_not_answer_must_have_answered_lately() -> None:
+    lately = replace(said(why="down"), answered_at=START - HOUR)
+    long_ago = replace(lately, answered_at=START - 2 * HOUR)
+    never = replace(lately, answered_at=None)
+    assert carried(lately)
+    assert carried(lately, said())
+    assert not carried(lately, long_ago)
+    assert not carried(never, lately)
+    # One that nobody asks any more is not waited for.
+    for at, still in ((-24 * HOUR, True), (-24 * HOUR - SECOND, False)):
+        asked = replace(never, at=START + at)
+        assert carried(lately, asked) is not still
+
+
+def test_one_that_speaks_of_another_time_leaves_nothing_as_it_was() -> None:
+    assert not carried(said(timedelta(minutes=16), DRAINED))
+
+
+def test_one_that_nobody_asks_any_more_silences_no_other() -> None:
+    old = said(-24 * HOUR - SECOND, DRAINED)
+    assert out(schedulers=[old, said(timedelta(), DRAINED)]) == {
+        ("n1.site.org", ""): LostTo.MAINTENANCE
+    }
+
+
+def test_a_case_that_was_opened_at_the_quarters_end_is_of_it() -> None:
+    opened = Rma(incident="i", subject=subject(3, "n2"), state=RmaState.OPEN, by="ann", at=END)
+    assert out(rmas=[opened]) == {("n2", "GPU-3"): LostTo.REPAIR}
+
+
 def test_a_scheduler_that_nobody_asked_for_a_day_is_asked_no_more() -> None:
     assert out(schedulers=[said(-24 * HOUR, DRAINED)]) is None
     assert out(schedulers=[said(-24 * HOUR - SECOND, DRAINED)]) == NONE
