@@ -1,6 +1,8 @@
 """What an attempt makes of a notice."""
 
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,11 +16,13 @@ from alerts.decisions.attempts import (
     orphaned,
     pause_seconds,
     put_back,
+    reminded_after,
     settled,
 )
 from alerts.decisions.decide import decide
 from alerts.messages.channel import Delivered, Refused, Retry
-from alerts.routing.notice import Notice, NoticeState, Verdict
+from alerts.messages.self_monitoring import DIGEST
+from alerts.routing.notice import IDLE_NOTICE, Kind, Notice, NoticeState, Verdict
 
 from .examples import CHAT, NOON, SETTINGS, opened, seconds
 
@@ -122,3 +126,52 @@ def test_a_notice_without_its_channel_is_dead(error: str | None) -> None:
     (notice,) = decide(opened(), [CHAT], [], NOON, SETTINGS)
     assert orphaned(notice).verdict is Verdict.CHANNEL_GONE
     assert orphaned(notice).to_record().due_at is None
+
+
+@pytest.mark.parametrize(
+    ("outcome", "state"),
+    [
+        (Retry(reason="host answered 500"), NoticeState.DUE),
+        (Refused(reason="no"), NoticeState.DEAD),
+    ],
+)
+def test_a_reminder_keeps_its_time_only_when_the_notice_in_its_place_is_dead(
+    outcome: Retry | Refused, state: NoticeState
+) -> None:
+    told_at = NOON - seconds(600)
+    first, *rest = settled(going(), outcome, NOON, 0.5, SETTINGS, told_at=told_at)
+    assert first.state is state
+    due = [one.due_at for one in rest]
+    assert due == ([told_at + seconds(14_400)] if state is NoticeState.DEAD else [])
+    # One that took no reminder's place leaves none.
+    assert len(settled(going(), outcome, NOON, 0.5, SETTINGS)) == 1
+
+
+@pytest.mark.parametrize(
+    ("usual", "asked", "after"),
+    [
+        (0.0, 0.0, None),
+        (-1.0, 0.0, None),
+        (0.5, 0.0, 0.5),
+        (600.0, 0.0, 600.0),
+        (600.0, 0.5, 0.5),
+        (600.0, 90_000.0, 90_000.0),  # as seldom as was asked for, also beyond the longest pause
+    ],
+)
+def test_a_critical_that_nobody_took_is_told_again_as_often_as_is_asked(
+    usual: float, asked: float, after: float | None
+) -> None:
+    settings = replace(SETTINGS, repeat_seconds=usual)
+    assert settings.repeat_at_most_seconds < 90_000.0
+    expected = None if after is None else seconds(after)
+    assert reminded_after(going(), settings, asked) == expected
+    shown = going().snapshot
+    others: tuple[dict[str, Any], ...] = (
+        {"to_state": "acknowledged"},
+        {"to_state": "resolved"},
+        {"kind": Kind.RESOLVED},
+        {"incident": f"{IDLE_NOTICE}1"},
+        {"snapshot": {**shown, "body": {**shown["body"], "fault": DIGEST}}},
+    )
+    for changed in others:
+        assert reminded_after(replace(going(), **changed), settings, asked) is None

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -224,6 +225,17 @@ def test_what_returns_within_the_flap_window_is_the_same_incident_and_then_flaps
     assert keeper.look(Observation(), 29 * MINUTE) == ()
     (over,) = keeper.look(Observation(), 2 * MINUTE)
     assert over.to_state == "resolved"
+
+
+@pytest.mark.parametrize(("more", "flaps"), [(timedelta(), True), (SECOND, False)])
+def test_returns_count_for_as_long_as_the_flap_window(more: timedelta, flaps: bool) -> None:
+    keeper = Keeper()
+    keeper.look(found(candidate()))
+    for wait in (MINUTE, PATIENCE.flap_window / 2, PATIENCE.flap_window / 2 + more):
+        keeper.look(Observation(cured={PRINT: BACK}))
+        (back,) = keeper.look(found(candidate(since=keeper.now)), wait - 10 * SECOND)
+    assert back.signal == ("flapped" if flaps else "returned")
+    assert back.reason == ("came back 3 times in 30 min" if flaps else "came back")
 
 
 def test_what_returns_later_is_a_new_incident() -> None:
