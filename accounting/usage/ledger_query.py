@@ -183,8 +183,7 @@ def _without(span: _Span, starts: Sequence[datetime], length: timedelta) -> Iter
     since, until = span
     for start in starts:
         if since <= start < until:
-            if since < start:
-                yield since, start
+            yield since, start
             since = start + length
     if since < until:
         yield since, until

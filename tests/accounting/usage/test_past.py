@@ -14,7 +14,7 @@ from accounting.usage.ledger import DAY, HOUR, SIX_HOURS, Ledger
 from accounting.usage.ledger_query import Shape, answer, floor_of
 from accounting.usage.model import floor
 from accounting.usage.query import clusters, usage
-from accounting.usage.rollup import SETTLE, rolled
+from accounting.usage.rollup import rolled
 from tests.accounting.usage.at_hand import MINUTE, NOON, HubAtHand, Site
 
 QUARTER = BUCKET.total_seconds()
@@ -211,13 +211,14 @@ def test_an_answer_has_each_quarter_once_by_the_longest_that_is_recorded(
     start = MIDNIGHT + asked[0] * BUCKET
     end = start + asked[1] * BUCKET - asked[2] * MINUTE
     until = max(min(floor(end + BUCKET - MINUTE), now), start)
+    cut_at = {MIDNIGHT + n * BUCKET for n in cuts} | {at for _, at in sorted(kept)[:1]}
     found = answer(
         one_hub,
         site.cluster,
         start + asked[2] * MINUTE,
         end,
         now,
-        Shape(cuts=[MIDNIGHT + n * BUCKET for n in cuts]),
+        Shape(cuts=sorted(cut_at)),
     )
     chosen = _chosen(kept, start, until)
     covered = {at + n * BUCKET for length, at in chosen for n in range(length // BUCKET)}
@@ -227,7 +228,7 @@ def test_an_answer_has_each_quarter_once_by_the_longest_that_is_recorded(
     assert found.ledger.seconds.used == sum(amount for _, amount, _ in parts)
     assert found.ledger.quarters == sum(number for *_, number in parts)
     assert (found.ledger.start, found.ledger.length) == (start, until - start)
-    edges = sorted({start, until, *(MIDNIGHT + n * BUCKET for n in cuts)})
+    edges = sorted({start, until, *cut_at})
     edges = [at for at in edges if start <= at <= until]
     for (since, to), part in zip(pairwise(edges), found.parts, strict=False):
         assert (part.start, part.end) == (since, to)
@@ -361,7 +362,7 @@ def test_what_a_quarter_is_a_part_of_is_written_with_it_once_it_is_over(
         over = [
             length
             for length in (HOUR, SIX_HOURS, DAY)
-            if floor_of(bucket.start, length) + length + SETTLE <= now
+            if floor_of(bucket.start, length) + length + HOUR <= now
         ]
         assert [one.length for one in found] == over
         for one in found:
