@@ -123,9 +123,14 @@ def _judged(it: Work) -> Judged | None:
 
 
 def _held(window: Window, rows: Rows) -> Mask:
-    """Of each row whether one holder had the GPU alone over all that was measured, and its start before."""
-    start = window.settings.idle_after_seconds * 1e6
-    found: Mask = window.of_allocations(rows, _alone_since) <= rows.values("first_at") - start
+    """Of each row whether one holder had the GPU alone over the span, and its start before.
+
+    An answer over hours may be minutes old, and so begin before the span does.
+    """
+    settings = window.settings
+    span = micros(window.now) - settings.underused_after_seconds * 1e6
+    begun = np.minimum(rows.values("first_at"), span) - settings.idle_after_seconds * 1e6
+    found: Mask = window.of_allocations(rows, _alone_since) <= begun
     return found
 
 
