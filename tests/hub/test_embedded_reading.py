@@ -126,6 +126,16 @@ def test_each_line_of_a_range_is_read_once_and_no_other_from_its_lines_or_as_rol
         assert it.path == (one.rolled_file if it.rolled else one.lines_file)(FOLDER)
 
 
+def test_a_unit_is_read_whole_from_its_first_bucket_to_its_last_line() -> None:
+    one = unit(BUCKET_NS + 5, 2 * BUCKET_NS)
+    ends = {
+        (BUCKET_NS, 2 * BUCKET_NS + 1): True,
+        (BUCKET_NS + 1, 2 * BUCKET_NS + 1): False,
+        (BUCKET_NS, 2 * BUCKET_NS): False,
+    }
+    assert {it: read([one], window(*it))[0].whole for it in ends} == ends
+
+
 def test_more_than_a_day_is_read_of_rollups_and_a_day_of_lines() -> None:
     one = unit(0, 2 * DAY_NS)
     for asked, rolled in ((DAY_NS, [False]), (DAY_NS + 1, [False, True])):

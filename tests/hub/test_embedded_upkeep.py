@@ -250,6 +250,43 @@ def test_a_recovery_that_meets_a_file_of_a_newer_version_leaves_all_as_it_is(
     assert samples(store) == 2 * LINES
 
 
+def test_a_start_that_cannot_open_what_it_is_to_take_in_lets_its_file_go(
+    path: Path, opened: Callable[[], Embedded]
+) -> None:
+    store = opened()
+    write(store, 0)
+    assert seal(store, 1) == 1
+    store.close()
+    # As a recovery that was broken off leaves it; a link to itself is what cannot be opened now.
+    mark, closed = store.folder / ".adopting", store.folder / "gpu" / "x.rolled.parquet"
+    mark.touch()
+    closed.symlink_to(closed.name)
+    with pytest.raises(StoreError, match="symbolic links"):
+        Embedded(path, 256 * MIB, 1)
+    assert not held(path)
+    closed.unlink()
+    assert samples(opened()) == LINES
+    assert not mark.exists()
+
+
+def test_a_question_that_fails_for_no_file_is_not_asked_again(
+    opened: Callable[[], Embedded], caplog: pytest.LogCaptureFixture
+) -> None:
+    store = opened()
+    write(store, 0)
+    nonsense = Series(
+        measurement=GPU,
+        fields=("power_watts",),
+        where=(("colour", "red"),),
+        start_ns=NOON_NS,
+        end_ns=NOON_NS + HOUR_NS,
+        step_ns=HOUR_NS,
+    )
+    with pytest.raises(StoreError, match="colour"):
+        store.answer(nonsense)
+    assert "asked again" not in caplog.text
+
+
 @pytest.mark.slow
 def test_what_was_sealed_since_the_tables_were_written_is_found_beside_what_they_know(
     path: Path, opened: Callable[[], Embedded]
