@@ -44,6 +44,9 @@ class NodeSilence(str, Enum):
 PLAIN: frozenset[str] = frozenset({"", NodeSilence.TAKEN_AWAY})
 # Of these it is known afterwards that the nodes were up: nobody's work stood still.
 WAS_UP: frozenset[str] = frozenset({NodeSilence.DID_NOT_REPORT, NodeSilence.RACK_DID_NOT_REPORT})
+WERE_DOWN: frozenset[str] = frozenset(
+    {NodeSilence.WAS_DOWN, NodeSilence.WAS_REBOOTED, NodeSilence.RACK_WAS_DOWN}
+)
 IN_ORDER: frozenset[str] = frozenset(
     {
         NodeSilence.STOPPED,

@@ -5,9 +5,9 @@ a fault took, for a start, or for being there when asked; what a GPU shares with
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 
 import numpy as np
@@ -28,11 +28,13 @@ from gpuvigil.clock import duration, micros
 from gpuvigil.config.routing import stands_by
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Allocation, Evidence, Finding, Incident, Subject
+from gpuvigil.node_silence import WERE_DOWN
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence.holders import holding, who
 from ..evidence.spread import Part, stands_for
 from ..window.columns import Mask
+from ..window.fault_kinds import SILENCES
 from ..window.holdings import holder_key, name
 from ..window.rows import Row, Rows
 from ..window.window import Need, Span, Window
@@ -66,8 +68,7 @@ def underused_gpus(window: Window) -> list[Finding]:
     Several of one holder on a node are also one finding about all of them, which hides theirs.
     """
     rows = window.get("gpu", Span.UNDERUSED)
-    some = _little(rows) & _held(window, rows) & _covered(window, rows) & ~_served(window, rows)
-    some &= used(window, window.get("gpu", Span.IDLE), rows)
+    some = _little(rows) & _is_judged(window, rows) & _covered(window, rows)
     if not some.any():
         return []
     blame = _Blame.of(window)
@@ -81,19 +82,24 @@ def underused_gpus(window: Window) -> list[Finding]:
 
 
 def says_whether_underused(window: Window, incident: Incident) -> bool:
-    """Whether the span tells that of each of its GPUs that its node still has."""
+    """Whether of each of its GPUs that its node still has clearly more is used, or it is judged no more."""
     members = map(Subject.parse, incident.members or (incident.subject.key,))
     gpus = [member for member in members if member.kind == "gpu" and window.has(member)]
-    return all(_tells(window, gpu) for gpu in gpus)
+    blame = _Blame.of(window)
+    return all(_tells(window, gpu, blame) for gpu in gpus)
 
 
-def _tells(window: Window, gpu: Subject) -> bool:
-    """Whether more of it is used than by a hair, or another holder has it."""
+def lapsed(window: Window, incident: Incident) -> datetime | None:
+    """The hours tell that it is over, also of a node that is heard too late to be seen now."""
+    return window.now if says_whether_underused(window, incident) else None
+
+
+def _tells(window: Window, gpu: Subject, blame: "_Blame") -> bool:
     rows = window.get("gpu", Span.UNDERUSED).of_subject(gpu)
     row = rows.get(gpu)
-    if row is None:
+    if row is None or window.get("gpu", Span.IDLE).get(gpu) is None:
         return False
-    if not _held(window, rows).all():
+    if not _is_judged(window, rows).all() or blame.is_excused(gpu, *window.held(gpu)):
         return True
     it = _work(row)
     less, sm = it.utilization_percent, it.sm_percent
@@ -120,6 +126,12 @@ def _work(row: Row) -> Work:
 @lru_cache(maxsize=_REMEMBERED)
 def _judged(it: Work) -> Judged | None:
     return judge([it])
+
+
+def _is_judged(window: Window, rows: Rows) -> Mask:
+    """Of each row whether somebody may be to blame; of what is idle by now that is said."""
+    lately = used(window, window.get("gpu", Span.IDLE), rows)
+    return _held(window, rows) & ~_served(window, rows) & lately
 
 
 def _held(window: Window, rows: Rows) -> Mask:
@@ -174,8 +186,14 @@ class _Blame:
         span = settings.underused_after_seconds + settings.idle_after_seconds
         since = window.now - timedelta(seconds=span)
         lately = [one for one in window.stood if one.resolved_at is None or one.resolved_at > since]
-        idle = frozenset(told_idle(lately))
-        return cls(window=window, excuses=excuses(window.stood, since), idle=idle, known={})
+        heard = _heard(window) if any(one.fault in SILENCES for one in lately) else frozenset()
+        held_up = [one for one in lately if not _was_heard(one, heard)]
+        return cls(
+            window=window,
+            excuses=excuses(held_up, since),
+            idle=frozenset(told_idle(lately)),
+            known={},
+        )
 
     def is_excused(self, gpu: Subject, held: Allocation) -> bool:
         """Whether a fault held its holder up, or it waits on purpose; of one that was idle that is said."""
@@ -192,6 +210,19 @@ class _Blame:
         if self.excuses.hold_up(gpus):
             return True
         return bool(self.window.declared) and stands_by(self.window.declared, _labels(held, gpus))
+
+
+def _heard(window: Window) -> frozenset[str]:
+    """Keys of nodes with a GPU that was measured over the span."""
+    rows = window.get("gpu", Span.UNDERUSED)
+    return frozenset(gpu.of_node().key for gpu, _ in rows.where(_covered(window, rows)))
+
+
+def _was_heard(one: Incident, heard: Collection[str]) -> bool:
+    """Whether it is a silence that comes and goes, of nodes that were up and measured all the same."""
+    if one.fault not in SILENCES or one.condition in WERE_DOWN:
+        return False
+    return all(Subject.parse(key).of_node().key in heard for key in {one.subject.key, *one.members})
 
 
 def _labels(held: Allocation, gpus: Sequence[Subject]) -> dict[str, tuple[str, ...]]:
@@ -266,4 +297,5 @@ DETECTOR = Detector(
     sentence="A GPU that was held for hours and of which little was used.",
     source="what is little of a GPU's time and of its multiprocessors, as reports have it",
     would_show=says_whether_underused,
+    lapsed=lapsed,
 )

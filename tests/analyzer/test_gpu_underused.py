@@ -11,6 +11,7 @@ from analyzer.correlation.correlate import observe
 from analyzer.detectors.gpu_idle_held import DETECTOR as IDLE
 from analyzer.detectors.gpu_underused import (
     DETECTOR,
+    lapsed,
     says_whether_underused,
     underused_gpus,
 )
@@ -172,6 +173,19 @@ def test_a_fault_that_holds_its_job_up_excuses_it(fault: str, subject: Subject, 
         assert len(found(replace(both, stood=(one,)))) == expected, ended
 
 
+def test_a_silence_excuses_unless_its_node_was_measured_all_the_same() -> None:
+    """A node whose numbers come late is called silent again and again, and works on."""
+    mine = incident("node_silent", node(), -START)
+    assert len(found(replace(scene(LOW), stood=(mine,)))) == 1
+    down = replace(mine, condition="was_down", resolved_at=NOON - MINUTE)
+    assert found(replace(scene(LOW), stood=(down,))) == []
+    both = scene(LOW, ALICE, allocation(gpu(2), "job 7"))  # of the second node nothing is there
+    other = incident("node_silent", node(2), -START)
+    assert found(replace(both, stood=(other,))) == []
+    rack = replace(mine, members=(node().key, node(2).key))
+    assert found(replace(both, stood=(rack,))) == []
+
+
 def test_of_a_gpu_that_was_called_idle_it_is_not_said_over_the_same_span() -> None:
     idle = incident("gpu_idle_held", gpu(), -5 * MINUTE)
     assert found(replace(scene(LOW), stood=(idle,))) == []
@@ -256,12 +270,25 @@ def test_an_incident_goes_on_until_clearly_more_is_used(
     assert says_whether_underused(scene(fields).window((DETECTOR,)), one) is tells
 
 
+def test_an_incident_is_over_once_the_gpu_is_idle_or_its_holder_held_up() -> None:
+    one = incident("gpu_underused", gpu())
+    still = {"utilization_percent": 0, "memory_utilization_percent": 0}
+    idle = scene({"utilization_percent": 6}).changed(gpu(), still, SETTINGS.idle_after_seconds)
+    assert says_whether_underused(idle.window((DETECTOR,)), one)
+    lost = replace(scene(LOW), stood=(incident("gpu_lost", gpu()),))
+    assert says_whether_underused(lost.window((DETECTOR,)), one)
+    assert lapsed(lost.window((DETECTOR,)), one) == NOON
+    assert lapsed(scene(LOW).window((DETECTOR,)), one) is None
+
+
 def test_an_incident_is_over_with_its_holder_and_not_with_its_data() -> None:
     one = incident("gpu_underused", node(), members=(node().key, gpu().key))
     ended = scene(LOW, replace(ALICE, ended_at=NOON - SECOND))
     assert says_whether_underused(ended.window((DETECTOR,)), one)
     short = scene({"utilization_percent": 97}, seconds=0.5 * SPAN)
     assert not says_whether_underused(short.window((DETECTOR,)), one)
+    quiet = scene({"utilization_percent": 97}).without(lambda it: it.at >= NOON - START)
+    assert not says_whether_underused(quiet.window((DETECTOR,)), one)
     nothing = replace(scene(LOW), samples=())
     assert not says_whether_underused(nothing.window((DETECTOR,)), one)
     gone = replace(one, members=(gpu(1, 9).key,))  # taken out of its node
