@@ -354,11 +354,11 @@ def _is_mendable(what: Told) -> bool:
     return mended is Mended.ALWAYS or (critical and mended is Mended.IF_CRITICAL)
 
 
-def halting(what: Told, severity: Severity) -> bool:
+def halting(what: Told) -> bool:
     """Whether a job that has this in one of its GPUs, or on its node, waits everywhere."""
     halts = FAULTS[what.fault].halts if what.fault in FAULTS else Halts.NO
     if halts is Halts.UNLESS_NOTE:
-        return severity is not Severity.INFO
+        return what.severity is not Severity.INFO
     return halts is not Halts.NO
 
 

@@ -302,7 +302,7 @@ def _halted(
     return {
         what.subject.of_node() if what.subject.kind == "port" else what.subject: what
         for what in told
-        if halting(what, what.severity)
+        if halting(what)
     }
 
 

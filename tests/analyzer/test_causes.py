@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analyzer.correlation.causes import halting
 from analyzer.correlation.correlate import observe
 from analyzer.incidents.book import Book
 from gpuvigil.faults import FAULTS
 from gpuvigil.faults.conditions import CONDITIONS
+from gpuvigil.faults.relations import Halts
 from gpuvigil.model import EventKind, Evidence, Finding, Severity, Subject
 
 from .scene import (
@@ -366,3 +368,14 @@ def test_clocks_that_heat_or_power_hold_down_are_no_fault_of_their_own() -> None
     for index in range(4):
         braked = braked.rising(gpu(1, index), "power_brake_seconds", 0.6)
     assert set(faults(braked)) == {"gpu_power"}
+
+
+@pytest.mark.parametrize("severity", list(Severity))
+def test_a_job_waits_for_what_its_fault_says_and_for_no_note_of_some(severity: Severity) -> None:
+    for fault, row in FAULTS.items():
+        told = replace(incident(fault, gpu()), severity=severity)
+        waits = row.halts is not Halts.NO
+        if row.halts is Halts.UNLESS_NOTE:
+            waits = severity is not Severity.INFO
+        assert halting(told) is waits
+    assert not halting(replace(incident("gpu_memory", gpu()), fault="of_tomorrow"))

@@ -55,6 +55,7 @@ def test_a_gpu_that_is_lost_after_each_boot_is_inspected() -> None:
     "story",
     [
         ("gpu_reset", "gpu_reset", "xid 95"),  # before it was ill at all
+        ("gpu_reset", "xid 95", "gpu_reset", "xid 95"),  # only one of them after
         ("xid 95", "gpu_reset", "gpu_reset", "boot", "xid 95"),  # nobody knows what each one did
         ("xid 95", "gpu_back", "xid 95", "gpu_back", "xid 95"),  # nothing was tried
         ("xid 95", "gpu_reset other", "xid 95", "gpu_reset other", "xid 95"),  # another GPU's

@@ -10,6 +10,7 @@ from analyzer.detectors.node_silent import silent_nodes
 from analyzer.incidents.book import Book
 from analyzer.window.out_of_service import Told
 from gpuvigil.model import (
+    CoveredBy,
     EventKind,
     Finding,
     Incident,
@@ -225,6 +226,21 @@ def test_a_room_takes_over_from_a_rack() -> None:
     for seconds in (20, 30, 40, 50):
         standing = watch.look(room, seconds * SECOND)
     assert [i.label for i in standing] == ["cluster c"]
+
+
+def test_a_room_takes_over_racks_and_nothing_that_its_other_nodes_have_had() -> None:
+    watch = Watch()
+    lost = RACKED.changed(gpu(12), {"up": 0, "unmeasured_reason": 3, "utilization_percent": None})
+    for seconds in (0, 10, 20):
+        before = watch.look(quiet(2, 4, 5, scene=lost), seconds * SECOND)
+    assert [i.label for i in before] == ["node-12 GPU 0", "rack a"]
+    after = watch.look(quiet(2, 4, 5, 7, 8, 9, 10), 30 * SECOND)
+    assert [i.label for i in after] == ["cluster c", "node-12 GPU 0"]
+    entries = watch.analysis.book.entries
+    gpu_, rack = (entries[i.fingerprint].cause for i in before)
+    assert isinstance(rack, CoveredBy)
+    assert rack.fingerprint == after[0].fingerprint
+    assert not isinstance(gpu_, CoveredBy)
 
 
 # --- who went in order ----------------------------------------------------------------------------
