@@ -113,8 +113,9 @@ def says_whether_hot(window: Window, incident: Incident) -> bool | None:
 
 def _became_cooler(window: Window, numbers: list[int]) -> bool:
     """Whether half of these GPUs are cooler by now than half an hour ago, at their power."""
-    past = own_past_of(window)
-    return bool(np.nanmedian(np.append(past.lately[numbers], np.nan)) <= -_COOLER_KELVIN)
+    lately = own_past_of(window).lately[numbers]
+    known = lately[np.isfinite(lately)]
+    return bool(len(known) and np.median(known) <= -_COOLER_KELVIN)
 
 
 def _shows_beside_peers(window: Window, rows: Rows, numbers: list[int], incident: Incident) -> bool:

@@ -45,23 +45,24 @@ def own_past_of(window: Window) -> Heat:
     """What every GPU of the steady span has beyond what it had before it, at its power.
 
     Kelvins as `Heat` has them: no more than what power cannot explain, NaN where nothing was measured
-    before. The last minute counts only where power stood still.
+    before, or in the last minute. That minute counts for itself only where power stood still.
     """
     rows, long = window.get("gpu", Span.STEADY), window.get("gpu", Span.TREND)
     recent = window.get("gpu", Span.RECENT)
+    lately_celsius, lately_watts = (recent.beside(rows, it.column) for it in (CELSIUS, WATTS))
     then = means_before(rows, long, (CELSIUS.column, WATTS.column))
     celsius, watts = then[CELSIUS.column], then[WATTS.column]
     known = _measured(window, rows, long) & (watts > 0.0)
+    known &= np.isfinite(lately_celsius) & np.isfinite(lately_watts)
     warm = np.where(known, celsius, np.nan)
     least = np.fmax(warm - _DEGREE - _WARMEST, 0.0) / watts
     most = np.fmax(warm + _DEGREE - _COLDEST, 0.0) / watts
     now, now_watts = rows.values(CELSIUS.column), rows.values(WATTS.column)
     more = now_watts - watts
     explained = np.where(more > 0.0, most, least) * more
-    lately_watts = recent.beside(rows, WATTS.column)
     still = np.abs(lately_watts - now_watts) <= np.fmax(_CHANGED_WATTS, _CHANGED * now_watts)
     since = lately_watts - watts
-    lately = recent.beside(rows, CELSIUS.column) - warm
+    lately = lately_celsius - warm
     lately = lately - np.where(since > 0.0, most, least) * since
     kelvin = now - warm - explained
     lately = np.where(still, lately, kelvin)

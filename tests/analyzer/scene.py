@@ -30,6 +30,7 @@ from gpuvigil.model import (
     fingerprint,
 )
 from gpuvigil.store import Aggregate, Function
+from gpuvigil.store.schema import aggregate_type, type_of
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 TICK = 10.0
@@ -419,17 +420,11 @@ def _schema(need: Need) -> pa.Schema:
     time = pa.timestamp("us", "UTC")
     columns = [(tag, pa.string()) for tag in measurement.tags]
 
-    def kind(name: str) -> pa.DataType:
-        return pa.int64() if measurement.metric(name).integer else pa.float64()
-
     if need.span is Span.NOW:
-        columns += [("at", time), *((name, kind(name)) for name in need.fields)]
+        columns += [("at", time), *((name, type_of(measurement, name)) for name in need.fields)]
     else:
         columns += [("samples", pa.int64()), ("first_at", time), ("last_at", time)]
-        columns += [
-            (a.column, pa.int64() if a.function is Function.COUNT else kind(a.field))
-            for a in need.aggregates
-        ]
+        columns += [(it.column, aggregate_type(measurement, it)) for it in need.aggregates]
     return pa.schema(columns)
 
 

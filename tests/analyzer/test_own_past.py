@@ -225,3 +225,28 @@ def test_what_nothing_can_show_any_more_lapses_after_a_day(hours: float, is_over
     assert (lapsed(window, seen) is not None) is is_over
     by_peers = replace(seen, evidence=(Evidence(name="core", value="70 °C", peers="55 °C"),))
     assert lapsed(window, by_peers) is None
+
+
+@pytest.mark.parametrize(
+    "lately", [{"power_watts": None}, {"temperature_celsius": None}], ids=["power", "temperature"]
+)
+def test_of_a_gpu_that_was_not_measured_in_the_last_minute_nothing_is_said(
+    lately: dict[str, None],
+) -> None:
+    """The others of a hot node are told all the same."""
+    scene = machine(one(15.0, 600.0)).changed(gpu(), lately, 60.0 + TICK)
+    assert found(scene) == []
+    whole = machine(lambda _, ago: 15.0 if ago < 600.0 else 0.0)
+    (hot,) = found(whole.changed(gpu(), lately, 60.0 + TICK))
+    assert (hot.subject, set(hot.members)) == (node(), {gpu(1, index) for index in (1, 2, 3)})
+
+
+def test_a_gpu_whose_lines_stopped_a_minute_ago_does_not_stop_the_others() -> None:
+    whole = machine(lambda _, ago: 15.0 if ago < 600.0 else 0.0)
+    quiet = NOON - timedelta(seconds=60.0 + TICK)
+    scene = replace(
+        whole, samples=tuple(s for s in whole.samples if s.subject != gpu() or s.at < quiet)
+    )
+    (hot,) = found(scene)
+    assert gpu() not in hot.members
+    assert says_whether_hot(scene.window((DETECTOR,)), BY_PAST) is False
