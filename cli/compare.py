@@ -52,7 +52,7 @@ def grid(
         rows_for_people=_ROWS_FOR_PEOPLE,
         head=[line for one in them for line in sentences(one, attribute)],
         notes=tuple(_notes(them, attribute, faults)),
-        empty="No node-days were counted in this span.",
+        empty="No node-days were counted in this span: usage is counted by the quarter of an hour.",
     )
 
 

@@ -153,7 +153,9 @@ def test_clusters_are_never_summed_and_a_simulated_one_is_marked() -> None:
 
 def test_without_any_node_day_it_says_so() -> None:
     found = compare.grid([compared()], Attribute.DRIVER)
-    assert text(found, None) == "No node-days were counted in this span.\n"
+    assert text(found, None) == (
+        "No node-days were counted in this span: usage is counted by the quarter of an hour.\n"
+    )
 
 
 def day_of(start: datetime, length: timedelta, unknown: Mapping[str, float]) -> Ledger:
