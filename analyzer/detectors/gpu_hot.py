@@ -12,12 +12,13 @@ from gpuvigil.faults.symptoms import HARDWARE_THERMAL, SOFTWARE_THERMAL
 from gpuvigil.model import Evidence, Finding, Incident, Subject
 from gpuvigil.store import Aggregate, Function
 
-from ..evidence import heat
+from ..evidence import heat, own_past
 from ..evidence.claims import Claim, findings
 from ..evidence.grouping import by_node, by_rack, rack_mates
 from ..evidence.heat import (
     CELSIUS,
     LIMIT,
+    ROOM_CELSIUS,
     WATTS,
     WORKING_SHARE,
     WORKING_WATTS,
@@ -25,7 +26,6 @@ from ..evidence.heat import (
     heat_of,
     works,
 )
-from ..evidence.own_past import own_past_of
 from ..window.columns import (
     Floats,
     Mask,
@@ -49,15 +49,20 @@ _WARMEST = Aggregate(function=Function.MAX, field="temperature_celsius")
 NEEDS = (
     Need(measurement="gpu", span=Span.RECENT, aggregates=(_HARDWARE, _SOFTWARE, _WARMEST)),
     *heat.NEEDS,
+    *own_past.NEEDS,
 )
 
 # A core under this has no heat problem, whatever its peers do: NVIDIA's data centre GPUs slow down at
 # some 85 to 90 °C; at full load an H100 has 55 to 75.
 _LEAST_CELSIUS = 45.0
+# Hosts of one model differ for ever, and no job waits for a core that is warmer than others and stays
+# under this at full power: what only peers tell is told from here on.
+_HARMS_CELSIUS = 80.0
 # How much hotter than power explains. Of one GPU beside its node: so many kelvins, and so much of the
 # rise that its power explains; heatsinks differ by some 7 % (one deviation, our 8 x H100).
 _GPU_KELVIN, _RISE = 5.0, 0.3
-# Where so many GPUs tell how far heatsinks of the model differ, so many deviations, and no less than.
+# Where so many GPUs tell how far heatsinks of the model differ, so many deviations, and no less than so
+# much of the rise of a GPU that changed.
 _TELL, _DEVIATIONS, _LEAST_RISE = 24, 5.0, 0.16
 _DEVIATION_OF_MEDIAN = 1.4826  # a normal distribution's, of the median of the distances
 # A heatsink that hardly touches shows itself at any load: so many kelvins, and so many times what power
@@ -70,8 +75,11 @@ _COOLER_KELVIN, _LAPSE = 4.0, timedelta(hours=24)
 _LEFT = 0.5
 # So much of a node's GPUs is no matter of their heatsinks; of the limit, what counts as on the way.
 _SEVERAL, _ON_THE_WAY = 0.375, 0.5
-# Of the middle of several GPUs: of a rack, of a node beside its rack, and of a node without one.
-_RACK_KELVIN, _BESIDE_RACK, _NODE_KELVIN, _ALONE_KELVIN = 5.0, 4.0, 5.0, 7.0
+# Of the middle of several GPUs: of a node beside its rack, of a rack or node, and of a node without one.
+_BESIDE_RACK, _NODE_KELVIN, _ALONE_KELVIN = 4.0, 5.0, 7.0
+# Hosts of one model differ for ever: what only peers tell of a node or a rack must be so much of what its
+# power explains.
+_NODE_RISE = 0.25
 # So many must be measured; a rack is warm when half of its nodes are, two at least.
 _NODE_GPUS, _RACK_GPUS, _RACK_NODES = 3, 6, 2
 # Of a rack's other nodes, so many must be measured before it tells what one of them has beyond it.
@@ -113,8 +121,8 @@ def says_whether_hot(window: Window, incident: Incident) -> bool | None:
 
 def _became_cooler(window: Window, numbers: list[int]) -> bool:
     """Whether half of these GPUs are cooler by now than half an hour ago, at their power."""
-    lately = own_past_of(window).lately[numbers]
-    known = lately[np.isfinite(lately)]
+    past = own_past.own_past_of(window)
+    known = past.lately[numbers][np.isfinite(past.sure[numbers])]
     return bool(len(known) and np.median(known) <= -_COOLER_KELVIN)
 
 
@@ -229,10 +237,42 @@ def _hotter(window: Window) -> list[Claim]:
     rows = window.get("gpu", Span.STEADY)
     if not len(rows):
         return []
-    by_past = _beyond(window, rows, own_past_of(window), _PAST)
+    by_past = _beyond(window, rows, own_past.own_past_of(window), _PAST)
     told = {claim.subject.of_node() for claim in by_past}
     by_peers = _beyond(window, rows, heat_of(window), _PEERS)
     return [*by_past, *(claim for claim in by_peers if claim.subject.of_node() not in told)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Limits:
+    """What must be reached before a node, a rack or a heatsink is to blame."""
+
+    full: Floats  # degrees of each row's core, held against `least`
+    least: float
+    kelvin: Floats  # of a node's or a rack's middle, per row
+    rise: float  # of what a GPU's power explains, its own heat's at least where many GPUs tell
+    share: float  # of what is too much of one GPU, what several on the way there need
+
+
+def _limits_of(rows: Rows, found: Heat, than: str) -> tuple[_Limits, _Limits]:
+    """Those of several on the way, and of one. What changed needs less than what is unlike its peers."""
+    if than == _PAST:
+        limits = _Limits(
+            full=rows.values(CELSIUS.column),
+            least=_LEAST_CELSIUS,
+            kelvin=np.full(len(rows), _NODE_KELVIN),
+            rise=_LEAST_RISE,
+            share=_ON_THE_WAY,
+        )
+        return limits, replace(limits, share=1.0)
+    limits = _Limits(
+        full=_at_its_limit(rows),
+        least=_HARMS_CELSIUS,
+        kelvin=np.fmax(_NODE_KELVIN, _NODE_RISE * found.rise),
+        rise=_RISE,
+        share=1.0,
+    )
+    return limits, limits
 
 
 def _beyond(window: Window, rows: Rows, found: Heat, than: str) -> list[Claim]:
@@ -241,6 +281,7 @@ def _beyond(window: Window, rows: Rows, found: Heat, than: str) -> list[Claim]:
     """
     kelvin, celsius = found.kelvin, rows.values(CELSIUS.column)
     node, rack = nodes(rows), together(clusters(rows), racks(window, rows))
+    limits, whole = _limits_of(rows, found, than)
     # That a rack's air became warmer says so at any temperature.
     warm = (most(rack, celsius) >= _LEAST_CELSIUS) | (than == _PAST)
     if not (warm & (kelvin >= _BESIDE_RACK)).any():
@@ -249,25 +290,23 @@ def _beyond(window: Window, rows: Rows, found: Heat, than: str) -> list[Claim]:
     (of_node, node_lately), in_node = usual, measured[0]
     of_rack, in_rack = per_group(rack, found.sure)
     of_rack[(in_rack < _RACK_GPUS) | (racks(window, rows) == 0)] = np.nan
-    of_warm_rack = (of_rack >= _RACK_KELVIN) & (of_node >= _BESIDE_RACK)
-    by_fan = (
-        (of_node >= _NODE_KELVIN)
-        & (in_node >= _NODE_GPUS)
-        & (most(node, celsius) >= _LEAST_CELSIUS)
-    )
+    of_warm_rack = (of_rack >= limits.kelvin) & (of_node >= _BESIDE_RACK)
+    of_warm_rack &= (per_group(rack, limits.full)[0] >= limits.least) | (than == _PAST)
+    by_fan = (of_node >= limits.kelvin) & (in_node >= _NODE_GPUS)
+    by_fan &= per_group(node, limits.full)[0] >= limits.least
     others = _of_other_nodes(window, rows, found.sure, by_fan)
     by_fan &= np.where(np.isnan(others), of_node >= _ALONE_KELVIN, of_node - others >= _BESIDE_RACK)
     # A fan warms some of a node's GPUs: they are held against those that it does not. Where several
     # are on the way there with the first, none of them has a heat of its own.
     cool, _ = per_group(node, np.where(found.sure <= of_node, found.sure, np.nan))
-    tells, hot = in_node >= _NODE_GPUS, celsius >= _LEAST_CELSIUS
+    tells, hot = in_node >= _NODE_GPUS, limits.full >= limits.least
     beside = np.where(tells, cool, of_rack)
-    first, _ = _own_heat(rows, found, beside, node_lately)
-    warmer, _ = _own_heat(rows, found, beside, node_lately, share=_ON_THE_WAY)
+    first, _ = _own_heat(rows, found, whole, beside, node_lately)
+    warmer, _ = _own_heat(rows, found, limits, beside, node_lately)
     warmer &= hot & (counted(node, warmer & hot) >= np.fmax(_NODE_GPUS, _SEVERAL * in_node))
     several = warmer & (counted(node, first & hot) > 0.0)
-    own, uncooled = _own_heat(rows, found, np.where(tells, of_node, of_rack), node_lately)
-    own &= hot & (counted(node, warmer) == 0.0)
+    own, uncooled = _own_heat(rows, found, whole, np.where(tells, of_node, of_rack), node_lately)
+    own &= (hot | uncooled & (celsius >= _LEAST_CELSIUS)) & (counted(node, warmer) == 0.0)
     by_fan |= several
     by_air = of_warm_rack & (counted(node, by_fan) == 0.0)
     # A GPU of a warm node of which nothing can be said is no evidence.
@@ -283,19 +322,20 @@ def _beyond(window: Window, rows: Rows, found: Heat, than: str) -> list[Claim]:
 
 
 def _own_heat(
-    rows: Rows, found: Heat, air: Floats, lately: Floats, share: float = 1.0
+    rows: Rows, found: Heat, limits: _Limits, air: Floats, lately: Floats
 ) -> tuple[Mask, Mask]:
     """Of each row whether it has a heat of its own, and whether it is that of a lost cooling.
 
     `air` is what its node or rack has beyond what power explains; NaN where nobody tells. `lately`
-    is what its node had in the last minute. `share` of what is too much is enough.
+    is what its node had in the last minute.
     """
     beside = found.kelvin - np.nan_to_num(air)
     beside_lately = found.lately - np.where(np.isnan(air), 0.0, lately)
     least = np.where(np.isnan(air), _ALONE_KELVIN, 0.0)
     uncooled = beside >= np.fmax(_COOLING_KELVIN, _COOLING_RISE * found.rise)
     uncooled &= _is_awake(rows)
-    own = works(rows) & (beside >= share * np.fmax(least, _too_far(rows, found, beside)))
+    far = np.fmax(least, _too_far(rows, found, beside, limits.rise))
+    own = works(rows) & (beside >= limits.share * far)
     return (uncooled | own) & _is_left(beside, beside_lately), uncooled
 
 
@@ -306,17 +346,28 @@ def _is_awake(rows: Rows) -> Mask:
     return awake
 
 
+def _at_its_limit(rows: Rows) -> Floats:
+    """How warm each row's core would be at its power limit; as it is where that is not told."""
+    celsius, watts = rows.values(CELSIUS.column), rows.values(WATTS.column)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        times = np.fmax(rows.values(LIMIT.column) / watts, 1.0)
+    found: Floats = ROOM_CELSIUS + (celsius - ROOM_CELSIUS) * np.where(watts > 0.0, times, 1.0)
+    return found
+
+
 def _is_left(mean: Floats, lately: Floats) -> Mask:
     """Whether what was too much in the mean is still there."""
     left: Mask = lately >= _LEFT * mean
     return left
 
 
-def _too_far(rows: Rows, found: Heat, beside: Floats) -> Floats:
-    """Kelvins beside its node from which on a heatsink is to blame; NaN where nothing can be said."""
+def _too_far(rows: Rows, found: Heat, beside: Floats, least: float) -> Floats:
+    """Kelvins beside its node from which on a heatsink is to blame, `least` of the rise where many
+    tell; NaN where nothing can be said.
+    """
     share = np.where(works(rows), np.abs(beside) / found.rise, np.nan)
     usual, count = per_group(found.model, share)
-    told = np.fmax(_LEAST_RISE, _DEVIATIONS * _DEVIATION_OF_MEDIAN * usual)
+    told = np.fmax(least, _DEVIATIONS * _DEVIATION_OF_MEDIAN * usual)
     far = np.fmax(_GPU_KELVIN, np.where(count >= _TELL, told, _RISE) * found.rise)
     doubted: Floats = far + found.doubt
     return doubted

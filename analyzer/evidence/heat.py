@@ -38,11 +38,10 @@ _INDEX = Aggregate(function=Function.MAX, field="index")
 NEEDS = (
     Need(measurement="gpu", span=Span.RECENT, aggregates=(CELSIUS, WATTS)),
     Need(measurement="gpu", span=Span.STEADY, aggregates=(CELSIUS, WATTS, LIMIT, _INDEX)),
-    Need(measurement="gpu", span=Span.TREND, aggregates=(CELSIUS, WATTS)),
 )
 
 # Air of a machine room, to which a core without power would cool down.
-_ROOM_CELSIUS = 25.0
+ROOM_CELSIUS = 25.0
 # A heatsink shows itself under load; warm air also on a GPU that rests. Of the power limit, or watts
 # where it is not told.
 WORKING_SHARE, WORKING_WATTS = 0.3, 200.0
@@ -252,7 +251,7 @@ def _beyond(
 ) -> tuple[Floats, Floats]:
     """Of GPUs of one model the kelvins beyond the lines, and those that the own power explains."""
     kin = _Kin.of(celsius, watts, others, slot)
-    ratio = (celsius - _ROOM_CELSIUS) / watts
+    ratio = (celsius - ROOM_CELSIUS) / watts
     per_watt = max(float(np.median(ratio[working] if working.any() else ratio)), 0.0)
     lines = np.zeros((len(kin.blocks), kin.terms.shape[1]))
     lines[:, 1] = per_watt

@@ -4,10 +4,13 @@ Nodes of one model are not alike: the warm places of a board differ from host to
 kelvins per watt. What a GPU was half an hour ago at a known power needs no peers. Temperature follows
 power in a straight line, also in the mean over a span, and the line begins at the air that the GPU
 gets. Nobody reads that; it lies between `_COLDEST` and `_WARMEST`, so that a change of power explains
-so much at least and so much at most.
+so much at least and so much at most. A core follows its power minutes later, and means are of as many
+samples as came: the more the power swung, the less is known.
 """
 
 import numpy as np
+
+from gpuvigil.store import Aggregate, Function
 
 from ..window.columns import (
     Codes,
@@ -21,12 +24,21 @@ from ..window.columns import (
     together,
 )
 from ..window.rows import Rows
-from ..window.window import Span, Window
+from ..window.window import Need, Span, Window
 from .heat import CELSIUS, WATTS, Heat
+
+_HIGHEST, _LOWEST = (
+    Aggregate(function=function, field="power_watts") for function in (Function.MAX, Function.MIN)
+)
+NEEDS = (Need(measurement="gpu", span=Span.TREND, aggregates=(CELSIUS, WATTS, _HIGHEST, _LOWEST)),)
 
 # Air that a GPU may get, in degrees: ASHRAE's allowable range of class A1 is 15 to 32 at a server's
 # front, and the machine warms it before.
 _COLDEST, _WARMEST = 15.0, 40.0
+# So long a core takes to follow: what it was before a span still warms the span's first minutes.
+_FOLLOWS_SECONDS = 120.0
+# A mean of independent samples is off by half of their range over the root of their number, or less.
+_OF_RANGE = 0.5
 # NVML tells whole degrees.
 _DEGREE = 1.0
 # What a watt more of any other GPU of the node may warm it; 0.008 K of the one in front, measured.
@@ -64,13 +76,15 @@ def own_past_of(window: Window) -> Heat:
     since = lately_watts - watts
     lately = lately_celsius - warm
     lately = lately - np.where(since > 0.0, most, least) * since
-    kelvin = now - warm - explained
-    lately = np.where(still, lately, kelvin)
+    unsure = most * _swing(window, rows, long)
+    kelvin = now - warm - explained - unsure
+    lately = np.where(still, lately - unsure, kelvin)
     kelvin = np.where(kelvin >= _SHOWS * lately, np.fmax(kelvin, lately), kelvin)
+    is_sure = (most - least) * np.abs(more) + unsure <= _SURE_KELVIN
     return Heat(
         model=together(clusters(rows), models(window, rows)),
         kelvin=kelvin,
-        sure=np.where((most - least) * np.abs(more) <= _SURE_KELVIN, kelvin, np.nan),
+        sure=np.where(is_sure, kelvin, np.nan),
         lately=lately,
         rise=np.fmax(warm - _COLDEST, 1.0),
         doubt=_OF_OTHERS * _more_of_others(nodes(rows), more),
@@ -85,6 +99,18 @@ def _measured(window: Window, rows: Rows, long: Rows) -> Mask:
     known: Mask = seconds(rows) >= _COVERAGE * settings.steady_seconds
     known &= length - seconds(rows) >= _COVERAGE * earlier
     return known
+
+
+def _swing(window: Window, rows: Rows, long: Rows) -> Floats:
+    """By how many watts the means may be off what the core has followed, or what was sampled."""
+    settings = window.settings
+    span = long.beside(rows, _HIGHEST.column) - long.beside(rows, _LOWEST.column)
+    earlier = settings.trend_seconds - settings.steady_seconds
+    if earlier <= 0.0:
+        return np.full(len(rows), np.nan)
+    late = _FOLLOWS_SECONDS / settings.steady_seconds + _FOLLOWS_SECONDS / earlier
+    found: Floats = span * (late + _OF_RANGE / np.sqrt(rows.values("samples")))
+    return found
 
 
 def _more_of_others(node: Codes, more: Floats) -> Floats:

@@ -410,7 +410,7 @@ def test_a_small_gpu_at_work_shows_whether_it_is_hot() -> None:
     small = PEERS
     for number in range(1, 9):
         for index in range(4):
-            fields = {"power_limit_watts": 70.0, "power_watts": 60.0}
+            fields = {"power_limit_watts": 70.0, "power_watts": 50.0}
             small = small.changed(gpu(number, index), fields)
     old = heat(warm(small, [gpu()]))
     assert seen(small, [old]).unknown == frozenset()

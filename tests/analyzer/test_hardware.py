@@ -377,7 +377,7 @@ def test_fewer_kelvins_are_a_warm_rack_than_a_broken_fan() -> None:
     rack = in_rack(PEERS, 3)
     for number in (1, 2):
         for index in range(4):
-            rack = rack.changed(gpu(number, index), {"temperature_celsius": 65.5})
+            rack = rack.changed(gpu(number, index), {"temperature_celsius": 75.0})
     (found,) = hot_gpus(rack.window())
     assert conditions([found]) == [("rack_hot", WARNING)]
     alone = in_rack(PEERS, 3)
@@ -389,7 +389,7 @@ def test_fewer_kelvins_are_a_warm_rack_than_a_broken_fan() -> None:
 def test_a_fan_is_told_where_racks_have_too_few_nodes_to_tell_of_their_air() -> None:
     hot = healthy(nodes=8, gpus=8)
     for index in range(8):
-        hot = hot.changed(gpu(1, index), {"temperature_celsius": 67.5})
+        hot = hot.changed(gpu(1, index), {"temperature_celsius": 75.0})
     # One node per rack, and pairs.
     for nodes in (1, 2):
         named = tuple(
@@ -406,7 +406,7 @@ def test_nodes_whose_gpus_nobody_reads_are_no_cool_part_of_a_rack() -> None:
     rack = replace(rack, inventories=(*rack.inventories, *others))
     for number in (1, 2):
         for index in range(4):
-            rack = rack.changed(gpu(number, index), {"temperature_celsius": 65.5})
+            rack = rack.changed(gpu(number, index), {"temperature_celsius": 75.0})
     (found,) = hot_gpus(rack.window())
     assert conditions([found]) == [("rack_hot", WARNING)]
 

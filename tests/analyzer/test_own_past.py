@@ -250,3 +250,21 @@ def test_a_gpu_whose_lines_stopped_a_minute_ago_does_not_stop_the_others() -> No
     (hot,) = found(scene)
     assert gpu() not in hot.members
     assert says_whether_hot(scene.window((DETECTOR,)), BY_PAST) is False
+
+
+@given(
+    st.integers(300, 1500),
+    st.integers(0, 1500),
+    st.integers(30, 180),
+    st.sampled_from([TICK, 60.0]),
+)
+def test_a_core_that_follows_its_power_minutes_later_is_no_hotter_than_it_explains(
+    period: int, phase: int, late: int, tick: float
+) -> None:
+    def watts(_: int, ago: float) -> float:
+        return 650.0 if (ago + phase) // period % 2 else 250.0
+
+    def behind(index: int, ago: float) -> float:
+        return PER_WATT * (watts(index, ago + late) - watts(index, ago))
+
+    assert told(machine(behind, watts, tick=tick)) == []
