@@ -40,6 +40,14 @@ UNIT_SECONDS = 5.0
 IN_CI = os.environ.get("CI") == "true"
 
 
+@pytest.fixture(autouse=True)
+def own_umask() -> Iterator[None]:
+    """Commands that write secrets take a narrow one, and the next test must not get it from them."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A home and a temporary folder of the tests' own, and none of gpuvigil's settings from outside."""
