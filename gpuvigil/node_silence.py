@@ -115,7 +115,7 @@ _WORDS: Mapping[NodeSilence, tuple[str, str]] = {
         "Check the rack's power feeds and its management switch before any of its nodes.",
     ),
     NodeSilence.NOT_RECEIVED: (
-        "gpuvigil receives no data from half of the cluster or more",
+        "gpuvigil receives no data from much of the cluster",
         "Check the hub, its store and the network between nodes and hub first; then what the nodes"
         " share: power, cooling, a rollout.",
     ),

@@ -27,7 +27,7 @@ from gpuvigil.model import (
     Severity,
     Subject,
 )
-from gpuvigil.model.reporting import LEAST, SHARE
+from gpuvigil.model.reporting import LEAST, MIXED, SHARE
 from gpuvigil.node_silence import NodeSilence
 
 from ..detectors.gpu_hung import working
@@ -234,6 +234,8 @@ def _verdict(
     """None: it goes on as it stands, or nothing is there."""
     nodes = {candidate.finding.subject.of_node() for candidate in alike}
     least, share = (LEAST, SHARE) if one is None else (_LEAST_LEFT, _LEFT)
+    if place[1] in SILENCES:
+        share *= MIXED / SHARE  # whether half is needed is asked below
     total = len(heard_lately(window, place[0]) | {node.key for node in nodes}) if nodes else 0
     if len(nodes) >= max(least, share * total) and (
         one is not None or place[1] not in SILENCES or _is_of_the_middle(window, place[0], alike)
@@ -312,14 +314,17 @@ def _whole(
     known = [standing[c.finding.fingerprint] for c in alike if c.finding.fingerprint in standing]
     severities: list[Severity] = [c.severity for c in alike] + [i.severity for i in known]
     severity = min(severities, key=lambda severity: severity.rank)
-    if fault in SILENCES:
-        severity = Severity.CRITICAL  # whatever happens there, nobody hears of it
+    since = min(c.finding.since for c in alike)
+    # Whatever happens there, nobody hears of it; a hub that is only busy wakes nobody.
+    patience = timedelta(seconds=window.settings.silent_verdict_seconds)
+    if fault in SILENCES and window.now - since >= patience:
+        severity = Severity.CRITICAL
     nodes = {c.finding.subject.of_node() for c in alike}
     finding = Finding(
         fault=fault,
         subject=subject,
         severity=severity,
-        since=min(c.finding.since for c in alike),
+        since=since,
         evidence=tuple(_evidence(window, cluster, nodes, alike)),
         detector=alike[0].finding.detector,
         # Nodes do not fall silent together by themselves: the first suspect is ours.

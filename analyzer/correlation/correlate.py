@@ -337,7 +337,8 @@ def is_visible(window: Window, incident: Incident) -> bool:
     if incident.fault in SHARED and spreads(incident) and not is_over:
         return _is_visible_on_any(window, incident)
     if incident.fault in SILENCES or heard is Hearing.NOT_EXPECTED:
-        return heard is not Hearing.UNSURE
+        # A node that was told of once is not late again only because nobody tells of it any more.
+        return heard in {Hearing.HEARD, Hearing.NOT_EXPECTED}
     if not _reports(window, node):
         return False
     if (shows := _would_show(window, incident)) is not None and window.has(subject):

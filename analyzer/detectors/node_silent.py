@@ -11,7 +11,14 @@ from functools import cached_property
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Allocation, Evidence, Finding, HolderKind, Severity, Subject
-from gpuvigil.model.reporting import ARRIVAL, are_most, in_the_middle, late_after, silent_after
+from gpuvigil.model.reporting import (
+    ARRIVAL,
+    MIXED,
+    are_most,
+    in_the_middle,
+    late_after,
+    silent_after,
+)
 from gpuvigil.node_silence import IN_ORDER, NodeSilence
 
 from ..evidence.cluster_wide import heard_lately, racks
@@ -41,6 +48,10 @@ _LONG = timedelta(hours=1)
 # and a reboot takes nobody's work along.
 _REBOOT = timedelta(minutes=20)
 _SUCCESS = "0:0"
+# Neighbours that fall silent together speak for each other, after gaps that a busy scraper makes.
+_OF_NEIGHBOURS = 1.0 / 3.0
+# Conditions of a silence that has nobody's word but its own.
+_NOTHING_TELLS = frozenset({"", NodeSilence.SCALED_DOWN})
 _BY_ITS_WORD = "the node's own last word, or its scheduler's"
 
 
@@ -94,9 +105,10 @@ def silent_nodes(window: Window) -> list[Finding]:
 
     Whether the node is dead or only its collector is told by what the other nodes of its jobs say:
     a node that dies takes its jobs along, a collector that dies does not. The node's own records
-    cannot tell, since its collector writes them. So such a node is told a little later, and its
-    words may change. One that went in order, by its own word or its scheduler's, is an info. What most
-    of a rack suffers at once is told of the rack, too, and that covers its nodes.
+    cannot tell, since its collector writes them. A node of which nobody tells anything is late,
+    which is no incident, for `silent_verdict_seconds`; its words may change after that. One that went
+    in order, by its own word or its scheduler's, is an info. What most of a rack suffers at once is
+    told of the rack sooner, and that covers its nodes.
     """
     # All but a few were heard just now.
     lately = window.now - timedelta(seconds=window.settings.silent_after_seconds)
@@ -111,13 +123,26 @@ def silent_nodes(window: Window) -> list[Finding]:
     unheard = _in_the_middle(window, went)
     alike = _one_by_one(went)
     found = [
-        f
+        _finding(window, one, others, alike.get(one.node, 0))
         for one in went
         if one.node not in unheard
-        for f in _findings(window, one, others, alike.get(one.node, 0))
     ]
     found += [_unheard(window, node) for node in sorted(unheard)]
-    return [*found, *of_racks(window, [f for f in found if is_missed(f)])]
+    missed = [f for f in found if is_missed(f) and not _is_late(window, f, _OF_NEIGHBOURS)]
+    of_rack = of_racks(window, missed)
+    in_racks = {node for rack in of_rack for node in rack.members}
+    return [*(f for f in found if f.subject in in_racks or not _is_late(window, f)), *of_rack]
+
+
+def _is_late(window: Window, finding: Finding, share: float = 1.0) -> bool:
+    """Whether nothing but its silence says that anything is wrong with a node, and not for long yet.
+
+    `share` of the patience for a lone node is enough. A selftest's nodes are never only late.
+    """
+    if finding.condition not in _NOTHING_TELLS or finding.certain or finding.subject.marked:
+        return False
+    patience = timedelta(seconds=share * window.settings.silent_verdict_seconds)
+    return window.now - finding.since < patience
 
 
 def _in_the_middle(window: Window, silent: Iterable["_Went"]) -> set[Subject]:
@@ -131,7 +156,7 @@ def _in_the_middle(window: Window, silent: Iterable["_Went"]) -> set[Subject]:
         known = heard_lately(window, cluster)
         late = {node.key: at for node, at in first.items() if node.cluster == cluster}
         overdue = {key for key in known - late.keys() if _is_overdue(window, key)}
-        if not are_most(len(late) + len(overdue), len(known | late.keys())):
+        if not are_most(len(late) + len(overdue), len(known | late.keys()), MIXED):
             continue
         late |= {key: window.heard[key] for key in overdue if not _went_in_order(window, key)}
         tick = timedelta(seconds=max(window.tick_seconds(Subject.parse(key)) for key in late))
@@ -213,13 +238,11 @@ def _one_by_one(went: Iterable[_Went]) -> dict[Subject, int]:
     }
 
 
-def _findings(window: Window, went: _Went, others: "_Others", alike: int) -> list[Finding]:
-    """One for a node, or none where it is too early to say."""
+def _finding(window: Window, went: _Went, others: "_Others", alike: int) -> Finding:
+    """What is said of a node, or will be once it is no longer only late."""
     node, since, gone = went.node, went.since, went.gone
     found = _missed(window, went, others, alike) if gone is None else _gone(node, since, gone)
-    if found is None:
-        return []
-    return [replace(found, evidence=(_last_data(window, node), *found.evidence))]
+    return replace(found, evidence=(_last_data(window, node), *found.evidence))
 
 
 def _last_data(window: Window, node: Subject) -> Evidence:
@@ -248,16 +271,13 @@ def _gone(node: Subject, since: datetime, gone: Departure) -> Finding:
     )
 
 
-def _missed(window: Window, went: _Went, others: "_Others", alike: int) -> Finding | None:
+def _missed(window: Window, went: _Went, others: "_Others", alike: int) -> Finding:
     """What is said of a node that nobody took away; `alike`: idle nodes that left one by one."""
-    since, lost = went.since, went.lost
+    since = went.since
     wait = WITHIN if alike else _REBOOT
     waits = went.free and window.now - since < wait
     # Of a node that is booted its scheduler hears as little.
-    verdict = others.verdict(lost, since) or (None if waits else _by_scheduler(window, went))
-    patience = timedelta(seconds=window.settings.silent_verdict_seconds)
-    if verdict is None and lost and window.now - since < patience:
-        return None
+    verdict = others.verdict(went.lost, since) or (None if waits else _by_scheduler(window, went))
     told, evidence = verdict or (None, ())
     severity = _FAULT.severity
     if went.free and is_scaled_down(alike):

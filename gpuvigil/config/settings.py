@@ -305,8 +305,8 @@ class AnalyzerSettings:
         30.0, "a node without data for this long stopped reporting; at least three of its ticks"
     )
     silent_verdict_seconds: float = _setting(
-        90.0,
-        "a silent node on which a scheduler has jobs is told after this long: did they go with it?",
+        540.0,
+        "a silent node is told after this long where nothing else tells of it; it is late until then",
     )
     port_down_seconds: float = _setting(
         30.0,

@@ -9,6 +9,8 @@ TICKS = 3
 
 # Of the nodes that report; NVSentinel's circuit breaker opens at half of them within five minutes.
 SHARE = 0.5
+# Of nodes whose racks have others that are heard, so many suffice: neither power nor a rack's switch picks them.
+MIXED = 0.25
 # Of three nodes two are half, and two of them are chance.
 LEAST = 4
 TOGETHER = timedelta(minutes=5)
@@ -18,9 +20,9 @@ ARRIVAL = timedelta(seconds=5)
 Node = TypeVar("Node", bound=Hashable)
 
 
-def are_most(some: int, nodes: int) -> bool:
+def are_most(some: int, nodes: int, share: float = SHARE) -> bool:
     """Whether what befell so many of a cluster's nodes at once has one cause that they share."""
-    return some >= max(LEAST, SHARE * nodes)
+    return some >= max(LEAST, share * nodes)
 
 
 def in_the_middle(
@@ -31,15 +33,18 @@ def in_the_middle(
 ) -> frozenset[Node]:
     """The late nodes of a cluster whose cause is the hub or the way to it; none where it is theirs.
 
-    Those are most of the nodes that went late at once, since nodes do not do so by themselves. A
-    rack that is late while another is heard has a cause of its own. `late`: when each was last
-    heard; `heard`: the nodes that are; `racks`: of both, where one is named.
+    Those are most of the nodes that went late at once, since nodes do not do so by themselves; a
+    quarter where they are of several racks and most of these have nodes that are heard. A rack that
+    is late while another is heard has a cause of its own. `late`: when each was last heard; `heard`:
+    the nodes that are; `racks`: of both, where one is named.
     """
     alike = at_once(late, within)
     others = frozenset(heard) - alike
-    if not are_most(len(alike), len(alike) + len(others)):
-        return frozenset()
     places = {racks.get(node, "") for node in alike}
+    mixed = (places & {racks.get(node, "") for node in others}) - {""}
+    share = MIXED if 1 < len(places) <= 2 * len(mixed) else SHARE
+    if not are_most(len(alike), len(alike) + len(others), share):
+        return frozenset()
     is_rack = len(places) == 1 and "" not in places
     elsewhere = any(racks.get(node) not in places for node in others)
     return frozenset() if is_rack and elsewhere else alike

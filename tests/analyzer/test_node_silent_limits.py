@@ -320,11 +320,33 @@ def test_the_verdict_is_told_in_words() -> None:
         assert not it.certain
 
 
-@pytest.mark.parametrize(("seconds", "count"), [(89.9, 0), (90.0, 1)])
-def test_a_silence_under_a_job_waits_for_what_the_others_say(seconds: float, count: int) -> None:
-    patient = quiet(PAIR, {1: seconds}, HERE, silent_verdict_seconds=90.0)
-    assert len(found(patient)) == count
-    assert len(found(replace(patient, allocations=()))) == 1
+@pytest.mark.parametrize(("seconds", "count"), [(539.9, 0), (540.0, 1)])
+@pytest.mark.parametrize("held", [True, False])
+def test_a_node_of_which_nothing_tells_is_late_for_nine_minutes(
+    seconds: float, count: int, held: bool
+) -> None:
+    patient = quiet(PAIR, {1: seconds}, HERE, silent_verdict_seconds=540.0)
+    assert len(found(patient if held else replace(patient, allocations=()))) == count
+
+
+def test_a_node_for_which_its_jobs_wait_is_told_at_once() -> None:
+    ended = replace(THERE, ended_at=ago(30), exit_code="1:0")
+    (dead,) = found(quiet(PAIR, {1: 120.0}, HERE, ended, silent_verdict_seconds=540.0))
+    assert dead.condition == NodeSilence.DEAD
+
+
+@pytest.mark.parametrize(("seconds", "count"), [(179.9, 0), (180.0, 4)])
+def test_neighbours_that_fall_silent_together_speak_for_each_other(
+    seconds: float, count: int
+) -> None:
+    """Of a rack three nodes and the rack are told after a third of the time."""
+    scene = quiet(
+        healthy(nodes=12), dict.fromkeys((1, 2, 3), seconds), silent_verdict_seconds=540.0
+    )
+    racks = tuple(
+        replace(one, rack=f"r{number // 4}") for number, one in enumerate(scene.inventories)
+    )
+    assert len(found(replace(scene, inventories=racks))) == count
 
 
 # --- a node that nobody held ----------------------------------------------------------------------

@@ -47,6 +47,7 @@ tick_seconds = 0.5
 window_seconds = 10
 clear_seconds = 1
 silent_after_seconds = 3
+silent_verdict_seconds = 3
 """
 SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
 

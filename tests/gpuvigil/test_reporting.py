@@ -53,3 +53,17 @@ def test_a_rack_that_stopped_while_another_is_heard_has_a_cause_of_its_own() -> 
     # Where nothing else is there that could be heard, nobody can tell it from the middle.
     assert len(in_the_middle(late(16), (), racks)) == 16
     assert len(in_the_middle(late(16), HEARD, dict.fromkeys((*range(16), *HEARD), "a"))) == 16
+
+
+@pytest.mark.parametrize(("count", "middle"), [(7, 0), (8, 8)])
+def test_a_quarter_is_enough_where_neighbours_in_the_same_racks_are_heard(
+    count: int, middle: int
+) -> None:
+    heard = range(100, 124)
+    racks = {number: "ab"[number % 2] for number in (*range(count), *heard)}
+    assert len(in_the_middle(late(count), heard, racks)) == middle
+    # Two whole racks, and one: what they share may be a feed.
+    apart = racks | dict.fromkeys(heard, "c")
+    assert in_the_middle(late(count), heard, apart) == frozenset()
+    one = dict.fromkeys((*range(count), *heard), "a")
+    assert in_the_middle(late(count), heard, one) == frozenset()
