@@ -346,16 +346,16 @@ def test_a_counter_that_began_again_only_grows(readings: Sequence[Sequence[int]]
 def test_gaps_of_all_nodes_are_the_recorders_and_those_of_one_are_its_own(tmp_path: Path) -> None:
     def kept(row: str) -> bool:
         minute = int(row[14:16])
-        return not 10 <= minute < 16 and not (minute >= 20 and ",n1," in row)
+        return not 10 <= minute < 21 and not (minute >= 26 and ",n1," in row)
 
     rows = [row for row in gpus(40) if kept(row)]
     found = loaded(written(tmp_path, gpu=GPU + "".join(rows)))
-    assert found.gaps == ((NOON + timedelta(seconds=590), NOON + timedelta(minutes=16)),)
+    assert found.gaps == ((NOON + timedelta(seconds=590), NOON + timedelta(minutes=21)),)
     (silent,) = played(found)
     assert (silent.subject.node, silent.fault) == ("n1", "node_silent")
-    assert silent.opened_at > NOON + timedelta(minutes=20)
+    assert silent.opened_at > NOON + timedelta(minutes=26)
     said = played(found, silence=True)
-    assert min(one.opened_at for one in said) < NOON + timedelta(minutes=16)
+    assert min(one.opened_at for one in said) < NOON + timedelta(minutes=21)
 
 
 def test_reasons_of_low_clocks_are_counted_in_seconds_but_not_over_a_gap(tmp_path: Path) -> None:
