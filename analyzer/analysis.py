@@ -34,6 +34,7 @@ from .incidents.acknowledgement import acknowledge, entry_of
 from .incidents.book import Book, advance, hold
 from .incidents.stood import Stood
 from .window.rows import Rows
+from .window.waits import Waits
 from .window.window import Key, Window
 
 # An incident and its transitions, or more of them: kept together or not at all.
@@ -80,7 +81,8 @@ class Analysis:
         self._reading: Reading | None = None
         self._slow: Mapping[Subject, Sequence[Finding]] = {}
         self._woken: set[Subject] = set()
-        self._due: dict[Subject, datetime] = {}
+        self._waits = Waits()
+        self._waited: Mapping[str, float] = {}
         self._log = Log("analyzer")
         self._failing: Mapping[str, str] = {}
         # What the detectors that failed in the last pass and do not read events would tell of.
@@ -115,7 +117,6 @@ class Analysis:
         with self._lock:
             self._fleet, self._book, self._waiting = fleet, book, []
             self._stood.take(lately)
-            self._due = {}
         return unreadable
 
     def take(
@@ -124,16 +125,6 @@ class Analysis:
         """Remember a record; the node to look at when it is an event that was not known yet."""
         with self._lock:
             return self._fleet.take(record, late, came_at)
-
-    def due(self, now: datetime) -> list[Subject]:
-        """Nodes to look at again, since what was waited with there is due."""
-        with self._lock:
-            return sorted(node for node, at in self._due.items() if at <= now)
-
-    def next_due(self) -> datetime | None:
-        """When there will be one; None while nothing is waited with."""
-        with self._lock:
-            return min(self._due.values(), default=None)
 
     def gpu(self, subject: Subject) -> GpuIdentity | None:
         """Who a GPU is and where it sits, as its node said last."""
@@ -148,6 +139,7 @@ class Analysis:
             self._fleet.drop(reading.over)
             told_of = {i.subject.of_node().key for i in self._book.standing()}
             self._fleet.forget(reading.now, told_of | reading.heard.keys(), reading.heard)
+            self._waited = self._waits.after(reading.heard, reading.listening_since, reading.now)
             window = self._window(reading)
             self._woken = set()
             book = self._book
@@ -176,7 +168,6 @@ class Analysis:
             reads = [d for d in self._detectors if d.reads_events]
             found, failed = _find(reads, window)
             self._tell(failed, whole=False)
-            self._wait(node, window, [d for d in reads if d.name not in failed])
             findings = [finding for them in found.values() for finding in them]
             findings += self._slow.get(node, ())
             standing = [
@@ -240,19 +231,12 @@ class Analysis:
             stood=self._stood.beside(self._book, reading.now),
             declared=self._declared,
             heard=reading.heard,
+            waited=self._waited,
             listening_since=reading.listening_since,
             clocks=reading.clocks,
             away=self._fleet.away(reading.now, reading.heard),
             retired=retired,
         )
-
-    def _wait(self, node: Subject, window: Window, detectors: Iterable[Detector]) -> None:
-        """Remember when this node is to be looked at again."""
-        asked = (d.next_due(window) for d in detectors if d.next_due is not None)
-        at = min((one for one in asked if one is not None), default=None)
-        self._due.pop(node, None)
-        if at is not None:
-            self._due[node] = at
 
     def _tell(self, failed: Mapping[str, str], whole: bool) -> None:
         """One line when a detector begins to fail, and one when a whole pass went well again."""

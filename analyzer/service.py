@@ -165,9 +165,8 @@ class Service:
         if self._sequence is None:
             self._begin()
             return
-        wait_seconds = self._poll_seconds(self.clock.now())
         try:
-            answer = self._changes_hub.changes(self._sequence, KINDS, wait_seconds=wait_seconds)
+            answer = self._changes_hub.changes(self._sequence, KINDS, wait_seconds=_POLL_SECONDS)
             arrival = self._arrived(self.clock.now())
         except HubError:
             self._lost_at = self._lost_at or self.clock.now()
@@ -182,7 +181,6 @@ class Service:
         for record in taken:
             self._acknowledge(record, now)
         nodes = {node for record in others if (node := self._take(record, arrival)) is not None}
-        nodes.update(self.analysis.due(now))
         for node in sorted(nodes):
             self.analysis.look_at(node, now)
         scheduled = any(record.kind is RecordKind.SCHEDULER for record in others)
@@ -193,12 +191,6 @@ class Service:
             self._write(self._changes_hub)
         self._write_replacements()
         self._write_setups()
-
-    def _poll_seconds(self, now: datetime) -> float:
-        """How long to wait for changes: no longer than until something is due by itself."""
-        due = self.analysis.next_due()
-        left = _POLL_SECONDS if due is None else (due - now).total_seconds()
-        return min(max(left, 0.0), _POLL_SECONDS)
 
     def _write_replacements(self) -> None:
         """Write which parts were seen to be replaced; what cannot be written is tried again."""

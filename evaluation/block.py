@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from gpuvigil.model import Allocation, Event, Inventory
+from gpuvigil.model import Allocation, Event, Inventory, Scheduler
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +17,8 @@ class Block:
     end: datetime
     tables: Mapping[str, pa.Table]
     arrivals: Mapping[str, pa.Array]
-    events: tuple[Event, ...]
-    event_arrivals: tuple[datetime, ...]
-    inventories: tuple[Inventory, ...]
-    allocations: tuple[Allocation, ...]
+    events: tuple[Event, ...] = ()
+    event_arrivals: tuple[datetime, ...] = ()
+    inventories: tuple[Inventory, ...] = ()
+    allocations: tuple[Allocation, ...] = ()
+    schedulers: tuple[Scheduler, ...] = ()

@@ -27,6 +27,7 @@ from gpuvigil.model import (
     Inventory,
     Record,
     RecordKind,
+    Scheduler,
     Subject,
     Transition,
 )
@@ -62,6 +63,8 @@ class Telemetry(Protocol):
     def inventories(self) -> tuple[Inventory, ...]: ...
     @property
     def allocations(self) -> tuple[Allocation, ...]: ...
+    @property
+    def schedulers(self) -> tuple[Scheduler, ...]: ...
 
 
 class Replay:
@@ -108,6 +111,8 @@ class Replay:
             self._give(inventory.at, inventory.to_record())
         for allocation in block.allocations:
             self._give(allocation.ended_at or allocation.started_at, allocation.to_record())
+        for said in block.schedulers:
+            self._give(said.at, said.to_record())
         for event, arrived_at in zip(block.events, block.event_arrivals, strict=True):
             self._give(arrived_at, event.to_record())
         self._ear.listens_since(block.start)

@@ -299,6 +299,8 @@ def _is_visible(window: Window, one: Incident, nodes: Collection[Subject]) -> bo
 
 
 _HALF = "half_of_cluster"
+# A pager is called for what nobody hears of after so many times the patience with a silent node.
+_WAKES_AFTER = 2.0
 _TITLE = "Half of the cluster or more has the same fault at once"
 
 
@@ -316,7 +318,7 @@ def _whole(
     severity = min(severities, key=lambda severity: severity.rank)
     since = min(c.finding.since for c in alike)
     # Whatever happens there, nobody hears of it; a hub that is only busy wakes nobody.
-    patience = timedelta(seconds=window.settings.silent_verdict_seconds)
+    patience = _WAKES_AFTER * timedelta(seconds=window.settings.silent_verdict_seconds)
     if fault in SILENCES and window.now - since >= patience:
         severity = Severity.CRITICAL
     nodes = {c.finding.subject.of_node() for c in alike}

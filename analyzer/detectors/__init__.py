@@ -28,7 +28,7 @@ class Detector:
     """A pure function from a window to findings, with what it reads and where its rule comes from.
 
     One that reads events runs again as soon as an event comes; the findings of the others stand
-    until the next pass. `next_due` says when one will find something that it waits with until then.
+    until the next pass.
     """
 
     name: str
@@ -38,7 +38,6 @@ class Detector:
     sentence: str
     source: str
     reads_events: bool = False
-    next_due: Callable[[Window], datetime | None] | None = None
     # Of what shows itself only under load, or over a span: whether an incident that stands would
     # show now if it were there. None: the lines of its subject are enough.
     would_show: Callable[[Window, Incident], bool | None] | None = None

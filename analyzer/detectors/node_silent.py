@@ -10,10 +10,12 @@ from functools import cached_property
 
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS, found_by
+from gpuvigil.lifecycle import STANDING, State
 from gpuvigil.model import Allocation, Evidence, Finding, HolderKind, Severity, Subject
 from gpuvigil.model.reporting import (
     ARRIVAL,
     MIXED,
+    TOGETHER,
     are_most,
     in_the_middle,
     late_after,
@@ -25,6 +27,7 @@ from ..evidence.cluster_wide import heard_lately, racks
 from ..evidence.planned_silence import Departure, departure
 from ..evidence.scaled_down import WITHIN, is_scaled_down, one_by_one
 from ..evidence.silent_racks import of_racks
+from ..window.fault_kinds import SILENCES
 from ..window.holdings import holder_key
 from ..window.window import DEFAULT_TICK_SECONDS, Need, Span, Window
 from . import Detector
@@ -35,14 +38,14 @@ NEEDS = (Need(measurement="node", span=Span.STEADY, aggregates=(DROPPED,)), RECE
 
 _FAULT = FAULTS["node_silent"]
 _WITH_HOLES = 4.0
+# A node that lately let the hub wait for some time is awaited for half as long again.
+_LONGER = 1.5
 # Of a node of which a share of the bodies gets lost, as many in a row as chance loses once in so
 # many: at a body in 10 s that is once in three years of a node. No more than this many ticks.
 _ONCE_IN, _MOST_TICKS = 1e7, 18
 # A job whose node is gone fails at the next collective, or the scheduler misses the node and ends
 # it: Slurm waits for 5 minutes (SlurmdTimeout), collectives for 10. What goes on for longer lives.
 _DIES_WITHIN = timedelta(minutes=10, seconds=30)
-# A job that has run for less ends by itself often enough: its end says nothing about its node.
-_LONG = timedelta(hours=1)
 # A machine of eight GPUs is back from a reboot by then, with a driver that was upgraded as well. Of a
 # node whose GPUs nobody held, that is the likeliest reason: who maintains a node empties it first,
 # and a reboot takes nobody's work along.
@@ -50,6 +53,8 @@ _REBOOT = timedelta(minutes=20)
 _SUCCESS = "0:0"
 # Neighbours that fall silent together speak for each other, after gaps that a busy scraper makes.
 _OF_NEIGHBOURS = 1.0 / 3.0
+# What keeps much of a cluster waiting is mostly a busy hub, or one that is started anew.
+_OF_A_HUB = 1.25
 # Conditions of a silence that has nobody's word but its own.
 _NOTHING_TELLS = frozenset({"", NodeSilence.SCALED_DOWN})
 _BY_ITS_WORD = "the node's own last word, or its scheduler's"
@@ -106,8 +111,8 @@ def silent_nodes(window: Window) -> list[Finding]:
     Whether the node is dead or only its collector is told by what the other nodes of its jobs say:
     a node that dies takes its jobs along, a collector that dies does not. The node's own records
     cannot tell, since its collector writes them. A node of which nobody tells anything is late,
-    which is no incident, for `silent_verdict_seconds`; its words may change after that. One that went
-    in order, by its own word or its scheduler's, is an info. What most of a rack suffers at once is
+    which is no incident, for `silent_verdict_seconds`; its words may change after that. Nor is one
+    that went in order, by its own word or its scheduler's. What most of a rack suffers at once is
     told of the rack sooner, and that covers its nodes.
     """
     # All but a few were heard just now.
@@ -120,18 +125,33 @@ def silent_nodes(window: Window) -> list[Finding]:
     others = _Others(window, frozenset(silent))
     clusters = {a.subject.cluster for held in window.allocations.values() for a in held}
     went = [_went(window, node, clusters) for node in silent]
-    unheard = _in_the_middle(window, went)
+    unheard, due = _in_the_middle(window, went)
     alike = _one_by_one(went)
-    found = [
-        _finding(window, one, others, alike.get(one.node, 0))
-        for one in went
-        if one.node not in unheard
+    alone = {one.node: one for one in went if one.node not in unheard}
+    found = [_finding(window, one, others, alike.get(node, 0)) for node, one in alone.items()]
+
+    missed = [f for f in found if is_missed(f)]
+    of_rack = of_racks(window, [f for f in missed if not _is_late(window, f, _OF_NEIGHBOURS)])
+    known = _told_before(window) | {node for rack in of_rack for node in rack.members}
+    told = [
+        f
+        for f in found
+        if f.subject in known
+        or not (_is_quiet(f) or _is_late(window, f) or _may_reboot(window, alone[f.subject], alike))
     ]
-    found += [_unheard(window, node) for node in sorted(unheard)]
-    missed = [f for f in found if is_missed(f) and not _is_late(window, f, _OF_NEIGHBOURS)]
-    of_rack = of_racks(window, missed)
-    in_racks = {node for rack in of_rack for node in rack.members}
-    return [*(f for f in found if f.subject in in_racks or not _is_late(window, f)), *of_rack]
+    return [*told, *(_unheard(window, node) for node in sorted(due)), *of_rack]
+
+
+def _told_before(window: Window) -> set[Subject]:
+    """Nodes that an incident of their silence stands about: they are told of until they are heard."""
+    stand = (i for i in window.stood if i.fault in SILENCES and State(i.state) in STANDING)
+    members = {key for i in stand for key in (i.subject.key, *i.members)}
+    return {Subject.parse(key).of_node() for key in members}
+
+
+def _is_quiet(finding: Finding) -> bool:
+    """Whether a node went as somebody wanted it, and took nobody's work along: nothing is to be done."""
+    return finding.severity is Severity.INFO
 
 
 def _is_late(window: Window, finding: Finding, share: float = 1.0) -> bool:
@@ -139,18 +159,27 @@ def _is_late(window: Window, finding: Finding, share: float = 1.0) -> bool:
 
     `share` of the patience for a lone node is enough. A selftest's nodes are never only late.
     """
-    if finding.condition not in _NOTHING_TELLS or finding.certain or finding.subject.marked:
+    if finding.condition not in _NOTHING_TELLS or finding.subject.marked:
         return False
     patience = timedelta(seconds=share * window.settings.silent_verdict_seconds)
     return window.now - finding.since < patience
 
 
-def _in_the_middle(window: Window, silent: Iterable["_Went"]) -> set[Subject]:
-    """Nodes that say nothing since the same moment as most of their cluster, once one is silent.
+def _may_reboot(window: Window, went: "_Went", alike: Mapping[Subject, int]) -> bool:
+    """Whether nobody held the node, so that it may be back soon; longer beside others that left so."""
+    wait = WITHIN if went.node in alike else _REBOOT
+    return went.free and not went.node.marked and window.now - went.since < wait
 
-    Nobody waits until the last of them is silent, so that none is told for itself meanwhile.
+
+def _in_the_middle(window: Window, silent: Iterable["_Went"]) -> tuple[set[Subject], set[Subject]]:
+    """Nodes that say nothing since the same moment as most of their cluster, once one is silent; and
+    those of them of which it is told by now.
+
+    Nobody waits until the last of them is silent, so that none is told for itself meanwhile. A hub
+    that is only busy is no incident: it takes a while, but where whole racks are gone.
     """
     found: set[Subject] = set()
+    due: set[Subject] = set()
     first = {one.node: one.since for one in silent if one.gone is None and not one.node.marked}
     for cluster in sorted({node.cluster for node in first}):
         known = heard_lately(window, cluster)
@@ -163,9 +192,18 @@ def _in_the_middle(window: Window, silent: Iterable["_Went"]) -> set[Subject]:
         told = racks(window, cluster)
         alike = in_the_middle(late, known - late.keys(), told, within=tick + ARRIVAL)
         nodes = set(map(Subject.parse, alike))
-        if not first.keys().isdisjoint(nodes):
-            found |= nodes
-    return found
+        if first.keys().isdisjoint(nodes):
+            continue
+        begin = min(late[key] for key in alike)
+        # Whoever sends seldom was heard for the last time a little earlier or later.
+        seldom = {node for node, at in first.items() if abs(at - begin) <= TOGETHER}
+        found |= nodes | {node for node in seldom if node.cluster == cluster}
+        hit, others = ({told.get(key) for key in them} for them in (alike, known - alike))
+        share = _OF_NEIGHBOURS if None not in hit and hit.isdisjoint(others) else _OF_A_HUB
+        patience = timedelta(seconds=share * window.settings.silent_verdict_seconds)
+        if window.now - begin >= patience:
+            due |= nodes
+    return found, due
 
 
 def _is_overdue(window: Window, key: str) -> bool:
@@ -273,26 +311,15 @@ def _gone(node: Subject, since: datetime, gone: Departure) -> Finding:
 
 def _missed(window: Window, went: _Went, others: "_Others", alike: int) -> Finding:
     """What is said of a node that nobody took away; `alike`: idle nodes that left one by one."""
-    since = went.since
-    wait = WITHIN if alike else _REBOOT
-    waits = went.free and window.now - since < wait
+    since, severity = went.since, _FAULT.severity
+    waits = went.free and window.now - since < (WITHIN if alike else _REBOOT)
     # Of a node that is booted its scheduler hears as little.
     verdict = others.verdict(went.lost, since) or (None if waits else _by_scheduler(window, went))
     told, evidence = verdict or (None, ())
-    severity = _FAULT.severity
     if went.free and is_scaled_down(alike):
         told, severity = NodeSilence.SCALED_DOWN, Severity.INFO
         value = f"held by nobody; {alike} such nodes left one by one within an hour"
         evidence = (Evidence(name="its GPUs", value=value),)
-    elif waits:
-        severity = Severity.INFO
-        evidence = (
-            Evidence(
-                name="its GPUs",
-                value="held by nobody when it was last heard: a reboot?",
-                limit=f"a warning after {wait / timedelta(minutes=1):g} min",
-            ),
-        )
     return Finding(
         fault="node_silent",
         subject=went.node,
@@ -381,17 +408,15 @@ def _by_ends(
     if last - since > _DIES_WITHIN:
         value = f"went on elsewhere until {moment(last)}"
         return NodeSilence.COLLECTOR, (Evidence(name="its jobs", value=value),)
-    if not open_too and any(_was_cut_off(a, since) for a in ended):
+    if not open_too and any(map(_was_cut_off, ended)):
         value = f"ended elsewhere by {moment(last)}"
         return NodeSilence.DEAD, (Evidence(name="its jobs", value=value),)
     return None
 
 
-def _was_cut_off(allocation: Allocation, since: datetime) -> bool:
-    """Whether it failed; where nobody told how it ended, whether that was hardly chance."""
-    if allocation.exit_code is None:
-        return since - allocation.started_at >= _LONG
-    return allocation.exit_code != _SUCCESS
+def _was_cut_off(allocation: Allocation) -> bool:
+    """Whether it failed: a job whose end nobody tells may have been done."""
+    return allocation.exit_code not in {None, _SUCCESS}
 
 
 def _was_free(window: Window, node: Subject, since: datetime) -> bool:
@@ -427,10 +452,11 @@ def _limit_seconds(window: Window, node: Subject) -> float:
     """How long a node must be silent: longer where it is heard with holes.
 
     A collector that has to drop bodies knows of them; what gets lost on the way shows in how many
-    bodies of the steady span came.
+    bodies of the steady span came, and what comes in bursts in how long it was waited for lately.
     """
     tick = window.tick_seconds(node)
     limit = silent_after(window.settings.silent_after_seconds, tick).total_seconds()
+    limit = max(limit, _LONGER * window.waited.get(node.key, 0.0))
     row = window.get("node", Span.STEADY).get(node)
     if row is None:
         return limit

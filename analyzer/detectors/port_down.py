@@ -1,8 +1,8 @@
 """A network port that was seen up and is down, or that goes down again and again.
 
-One that an event says went down by itself is told within seconds. What may be less, or part of more,
-is waited for: others that went down in the same moment, a port that was down before within the span in
-which flapping is counted, and a device that left the system while its driver is reloaded.
+A port that is back within half a minute woke nobody for nothing: a cable was moved, a driver
+reloaded, a switch restarted. By then it also shows whether its switch went, and whether somebody
+switched the port off, which only its numbers tell.
 """
 
 from collections import defaultdict
@@ -17,7 +17,7 @@ from gpuvigil.model import Event, EventKind, Evidence, Finding, Inventory, Sever
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence.cures import cured_at
-from ..evidence.port_drops import ALONE, SAME_NAME, drop_of, due_at, fabric_ports, is_leaving, near
+from ..evidence.port_drops import drop_of, fabric_ports, is_leaving
 from ..window.holdings import holder_key
 from ..window.index import Numbers
 from ..window.rows import Row, Rows
@@ -37,6 +37,8 @@ NEEDS = (
         ),
     ),
 )
+# Of a port whose numbers come seldom, or not at all since its event, so many times the patience.
+_WITHOUT_NUMBERS = 6.0
 NO_FABRIC = "Node lost all its fabric ports"
 _CHECK_HOST = (
     "Check the node's network card and cables, then the switch at their other end;"
@@ -65,17 +67,6 @@ def broken_ports(window: Window) -> list[Finding]:
         if finding is not None:
             found.append(finding)
     return _by_host(window, found)
-
-
-def next_due(window: Window) -> datetime | None:
-    """When a port that went down just now is found, unless others went down with it."""
-    events = [
-        event
-        for event in window.all_events(EventKind.PORT_DOWN)
-        if window.now - drop_of(window, event).at < ALONE
-    ]
-    times = (_due_at(window, event, ())[0] for event in events)
-    return min((at for at in times if at > window.now), default=None)
 
 
 def _flapping(window: Window, port: Subject, downs: list[Event], row: Row | None) -> Finding | None:
@@ -119,16 +110,12 @@ def _down(window: Window, port: Subject, downs: list[Event], row: Row | None) ->
         row = None
     if event is None and (row is None or not _was_up(window, port, downs)):
         return None
+    if event is not None and is_leaving(window, drop_of(window, event)):
+        return None
     since = window.now if row is None else _down_since(window, port, row)
     since = since if event is None else event.at
-    patience = timedelta(seconds=window.settings.port_down_seconds)
-    certain = False
-    if event is None and window.now - since < patience:
+    if window.now < _told_from(window, event, row, since):
         return None
-    if event is not None:
-        due, certain = _due_at(window, event, downs)
-        if window.now < due:
-            return None
     fault = FAULTS["port_down"]
     return Finding(
         fault="port_down",
@@ -140,27 +127,18 @@ def _down(window: Window, port: Subject, downs: list[Event], row: Row | None) ->
         action=fault.action,
         source=fault.source,
         own_limit=fault.own_limit,
-        certain=certain,
+        certain=event is not None,
         late=row is None and window.came_late([event] if event else []),
     )
 
 
-def _due_at(window: Window, event: Event, downs: Sequence[Event]) -> tuple[datetime, bool]:
-    """From when on the port of an event is told, and whether it is certainly a fault of its own then.
-
-    `downs`: all events of that port.
-    """
-    drop = drop_of(window, event)
+def _told_from(window: Window, event: Event | None, row: Row | None, since: datetime) -> datetime:
+    """When it is told; where no numbers have come since its event, those are waited for."""
     patience = timedelta(seconds=window.settings.port_down_seconds)
-    before = event.at - timedelta(seconds=window.settings.port_flap_events_seconds)
-    comes_and_goes = any(before < one.at < event.at for one in downs)
-    if event.gone or comes_and_goes or is_leaving(window, drop):
-        return drop.at + patience, True
-    alone = due_at(drop, (), patience)
-    # What stands for long is not asked again.
-    young = window.now - drop.at <= patience + SAME_NAME
-    due = due_at(drop, near(window, drop), patience) if young else alone
-    return due, due == alone
+    if event is None:
+        return since + patience
+    seen = row is not None and row["at"] > event.at
+    return drop_of(window, event).at + patience * (1.0 if seen else _WITHOUT_NUMBERS)
 
 
 def _by_host(window: Window, found: Sequence[Finding]) -> list[Finding]:
@@ -185,11 +163,7 @@ def _without_fabric(window: Window, node: Subject, lost: Sequence[Finding]) -> F
     """About the node; about the port where it has but one."""
     first = min(lost, key=lambda finding: (finding.since, finding.subject))
     ports = sorted(finding.subject for finding in lost)
-    severity = first.severity
-    # A pager is not called for a link that is back in a moment.
-    patience = timedelta(seconds=window.settings.port_down_seconds)
-    if window.now - first.since >= patience and works_with_others(window, [node]):
-        severity = Severity.CRITICAL
+    severity = Severity.CRITICAL if works_with_others(window, [node]) else first.severity
     left = Evidence(name="fabric ports up", value=f"0 of {len(ports)}")
     if len(lost) == 1:
         return replace(first, severity=severity, evidence=(*first.evidence, left))
@@ -285,5 +259,4 @@ DETECTOR = Detector(
     reads_events=True,
     sentence="A network port that was seen up and is down, or that goes down again and again.",
     source="gpud: a drop, and three of them a flap",
-    next_due=next_due,
 )

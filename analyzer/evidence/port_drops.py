@@ -1,7 +1,7 @@
-"""Ports that lost their link: how long one is waited for, and which have one cause.
+"""Ports that lost their link, and which of them have one cause.
 
 An event tells that a port went down within a second or two. Whether its cable or its switch is gone
-shows in what other ports do at the same time, so each waits a moment for the others.
+shows in what other ports do at the same time.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,8 +15,6 @@ from .planned_silence import LAST_WORDS
 
 # Ports of one switch lose their link in the same moment; collectors look once a second.
 NEIGHBOUR = timedelta(seconds=2)
-# So long the first is waited with, and no longer than this after it went down.
-GROUPING, ALONE = timedelta(seconds=1), timedelta(seconds=5)
 # A switch is complete once no port has followed for so long, or at the latest so long after the first.
 QUIET, COMPLETE = timedelta(seconds=2), timedelta(seconds=10)
 # Ports of the same name have one cause within a minute, of other names within seconds.
@@ -37,24 +35,6 @@ class Drop:
     def name(self) -> tuple[str | None, str | None]:
         """Device and port: on a rail-optimised fabric those of one name share a leaf."""
         return self.port.device, self.port.port
-
-
-def due_at(drop: Drop, others: Iterable[Drop], patience: timedelta) -> datetime:
-    """When a port that went down is a fault of its own, unless a switch explains it by then.
-
-    `others`: ports that may share a switch with it. Who went down within two seconds of it is waited
-    for together with it for the whole `patience`. What comes after it was told changes nothing.
-    """
-    longest = drop.at + patience
-    alone = min(longest, drop.came_at + GROUPING, drop.at + ALONE)
-    return longest if any(_is_neighbour(drop, one, alone) for one in others) else alone
-
-
-def _is_neighbour(drop: Drop, other: Drop, known_at: datetime) -> bool:
-    together = (
-        abs(other.at - drop.at) <= NEIGHBOUR or abs(other.came_at - drop.came_at) <= NEIGHBOUR
-    )
-    return other.port != drop.port and other.came_at <= known_at and together
 
 
 def may_share_switch(one: Subject, other: Subject, racks: Mapping[str, str]) -> bool:
@@ -140,31 +120,6 @@ def drop_of(window: Window, event: Event) -> Drop:
     ahead = timedelta(seconds=window.clocks.get(event.subject.of_node().key, 0.0))
     at = event.at - ahead
     return Drop(port=event.subject, at=at, came_at=window.came.get(event.id, at))
-
-
-def near(window: Window, drop: Drop) -> Iterator[Drop]:
-    """Ports of other nodes that went down about then and may share a switch, up again or not."""
-    whole = window.whole or window
-    node, racks = drop.port.of_node(), racks_of(whole)
-    own = role_of(whole.inventories.get(node.key), drop.port)
-    since = drop.at - ALONE
-    # One list for all that went down in these seconds.
-    begin = since.replace(second=since.second // 10 * 10, microsecond=0)
-    for one in whole.once(_since, begin):
-        other = one.port.of_node()
-        if other != node and may_share_switch(drop.port, one.port, racks):
-            role = role_of(whole.inventories.get(other.key), one.port)
-            if own == role or "" in {own, role}:
-                yield one
-
-
-def _since(window: Window, since: datetime) -> list[Drop]:
-    found: list[Drop] = []
-    for events in window.events.values():
-        if events and events[-1].at >= since:
-            downs = (e for e in events if e.kind is EventKind.PORT_DOWN and e.at >= since)
-            found += (drop_of(window, event) for event in downs)
-    return found
 
 
 def is_leaving(window: Window, drop: Drop) -> bool:

@@ -77,6 +77,8 @@ class Window:
     declared: tuple[IdleSettings, ...] = ()
     # When a body of the node last reached the hub, by the hub's clock turned into ours.
     heard: Mapping[str, datetime] = field(default_factory=dict)
+    # By node how many seconds the hub lately had to wait for it at most, with nothing wrong.
+    waited: Mapping[str, float] = field(default_factory=dict)
     # Since when the hub would have heard a node; silence before that is the hub's own.
     listening_since: datetime | None = None
     # Which nodes are out of service on purpose: detectors look at them as at any other.

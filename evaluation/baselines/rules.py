@@ -353,7 +353,7 @@ _NETDATA_RULES = (
 _PROMETHEUS_RULES = (
     Rule(
         name="InstanceDown",
-        names=("dead node", "dead collector"),
+        names=("dead node", "dead collector", "cut off"),
         severity=_FAIL,
         source="Prometheus documentation, alerting rules: up == 0 for 5m, severity page",
         silent=timedelta(minutes=5),

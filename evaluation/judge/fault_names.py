@@ -48,8 +48,9 @@ _SILENT: Mapping[str, frozenset[str]] = {
     NodeSilence.DEAD: frozenset({"dead node"}),
     NodeSilence.UNHEARD: frozenset({"dead node"}),
     NodeSilence.WAS_DOWN: frozenset({"dead node"}),
-    NodeSilence.COLLECTOR: frozenset({"dead collector"}),
+    NodeSilence.COLLECTOR: frozenset({"dead collector", "cut off"}),
     NodeSilence.DID_NOT_REPORT: frozenset({"dead collector"}),
+    NodeSilence.CUT_OFF: frozenset({"cut off"}),
 }
 # By Xid, as NVIDIA's catalogue describes the codes.
 _BY_XID: Mapping[int, frozenset[str]] = {

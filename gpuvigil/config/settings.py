@@ -310,8 +310,8 @@ class AnalyzerSettings:
     )
     port_down_seconds: float = _setting(
         30.0,
-        "a port that went down together with others, that comes and goes, or of which only the numbers"
-        " say that it is down, is down for this long before it is an incident; any other for a second",
+        "a port that went down is down for this long before it is an incident; six times as long where"
+        " no numbers of it have come since",
     )
     port_flap_count: int = _setting(
         3, "times down within the flap window that make a flapping port"

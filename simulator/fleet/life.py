@@ -24,8 +24,13 @@ DRIVER, NEXT_DRIVER = "580.95.05", "580.105.08"
 VERSION, NEXT_VERSION = "0.1.0", "0.1.1"
 
 _REBOOT_SECONDS = 360.0
+# Who is cut off for longer than this is missed, and is a fault: "cut off".
+_LATE_SECONDS = 500.0
 UPGRADE_SECONDS = 900.0
 _COLLECTOR_SECONDS = 24.0
+# What happens to nodes that come and go, and how long before it their last jobs are ended.
+TAKEN_BACK = frozenset({"scaled down", "spot reclaim"})
+_NOTICE_SECONDS = 120.0
 _ELASTIC_MOST = 100  # nodes that come and go
 _ELASTIC_SHARE = 0.1
 
@@ -143,7 +148,7 @@ def _drain(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> 
 
 
 def _partition(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
-    end = at + round(dice.between(20.0, 2400.0))
+    end = at + round(dice.between(20.0, _LATE_SECONDS))
     life.deliver("late", (node,), at, end)
     life.turns.append(Turn(kind="late data", subject=("node", node), start=at, end=end))
 
@@ -284,7 +289,8 @@ def _elastic(life: Life, settings: FleetSettings, topology: Topology) -> None:
             down = round((day * 24.0 + 20.0 + dice.share()) * HOUR)
             up = min(round((day * 24.0 + 31.0 + dice.share()) * HOUR), settings.days * DAY)
             if down < up and not _sick(settings, node, down):
-                life.closed(node, down - 0.5 * HOUR, down, up)
+                life.closed(node, down - 0.5 * HOUR, down - _NOTICE_SECONDS, up)
+                _says_so(life, topology, node, down)
                 life.away(node, down, up, "scaled down")
                 life.booted(node, up)
             if dice.share() < 0.1:
@@ -294,8 +300,18 @@ def _elastic(life: Life, settings: FleetSettings, topology: Topology) -> None:
                 life.outages.append(
                     Outage(node=node, start=at, end=at + HOUR, kills=True, ending=Ending.PREEMPTED)
                 )
-                life.away(node, at + 120.0, at + HOUR, "spot reclaim")
+                _says_so(life, topology, node, at + _NOTICE_SECONDS)
+                life.away(node, at + _NOTICE_SECONDS, at + HOUR, "spot reclaim")
                 life.booted(node, at + HOUR)
+
+
+def _says_so(life: Life, topology: Topology, node: int, at: float) -> None:
+    """A machine that a cloud takes back is told to shut down first (as EC2 and GCE document), and says so."""
+    if topology.world is not None:
+        word = Told(
+            at=at - 1.0, kind=EventKind.SHUTDOWN, subject=("node", node), message="power off"
+        )
+        life.told.append(word)
 
 
 def _hub(life: Life, settings: FleetSettings, topology: Topology) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from gpuvigil.clock import from_text, to_text
-from gpuvigil.model import Allocation, Event, Holder, Inventory, Severity, Subject
+from gpuvigil.model import Allocation, Event, Holder, Inventory, Scheduler, Severity, Subject
 
 if TYPE_CHECKING:
     from .site import FaultKind
@@ -202,4 +202,5 @@ class Block:
     event_arrivals: tuple[datetime, ...] = ()
     inventories: tuple[Inventory, ...] = ()
     allocations: tuple[Allocation, ...] = ()
+    schedulers: tuple[Scheduler, ...] = ()
     happenings: tuple[Happening, ...] = field(default=())  # of life that began in the block

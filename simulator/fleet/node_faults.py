@@ -80,6 +80,10 @@ def dead_collector(site: Site) -> None:
     site.bend(On.DELIVERY, "silent", (site.node,), How.SET)
 
 
+def cut_off(site: Site) -> None:
+    site.bend(On.DELIVERY, "late", (site.node,), How.SET)
+
+
 def dead_node(site: Site) -> None:
     site.bend(On.DELIVERY, "silent", (site.node,), How.SET)
     hangs = site.dice.between(30.0, 600.0)
@@ -148,6 +152,10 @@ KINDS = (
     FaultKind(key="dead collector", target="node", make=dead_collector, severity=_WARNING,
               action="Look at the collector's log and start it.", cause="the collector is dead",
               symptoms=("node silent",), hours=(0.1, 1.5, 48.0), nvidia=False),
+    FaultKind(key="cut off", target="node", make=cut_off, severity=_WARNING,
+              action="Look for the way from the node to the hub.",
+              cause="the node does not reach the hub", symptoms=("node silent",),
+              hours=(0.2, 0.7, 12.0), nvidia=False),
     FaultKind(key="dead node", target="node", make=dead_node, severity=_CRITICAL,
               action="Look at the node's console.", cause="the node is dead",
               symptoms=("node silent", "jobs failed"), hours=(0.1, 2.0, 48.0), nvidia=False),

@@ -8,15 +8,26 @@ from datetime import datetime, timedelta
 
 import pyarrow as pa
 
-from gpuvigil.model import Allocation, Event, GpuIdentity, Inventory, Subject
+from gpuvigil.model import (
+    Allocation,
+    Event,
+    GpuIdentity,
+    Inventory,
+    ScheduledNode,
+    Scheduler,
+    Subject,
+)
 
 from .changes import Change, On
 from .delivery import arrives
 from .jobs import Job
-from .life import DRIVER, VERSION, Restated
+from .life import DRIVER, TAKEN_BACK, VERSION, Restated
 from .model import Block, FleetSettings, Happening
 from .plan import Plan
 from .site import Site, Told
+
+# Who tells what the cloud does; no node has its name.
+_AUTOSCALER = "autoscaler"
 
 
 class Teller:
@@ -60,6 +71,7 @@ class Teller:
             event_arrivals=tuple(event_arrivals),
             inventories=tuple(self._inventories(start, end, opening=opening)),
             allocations=tuple(self._allocations(start, end, opening=opening)),
+            schedulers=tuple(self._schedulers(start, end)),
             happenings=happenings,
         )
 
@@ -100,6 +112,16 @@ class Teller:
             )
             arrivals.append(self._at(arrival))
         return events, arrivals
+
+    def _schedulers(self, start: float, end: float) -> Iterator[Scheduler]:
+        """Its cloud's word for each node that it takes back, as Kubernetes has it: the node is deleted."""
+        told_by = replace(self._topology.node_subject(0), node=_AUTOSCALER)
+        for turn in self._plan.life.turns:
+            if turn.kind in TAKEN_BACK and start <= turn.start < end:
+                at = self._at(turn.start)
+                name = self._topology.node_subject(turn.subject[1]).node or ""
+                gone = ScheduledNode(name=name, states=("DELETED",))
+                yield Scheduler(told_by=told_by, at=at, answered_at=at, nodes=(gone,))
 
     def _inventories(self, start: float, end: float, *, opening: bool) -> Iterator[Inventory]:
         """Those of the span, in order of node and time."""

@@ -34,7 +34,7 @@ _INTERRUPTIONS: dict[float, tuple[str, ...]] = {
     ),
     72.0: ("ECC contained", "remap pending", "remap failure", "SBE storm", "retired pages"),
     35.0: ("port down", "port flap", "bad cable", "leaf down"),
-    32.0: ("dead node", "dead collector"),
+    32.0: ("dead node", "dead collector", "cut off"),
     19.0: ("SRAM threshold",),
     17.0: ("GSP hang",),
     7.0: ("zombie memory",),

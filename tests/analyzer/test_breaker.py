@@ -249,12 +249,12 @@ def test_a_hub_that_is_only_busy_wakes_nobody() -> None:
     watch = Watch(settings=replace(SETTINGS, silent_verdict_seconds=540.0))
     severities = {}
     # Bodies take a second from one node to the next, so that the first has been silent for longer.
-    for seconds in range(0, 545, 5):
+    for seconds in range(0, 1085, 5):
         cut_off(watch, range(1, 9), seconds)
         severities[seconds] = [one.severity for one in watch.standing()]
-    assert severities[20] == []
-    assert severities[60] == severities[530] == [Severity.WARNING]
-    assert severities[540] == [Severity.CRITICAL]
+    assert severities[20] == severities[660] == []
+    assert severities[670] == severities[1070] == [Severity.WARNING]
+    assert severities[1080] == [Severity.CRITICAL]
 
 
 def test_when_the_way_to_the_hub_is_cut_one_incident_says_so_and_no_node_is_told() -> None:

@@ -285,12 +285,20 @@ def test_a_port_that_a_younger_row_shows_up_is_not_down() -> None:
     assert broken_ports(scene.window()) == []
 
 
-def test_a_down_port_is_given_time_where_another_went_down_with_it() -> None:
-    scene = healthy().with_events(event(EventKind.PORT_DOWN, port(), NOON - 5 * SECOND))
-    patient = replace(scene, settings=replace(scene.settings, port_down_seconds=6.0))
-    assert [found.subject for found in broken_ports(patient.window())] == [port()]
-    both = patient.with_events(event(EventKind.PORT_DOWN, port(2), NOON - 4 * SECOND))
-    assert broken_ports(both.window()) == []
+@pytest.mark.parametrize(
+    ("down", "patience", "count"),
+    [(True, 20.0, 1), (True, 20.1, 0), (False, 3.3, 1), (False, 3.4, 0)],
+)
+def test_a_down_port_is_given_time_and_more_where_no_numbers_of_it_have_come(
+    down: bool, patience: float, count: int
+) -> None:
+    scene = healthy().with_events(event(EventKind.PORT_DOWN, port(), NOON - 20 * SECOND))
+    if down:
+        scene = scene.changed(port(), {"up": 0}, 15)
+    else:
+        scene = scene.without(lambda s: s.subject == port())
+    patient = replace(scene, settings=replace(scene.settings, port_down_seconds=patience))
+    assert len(broken_ports(patient.window())) == count
 
 
 def test_a_port_that_only_its_lines_show_down_is_found_after_that_time_as_well() -> None:

@@ -35,7 +35,7 @@ BOOTED_LONG_AGO = event(EventKind.BOOT, node(), NOON - timedelta(days=3))
 TRUTHS = {
     "down": (NodeSilence.WAS_DOWN, {"dead node"}),
     "collector": (NodeSilence.DID_NOT_REPORT, {"dead collector"}),
-    "way": (NodeSilence.CUT_OFF, set()),
+    "way": (NodeSilence.CUT_OFF, {"cut off"}),
 }
 # What is said while it lasts is put right afterwards.
 STILL_OPEN = (

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from evaluation.block import Block
 from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.model import (
     Allocation,
@@ -40,18 +41,6 @@ USUAL: Mapping[str, Mapping[str, Any]] = {
 }
 # What a subject's line says at a moment instead; None is no line at all.
 Change = Callable[[Subject, datetime], Mapping[str, Any] | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
-    start: datetime
-    end: datetime
-    tables: Mapping[str, pa.Table]
-    arrivals: Mapping[str, pa.Array]
-    events: tuple[Event, ...] = ()
-    event_arrivals: tuple[datetime, ...] = ()
-    inventories: tuple[Inventory, ...] = ()
-    allocations: tuple[Allocation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from evaluation.backtest.past import Past, blocks
 from evaluation.judge.claims import Claim, Said, claims
 from evaluation.replay import Replay
 from gpuvigil.clock import SystemClock, to_ns
+from evaluation.block import Block
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.lineprotocol import encode
@@ -22,7 +23,7 @@ from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.model import Allocation, EventKind, Holder, Record, Severity, Subject
 from gpuvigil.store.memory import MemoryStore
 from tests.alerts.examples import a_transition, opened, resolved
-from tests.evaluation.made import NOON, TICK, Block, Made, event, gpu, port
+from tests.evaluation.made import NOON, TICK, Made, event, gpu, port
 from tests.servers import HubProcess
 
 SETTINGS = AnalyzerSettings(idle_after_seconds=600.0)
