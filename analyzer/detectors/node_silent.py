@@ -38,6 +38,8 @@ NEEDS = (Need(measurement="node", span=Span.STEADY, aggregates=(DROPPED,)), RECE
 
 _FAULT = FAULTS["node_silent"]
 _WITH_HOLES = 4.0
+# Whoever waits for a node may wait for something else: so many recent spans in a row tell.
+_WAITED_FOR = 3.0
 # A node that lately let the hub wait for some time is awaited for half as long again.
 _LONGER = 1.5
 # Of a node of which a share of the bodies gets lost, as many in a row as chance loses once in so
@@ -390,7 +392,7 @@ class _Others:
         counts only after that; and nothing before the recent span is younger than the silence.
         """
         silent_for = self._window.now - since
-        if silent_for < timedelta(seconds=self._window.settings.window_seconds):
+        if silent_for < _WAITED_FOR * timedelta(seconds=self._window.settings.window_seconds):
             return None
         known = frozenset(gpus)
         balance = 0 if not known else len(known & self._working) - len(known & self._spinning)

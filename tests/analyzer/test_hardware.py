@@ -770,7 +770,7 @@ def test_a_silent_node_whose_job_outlives_it_elsewhere_has_a_collector_to_look_a
     assert told(HERE, replace(THERE, ended_at=NOON - MINUTE), seconds=HOUR) == COLLECTOR
 
 
-@pytest.mark.parametrize("seconds", [SILENT_FOR, 11 * MINUTE, HOUR])
+@pytest.mark.parametrize("seconds", [3 * MINUTE, 11 * MINUTE, HOUR])
 def test_a_silent_node_for_which_its_jobs_wait_is_dead(seconds: timedelta) -> None:
     assert told(HERE, THERE, scene=WAITING, seconds=seconds) == DEAD
 

@@ -240,8 +240,8 @@ def verdict(silent: float, *held: Allocation, scene: Scene = PAIR) -> str:
 @pytest.mark.parametrize(
     ("scene", "seconds", "what"),
     [
-        (WAITS, 59.9, ""),
-        (WAITS, 60.0, DEAD),
+        (WAITS, 179.9, ""),
+        (WAITS, 180.0, DEAD),
         (WAITS, 3600.0, DEAD),
         (PAIR, 630.0, ""),
         (PAIR, 630.1, COLLECTOR),
@@ -301,7 +301,7 @@ def test_a_job_that_began_since_is_another_one() -> None:
 def test_the_verdict_is_told_in_words() -> None:
     end = "11:59:00 UTC on 31 Jan"
     cases = {
-        "the rest of its jobs: waits for it": quiet(WAITS, {1: 100}, HERE, THERE),
+        "the rest of its jobs: waits for it": quiet(WAITS, {1: 200}, HERE, THERE),
         "the rest of its jobs: works on": quiet(PAIR, {1: 2000}, HERE, THERE),
         f"its jobs: ended elsewhere by {end}": quiet(
             PAIR, {1: 100}, HERE, replace(THERE, ended_at=ago(60), exit_code="1:0")

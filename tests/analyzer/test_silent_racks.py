@@ -104,7 +104,8 @@ def test_the_other_nodes_of_its_jobs_tell_power_from_network() -> None:
     long = replace(quiet(2, 4, 5, seconds=660.0), allocations=jobs)
     (found,) = of_racks(long)
     assert (found.condition, found.evidence[-1].value) == (NodeSilence.RACK_NETWORK, "1 alive")
-    waits = replace(quiet(2, 4, 5, scene=RACKED.changed(gpu(8), SPINS)), allocations=jobs)
+    spins = RACKED.changed(gpu(8), SPINS)
+    waits = replace(quiet(2, 4, 5, scene=spins, seconds=180.0), allocations=jobs)
     (found,) = of_racks(waits)
     assert (found.condition, found.evidence[-1].value) == (NodeSilence.RACK_POWER, "1 dead")
 
