@@ -14,7 +14,7 @@ from gpuvigil.faults.symptoms import (
     SRAM_THRESHOLD,
     UNCORRECTED,
 )
-from gpuvigil.model import EventKind, Evidence, Finding, Subject
+from gpuvigil.model import EventKind, Evidence, Finding, Incident, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence.claims import Claim, findings
@@ -39,11 +39,13 @@ NEEDS = (
         fields=tuple(name for state in _STATES for name in state.reads),
     ),
     Need(measurement="gpu", span=Span.RECENT, aggregates=_ASKED),
+    Need(measurement="gpu", span=Span.STEADY, aggregates=(_CORRECTED,)),
     Need(measurement="gpu", span=Span.TREND, aggregates=_ASKED),
     Need(measurement="node", span=Span.NOW, fields=("spool_oldest_seconds",)),
 )
 
-# Corrected errors: a healthy GPU has a few in a week.
+# Corrected errors: a healthy GPU has a few in a week. A cell that lost its charge has many within a
+# minute and none after it: growth is what goes on, in the steady span and before it.
 _STORM_PER_SECOND, _GROWTH = 1.0, 3
 
 
@@ -96,16 +98,32 @@ def _states(row: Row) -> Iterator[tuple[str, Evidence]]:
         yield REPAIR_PENDING.key, Evidence(name="waits for a reset", value=waiting)
 
 
+def says_whether_it_corrects(window: Window, incident: Incident) -> bool | None:
+    """Whether growth that stands would show: not while too few errors are new, nor is it over then."""
+    row = window.get("gpu", Span.TREND).get(incident.subject)
+    grew = row is not None and (row[_CORRECTED.column] or 0) >= _GROWTH
+    return False if grew and incident.condition == "corrected_growth" else None
+
+
 def _by_rate(window: Window) -> Iterator[Claim]:
     settings = window.settings
-    for span, seconds, condition, least in (
-        (Span.RECENT, settings.window_seconds, "corrected_storm", None),
-        (Span.TREND, settings.trend_seconds, "corrected_growth", _GROWTH),
+    recent, long = window.get("gpu", Span.RECENT), window.get("gpu", Span.TREND)
+    storm = _STORM_PER_SECOND * settings.window_seconds
+    gained, lately = (
+        rows.beside(long, _CORRECTED.column) for rows in (long, window.get("gpu", Span.STEADY))
+    )
+    grows = (gained >= _GROWTH) & (lately > 0) & (gained > lately)
+    for rows, told, seconds, condition, limit in (
+        (
+            recent,
+            recent.values(_CORRECTED.column) >= storm,
+            settings.window_seconds,
+            "corrected_storm",
+            storm,
+        ),
+        (long, grows, settings.trend_seconds, "corrected_growth", _GROWTH),
     ):
-        rows = window.get("gpu", span)
-        limit = _STORM_PER_SECOND * seconds if least is None else least
-        for subject, row in rows.where(rows.values(_CORRECTED.column) >= limit):
-            gained = row[_CORRECTED.column]
+        for subject, row in rows.where(told):
             yield Claim(
                 condition=condition,
                 subject=subject,
@@ -113,7 +131,7 @@ def _by_rate(window: Window) -> Iterator[Claim]:
                 evidence=(
                     Evidence(
                         name="corrected memory errors",
-                        value=f"{gained} in {seconds / 60.0:g} min",
+                        value=f"{row[_CORRECTED.column]} in {seconds / 60.0:g} min",
                         limit=f"fewer than {limit:g}",
                     ),
                 ),
@@ -180,4 +198,5 @@ DETECTOR = Detector(
     needs=NEEDS,
     sentence="A GPU whose memory failed, waits for a repair, or corrects errors again and again.",
     source="NVIDIA, A100 GPU memory error management; DCGM health",
+    would_show=says_whether_it_corrects,
 )

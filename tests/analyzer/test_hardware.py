@@ -12,7 +12,7 @@ from analyzer.detectors.fabric_down import fabrics_down
 from analyzer.detectors.gpu_clocks import stuck_clocks
 from analyzer.detectors.gpu_hot import hot_gpus
 from analyzer.detectors.gpu_hung import hung_jobs
-from analyzer.detectors.gpu_memory import failing_memory
+from analyzer.detectors.gpu_memory import failing_memory, says_whether_it_corrects
 from analyzer.detectors.gpu_memory_held import held_memory
 from analyzer.detectors.gpu_nvlink import broken_links
 from analyzer.detectors.gpu_pcie import degraded_links
@@ -39,6 +39,7 @@ from .scene import (
     event,
     gpu,
     healthy,
+    incident,
     inventory,
     node,
     port,
@@ -81,11 +82,32 @@ def test_the_gravest_state_of_memory_speaks(
 def test_few_corrected_errors_are_none_more_are_a_note_and_many_a_warning() -> None:
     def rate(per_second: float) -> list[tuple[str, Severity]]:
         scene = healthy().rising(gpu(), "ecc_corrected_errors", per_second)
-        return conditions(failing_memory(scene.window()))
+        short = replace(scene, settings=replace(SETTINGS, steady_seconds=100.0))
+        return conditions(failing_memory(short.window()))
 
     assert rate(1 / 300) == []
     assert rate(1 / 60) == [("corrected_growth", INFO)]
     assert rate(20.0) == [("corrected_storm", WARNING)]
+
+
+@pytest.mark.parametrize(
+    ("before", "lately", "grows"),
+    [(2, 1, True), (1, 2, True), (1, 1, False), (40, 0, False), (0, 40, False)],
+)
+def test_corrected_errors_grow_where_they_go_on_and_a_burst_is_nothing(
+    before: int, lately: int, grows: bool
+) -> None:
+    scene = healthy().changed(gpu(), {"ecc_corrected_errors": 7 + before}, 200)
+    scene = scene.changed(gpu(), {"ecc_corrected_errors": 7 + before + lately}, 50)
+    scene = replace(scene, settings=replace(SETTINGS, steady_seconds=100.0))
+    window = scene.window()
+    assert conditions(failing_memory(window)) == [("corrected_growth", INFO)] * grows
+    # What stands is not over while it only rests.
+    stands = incident("gpu_memory", gpu(), since=-HOUR)
+    growth = replace(stands, condition="corrected_growth")
+    rests = before + lately >= 3
+    assert says_whether_it_corrects(window, growth) is (False if rests else None)
+    assert says_whether_it_corrects(window, stands) is None
 
 
 UNCORRECTED = [("uncorrected_growth", WARNING)]
