@@ -6,7 +6,7 @@ from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Evidence, Finding, Incident
 from gpuvigil.store import Aggregate, Function
 
-from ..window.columns import clusters, models, per_group, seconds, together
+from ..window.columns import clusters, models, nodes, per_group, seconds, together
 from ..window.window import Need, Span, Window
 from . import Detector
 
@@ -28,7 +28,8 @@ NEEDS = (Need(measurement="gpu", span=Span.STEADY, aggregates=(_CLOCK, _MOST, _B
 _FAULT = FAULTS["gpu_clocks"]
 # An idle GPU saves power; one that works now and then is at its clock at some sample of many.
 _LOW, _BUSY_PERCENT = 0.9, 10.0
-# A clock that somebody set is set on the neighbours, too: theirs is higher by more than this.
+# A clock that somebody set is set on all of a node: that of the cluster's others of the model is
+# higher by more than this, and so is that of the node's own at work.
 _PEERS_HIGHER, _PEERS = 1.08, 3
 _EXPLAINED_SHARE, _COVERAGE = 0.1, 0.8
 
@@ -56,7 +57,9 @@ def stuck_clocks(window: Window) -> list[Finding]:
     busy = (rows.values(_BUSY.column) >= _BUSY_PERCENT) & covered
     share[~busy] = np.nan
     usual, peers = per_group(together(clusters(rows), models(window, rows)), share)
+    of_node, at_work = per_group(together(nodes(rows), models(window, rows)), share)
     stuck = (share < _LOW) & (share * _PEERS_HIGHER < usual) & (peers >= _PEERS)
+    stuck &= (share * _PEERS_HIGHER < of_node) | (at_work < 2)
     stuck &= explained < _EXPLAINED_SHARE * span
     return [
         Finding(

@@ -106,6 +106,20 @@ def test_a_clock_that_the_neighbours_have_as_well_was_set(hertz: int, count: int
     assert stuck_clocks(fewer.window()) == []
 
 
+@pytest.mark.parametrize(("set_on", "count"), [(1, 1), (2, 2), (3, 0), (4, 0)])
+def test_clocks_that_most_of_a_node_has_are_set_by_somebody(set_on: int, count: int) -> None:
+    scene = healthy(nodes=4, gpus=5)
+    for index in range(set_on):
+        scene = scene.changed(gpu(1, index), {"sm_clock_hertz": 1_300_000_000})
+    assert len(stuck_clocks(scene.window())) == count
+
+
+def test_a_node_with_one_gpu_at_work_is_held_against_the_cluster_alone() -> None:
+    scene = healthy(nodes=4, gpus=2).changed(gpu(), {"sm_clock_hertz": 1_300_000_000})
+    rests = scene.changed(gpu(1, 1), {"utilization_percent": 0, "sm_clock_hertz": 345_000_000})
+    assert len(stuck_clocks(rests.window())) == 1
+
+
 # --- memory ---------------------------------------------------------------------------------------
 
 
