@@ -26,6 +26,7 @@ COMMANDS: dict[str, str] = {
     "explain": "explain why an incident was raised, and the evidence against it",
     "report": "write a utilisation report: HTML, PDF, Markdown, CSV or JSON",
     "backtest": "replay the past with other limits and compare the incidents",
+    "tune": "replay the past with other limits and say what each would have changed",
     "play": "play a simulated cluster of any seed and say which faults are found",
     "record": "write what the hub has of nodes and a span as a recording",
     "replay": "play a recording through the detectors and judge the incidents",

@@ -57,24 +57,30 @@ def main(arguments: Sequence[str]) -> int:
 def played(
     hub: Hub, config: Config, start: datetime, end: datetime, quiet: bool = True
 ) -> list[Pair]:
-    """What was raised from `start` to `end`, and what the detectors would with these settings.
+    """What was raised from `start` to `end`, and what the detectors would with these settings."""
+    replay = Replay(config.analyzer, ahead=BLOCK)
+    known = play_past(hub, [replay], start, end, "backtest", quiet=quiet)
+    return pairs(recorded(hub, known), claims(replay.transitions), start)
 
-    They look at what was before as well, as long as the longest of their spans.
-    """
-    settings = config.analyzer
-    before = _whole_steps(_longest(settings), settings)
+
+def play_past(
+    hub: Hub, replays: Sequence[Replay], start: datetime, end: datetime, prog: str, quiet: bool
+) -> Past:
+    """Feed them with what the hub has of this span, and of before it as long as their detectors look back."""
+    settings = replays[0].settings
+    before = max(_whole_steps(_longest(one.settings), settings) for one in replays)
     begin = _floor(start - before, settings)
     known = past(hub, begin, _floor(end, settings))
-    _warn(known)
-    replay = Replay(settings, ahead=BLOCK)
+    _warn(known, prog)
     for block in blocks(store_of(hub), known):
-        replay.feed(block)
+        for one in replays:
+            one.feed(block)
         if not quiet:
             share = (block.end - begin) / (known.end - begin)
             print(f"\rplayed {share:.0%}", end="", file=sys.stderr)
     if not quiet:
         print("\r           \r", end="", file=sys.stderr)
-    return pairs(_was(hub, begin, known.end), claims(replay.transitions), start)
+    return known
 
 
 def said(found: Sequence[Pair]) -> dict[str, Any]:
@@ -144,22 +150,24 @@ def _changes(what: str, found: Sequence[Pair]) -> Iterator[str]:
         yield f"  and {len(found) - _MOST_SHOWN} more; -o json has all of them"
 
 
-def _was(hub: Hub, begin: datetime, end: datetime) -> list[Claim]:
+def recorded(hub: Hub, known: Past) -> list[Claim]:
+    """What was raised by detectors in that span."""
     steps = []
-    for record in hub.records(RecordKind.TRANSITION, since=begin, until=end, limit=MOST_RECORDS):
+    kind = RecordKind.TRANSITION
+    for record in hub.records(kind, since=known.start, until=known.end, limit=MOST_RECORDS):
         with suppress(*UNREADABLE):
             steps.append(Transition.from_record(record))
     # What gpuvigil says of itself, and to owners, no detector has raised; the selftest's is no news.
     return raised(one for one in steps if one.subject.cluster != _ITSELF and not one.subject.marked)
 
 
-def _warn(known: Past) -> None:
+def _warn(known: Past, prog: str) -> None:
     if known.unreadable:
         said = f"{known.unreadable} records were written by another version: left out"
-        print(f"gpuvigil backtest: {said}", file=sys.stderr)
+        print(f"gpuvigil {prog}: {said}", file=sys.stderr)
     if known.cut:
         said = f"the hub has more than {MOST_RECORDS} records of a kind: ask for a shorter span"
-        print(f"gpuvigil backtest: {said}", file=sys.stderr)
+        print(f"gpuvigil {prog}: {said}", file=sys.stderr)
 
 
 def _longest(settings: AnalyzerSettings) -> timedelta:

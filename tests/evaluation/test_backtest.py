@@ -12,10 +12,10 @@ import pytest
 from evaluation.backtest.backtest_command import main
 from evaluation.backtest.compare import Account, accounts, pairs, raised
 from evaluation.backtest.past import Past, blocks
+from evaluation.block import Block
 from evaluation.judge.claims import Claim, Said, claims
 from evaluation.replay import Replay
 from gpuvigil.clock import SystemClock, to_ns
-from evaluation.block import Block
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.lineprotocol import encode

@@ -1,0 +1,117 @@
+"""What other limits would have changed in a site's own past: the evidence, and nothing else."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from gpuvigil.config import AnalyzerSettings
+from gpuvigil.model import Opinion, Severity
+
+from ..judge.claims import Claim
+from .compare import pairs
+
+# Limits that decide how much people are told; each is tried at half and at twice what the site has.
+TRIED = (
+    "silent_after_seconds",
+    "silent_verdict_seconds",
+    "port_down_seconds",
+    "port_flap_count",
+    "passing_xid_seconds",
+    "clear_seconds",
+)
+# What happens twice is the least that can happen again and again.
+_LEAST_COUNT = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """One setting at another value."""
+
+    key: str  # of the section `analyzer`
+    now: float
+    other: float
+
+    def applied(self, settings: AnalyzerSettings) -> AnalyzerSettings:
+        changed: dict[str, Any] = {self.key: type(getattr(settings, self.key))(self.other)}
+        return replace(settings, **changed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """What a limit would have changed: warnings and criticals that nobody would have been told of, and more of them."""
+
+    limit: Limit
+    fewer: tuple[Claim, ...]
+    more: tuple[Claim, ...]
+    noise: int  # how many of the fewer somebody called noise, and how many useful
+    useful: int
+
+    @property
+    def is_recommended(self) -> bool:
+        """Whether it only silences, and nothing that anybody found useful or that woke somebody."""
+        wakes = any(one.severity is Severity.CRITICAL for one in self.fewer)
+        return bool(self.fewer) and not self.more and not self.useful and not wakes
+
+
+def limits(settings: AnalyzerSettings) -> list[Limit]:
+    """All that are tried on a site with these settings."""
+    found = []
+    for key in TRIED:
+        now = getattr(settings, key)
+        others = (now / 2, now * 2)
+        if isinstance(now, int):
+            others = (max(_LEAST_COUNT, now // 2), now * 2)
+        found += [Limit(key=key, now=now, other=other) for other in others if other != now]
+    return found
+
+
+def proposals(
+    today: Sequence[Claim],
+    others: Mapping[Limit, Sequence[Claim]],
+    voted: Callable[[Claim], Sequence[Opinion]],
+    since: datetime,
+) -> list[Proposal]:
+    """What each limit changes in what is `today`; those that are recommended first, then by how much.
+
+    `voted`: what people said of an incident.
+    """
+    found = []
+    for limit, would in others.items():
+        changed = [pair for pair in pairs(_loud(today), _loud(would), since) if pair.changes]
+        fewer = [pair.was for pair in changed if pair.would is None and pair.was is not None]
+        votes = [opinion for claim in fewer for opinion in voted(claim)]
+        found.append(
+            Proposal(
+                limit=limit,
+                fewer=tuple(fewer),
+                more=tuple(it.would for it in changed if it.was is None and it.would is not None),
+                noise=sum(not opinion.useful for opinion in votes),
+                useful=sum(opinion.useful for opinion in votes),
+            )
+        )
+    return sorted(found, key=_order)
+
+
+def _order(one: Proposal) -> tuple[bool, int, int]:
+    return not one.is_recommended, -len(one.fewer), len(one.more)
+
+
+def _loud(found: Sequence[Claim]) -> list[Claim]:
+    return [one for one in found if one.loud_from is not None]
+
+
+def votes_on(
+    recorded: Sequence[Claim], today: Sequence[Claim], opinions: Sequence[Opinion], since: datetime
+) -> Callable[[Claim], Sequence[Opinion]]:
+    """What people said of an incident that is played again: of the recorded one that it is."""
+    same: dict[str, str] = {
+        pair.would.id: pair.was.id
+        for pair in pairs(recorded, today, since)
+        if pair.was is not None and pair.would is not None
+    }
+
+    def voted(claim: Claim) -> Sequence[Opinion]:
+        return [one for one in opinions if one.incident == same.get(claim.id)]
+
+    return voted

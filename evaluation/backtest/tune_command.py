@@ -1,0 +1,145 @@
+"""`gpuvigil tune`: what other limits would have changed in the past that the hub keeps."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from accounting.usage.allocations import MOST_RECORDS
+from gpuvigil.clock import SystemClock, to_text
+from gpuvigil.config import Config, load
+from gpuvigil.config.startup import fail, parser
+from gpuvigil.errors import GpuvigilError
+from gpuvigil.hub_client import Hub
+from gpuvigil.model import UNREADABLE, Opinion, RecordKind
+from gpuvigil.state_directory import config_of_up
+from gpuvigil.store.configured import hubs
+
+from ..judge.claims import Claim, claims
+from ..replay import Replay
+from .backtest_command import play_past, recorded, span
+from .past import BLOCK
+from .proposals import Proposal, limits, proposals, votes_on
+
+_LAST = "7d"
+_SHOWN = 5
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`gpuvigil tune`: 0 once it was played, 1 when the hub does not answer, 2 for wrong arguments."""
+    commands = _parser()
+    chosen = commands.parse_args(arguments)
+    try:
+        config = load(config_of_up(chosen.config))
+        start, end = span(chosen, SystemClock().now(), _LAST)
+        with closing(hubs(config)()) as hub:
+            today, found = tried(hub, config, start, end, quiet=not sys.stderr.isatty())
+    except GpuvigilError as error:
+        return fail(commands.prog, error)
+    told = [one for one in today if one.loud_from is not None and one.opened_at >= start]
+    result = {"from": to_text(start), "to": to_text(end), "told": len(told)}
+    if chosen.form == "json":
+        print(json.dumps({**result, "limits": [said(one) for one in found]}, indent=2))
+    else:
+        print("\n".join(lines(found, result)))
+    return 0
+
+
+def tried(
+    hub: Hub, config: Config, start: datetime, end: datetime, quiet: bool = True
+) -> tuple[list[Claim], list[Proposal]]:
+    """What is raised with the site's limits, and what each of the others would change."""
+    settings = config.analyzer
+    others = {limit: Replay(limit.applied(settings), ahead=BLOCK) for limit in limits(settings)}
+    as_it_is = Replay(settings, ahead=BLOCK)
+    known = play_past(hub, [as_it_is, *others.values()], start, end, "tune", quiet=quiet)
+    today = claims(as_it_is.transitions)
+    opinions = []
+    for record in hub.records(RecordKind.OPINION, limit=MOST_RECORDS):
+        with suppress(*UNREADABLE):
+            opinions.append(Opinion.from_record(record))
+    voted = votes_on(recorded(hub, known), today, opinions, start)
+    would = {limit: claims(replay.transitions) for limit, replay in others.items()}
+    return today, proposals(today, would, voted, start)
+
+
+def said(one: Proposal) -> dict[str, Any]:
+    """Everything of a limit, for programs."""
+    return {
+        **asdict(one.limit),
+        "recommended": one.is_recommended,
+        "noise": one.noise,
+        "useful": one.useful,
+        "fewer": [_claim(claim) for claim in one.fewer],
+        "more": [_claim(claim) for claim in one.more],
+    }
+
+
+def _claim(claim: Claim) -> dict[str, str]:
+    return {
+        "opened_at": to_text(claim.opened_at),
+        "severity": claim.severity.value,
+        "fault": claim.fault,
+        "title": claim.title,
+        "subject": claim.subject.key,
+    }
+
+
+def lines(found: Sequence[Proposal], result: Mapping[str, Any]) -> Iterator[str]:
+    """What a person reads."""
+    start, end = (result[key][:16].replace("T", " ") for key in ("from", "to"))
+    told = result["told"]
+    yield f"{start} to {end} UTC: {told} {'warning or critical' if told == 1 else 'warnings and criticals'} with the limits as they are"
+    changing = [one for one in found if one.fewer or one.more]
+    for one in changing:
+        yield ""
+        yield f"{_what(one)}:{' recommended' if one.is_recommended else ''}"
+        yield from _examples("not told", one.fewer)
+        yield from _examples("told as well", one.more)
+    kept = [one.limit.key for one in found if one not in changing]
+    if kept:
+        yield ""
+        yield f"half or twice as much changes nothing: {', '.join(dict.fromkeys(kept))}"
+    if changing:
+        first = changing[0].limit
+        yield ""
+        yield "Nothing was changed. To see all that a limit changes, and to keep it:"
+        yield f"  gpuvigil backtest --set analyzer.{first.key}={first.other:g}"
+        yield f"  [analyzer] {first.key} = {first.other:g} in gpuvigil.toml"
+
+
+def _what(one: Proposal) -> str:
+    limit = one.limit
+    counts = [
+        f"{len(them)} {word}" for them, word in ((one.fewer, "fewer"), (one.more, "more")) if them
+    ]
+    votes = [f"{n} voted {word}" for n, word in ((one.noise, "noise"), (one.useful, "useful")) if n]
+    voted = f" ({', '.join(votes)})" if votes else ""
+    return f"{limit.key} = {limit.other:g} instead of {limit.now:g}: {', '.join(counts)}{voted}"
+
+
+def _examples(what: str, them: Sequence[Claim]) -> Iterator[str]:
+    for claim in them[:_SHOWN]:
+        at = to_text(claim.opened_at)[:16].replace("T", " ")
+        yield f"  {what}: {at}  {claim.severity.value}  {claim.title}  {claim.subject.key}"
+    if len(them) > _SHOWN:
+        yield f"  {what}: {len(them) - _SHOWN} more; -o json has all of them"
+
+
+def _parser() -> argparse.ArgumentParser:
+    commands = parser(
+        "tune",
+        "Play the past that the hub keeps with each limit at half and at twice its value, and say"
+        " which warnings would not have been told, or would have been as well. Changes nothing.",
+    )
+    commands.add_argument("--last", metavar="LENGTH", help=f"15m, 6h, 7d or 2w until --to; {_LAST}")
+    commands.add_argument("--from", dest="start", metavar="TIME", help="2026-11-14, in UTC")
+    commands.add_argument("--to", dest="end", metavar="TIME", help="the same; now if left out")
+    commands.add_argument(
+        "-o", dest="form", choices=("table", "json"), default="table", help="table if left out"
+    )
+    return commands
