@@ -58,6 +58,9 @@ _LEAST_CELSIUS = 45.0
 # Hosts of one model differ for ever, and no job waits for a core that is warmer than others and stays
 # under this at full power: what only peers tell is told from here on.
 _HARMS_CELSIUS = 80.0
+# Of what a core has at less than half of its limit, most is its air and what it did before: nobody can
+# say what it would have at twice as much and more.
+_TELLS_TIMES = 2.0
 # How much hotter than power explains. Of one GPU beside its node: so many kelvins, and so much of the
 # rise that its power explains; heatsinks differ by some 7 % (one deviation, our 8 x H100).
 _GPU_KELVIN, _RISE = 5.0, 0.3
@@ -75,6 +78,9 @@ _COOLER_KELVIN, _LAPSE = 4.0, timedelta(hours=24)
 _LEFT = 0.5
 # So much of a node's GPUs is no matter of their heatsinks; of the limit, what counts as on the way.
 _SEVERAL, _ON_THE_WAY = 0.375, 0.5
+# Air that is so much warmer than that of other racks is told at any load: as much as between the ends
+# of ASHRAE's recommended range, 18 to 27 °C.
+_RACK_KELVIN = 9.0
 # Of the middle of several GPUs: of a node beside its rack, of a rack or node, and of a node without one.
 _BESIDE_RACK, _NODE_KELVIN, _ALONE_KELVIN = 4.0, 5.0, 7.0
 # Hosts of one model differ for ever: what only peers tell of a node or a rack must be so much of what its
@@ -291,7 +297,8 @@ def _beyond(window: Window, rows: Rows, found: Heat, than: str) -> list[Claim]:
     of_rack, in_rack = per_group(rack, found.sure)
     of_rack[(in_rack < _RACK_GPUS) | (racks(window, rows) == 0)] = np.nan
     of_warm_rack = (of_rack >= limits.kelvin) & (of_node >= _BESIDE_RACK)
-    of_warm_rack &= (per_group(rack, limits.full)[0] >= limits.least) | (than == _PAST)
+    harms = (per_group(rack, limits.full)[0] >= limits.least) | (of_rack >= _RACK_KELVIN)
+    of_warm_rack &= harms | (than == _PAST)
     by_fan = (of_node >= limits.kelvin) & (in_node >= _NODE_GPUS)
     by_fan &= per_group(node, limits.full)[0] >= limits.least
     others = _of_other_nodes(window, rows, found.sure, by_fan)
@@ -347,11 +354,14 @@ def _is_awake(rows: Rows) -> Mask:
 
 
 def _at_its_limit(rows: Rows) -> Floats:
-    """How warm each row's core would be at its power limit; as it is where that is not told."""
+    """How warm each row's core would be at its power limit; as it is where that is not told, or where
+    it draws too little to tell.
+    """
     celsius, watts = rows.values(CELSIUS.column), rows.values(WATTS.column)
     with np.errstate(divide="ignore", invalid="ignore"):
         times = np.fmax(rows.values(LIMIT.column) / watts, 1.0)
-    found: Floats = ROOM_CELSIUS + (celsius - ROOM_CELSIUS) * np.where(watts > 0.0, times, 1.0)
+    tells = times <= _TELLS_TIMES
+    found: Floats = ROOM_CELSIUS + (celsius - ROOM_CELSIUS) * np.where(tells, times, 1.0)
     return found
 
 

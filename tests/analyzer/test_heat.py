@@ -112,6 +112,27 @@ def test_a_gpu_that_stays_under_80_degrees_at_full_power_is_no_fault_for_being_u
     assert told(hot_gpus(scene.window())) == [(gpu(1), "heatsink", Severity.WARNING)] * count
 
 
+@pytest.mark.parametrize(("watts", "count"), [(349.0, 0), (351.0, 1)])
+def test_under_half_of_its_power_limit_nobody_can_say_how_warm_a_core_would_be(
+    watts: float, count: int
+) -> None:
+    # At 350 W it has 57 °C, at the limit of 700 it would have 92.
+    scene = warmer(fleet([(watts,) * GPUS] * 10), gpu(1), 14.0)
+    assert told(hot_gpus(scene.window())) == [(gpu(1), "heatsink", Severity.WARNING)] * count
+
+
+@pytest.mark.parametrize(("kelvin", "count"), [(8.9, 0), (9.1, 1)])
+def test_a_racks_air_is_told_at_a_small_load_where_it_is_far_warmer(
+    kelvin: float, count: int
+) -> None:
+    scene = fleet([(300.0,) * GPUS] * 12, air=26.0)
+    racks = tuple(replace(it, rack=f"r{n // 3}") for n, it in enumerate(scene.inventories))
+    scene = replace(scene, inventories=racks)
+    for number, index in ((n, i) for n in (1, 2, 3) for i in range(GPUS)):
+        scene = warmer(scene, gpu(number, index), kelvin)
+    assert [key for _, key, _ in told(hot_gpus(scene.window()))] == ["rack_hot"] * count
+
+
 def test_several_hot_gpus_of_a_node_are_one_matter_of_the_node() -> None:
     scene = fleet()
     for index in range(3):

@@ -182,6 +182,11 @@ def test_the_answers_asked_longest_ago_are_forgotten_first() -> None:
     remembered.answer(questions[0], lambda _: table)
     remembered.answer(whole, lambda _: large)
     assert [remembered.known(it) is not None for it in (questions[0], whole)] == [True, False]
+    # One that is as large as all may be takes the place of all.
+    remembered = Remembered(most_bytes=cost_bytes(whole, large))
+    remembered.answer(questions[0], lambda _: table)
+    remembered.answer(whole, lambda _: large)
+    assert [remembered.known(it) is not None for it in (questions[0], whole)] == [False, True]
 
 
 def test_answers_that_hold_nothing_are_remembered_up_to_a_number() -> None:
