@@ -297,8 +297,9 @@ def _beyond(window: Window, rows: Rows, found: Heat, than: str) -> list[Claim]:
     of_rack, in_rack = per_group(rack, found.sure)
     of_rack[(in_rack < _RACK_GPUS) | (racks(window, rows) == 0)] = np.nan
     of_warm_rack = (of_rack >= limits.kelvin) & (of_node >= _BESIDE_RACK)
-    harms = (per_group(rack, limits.full)[0] >= limits.least) | (of_rack >= _RACK_KELVIN)
-    of_warm_rack &= harms | (than == _PAST)
+    of_warm_rack &= (per_group(rack, limits.full)[0] >= limits.least) | (
+        of_rack >= (_NODE_KELVIN if than == _PAST else _RACK_KELVIN)
+    )
     by_fan = (of_node >= limits.kelvin) & (in_node >= _NODE_GPUS)
     by_fan &= per_group(node, limits.full)[0] >= limits.least
     others = _of_other_nodes(window, rows, found.sure, by_fan)
