@@ -112,6 +112,8 @@ def _seen(window: Window, look: Look) -> list[Finding]:
         for nodes in jobs.values()
         if len(nodes) <= _MOST_NODES
         for node, rows in nodes.items()
+        # What all GPUs of a node do in one minute is how the node was read.
+        if len(rows) == 1 or look.now is Span.STEADY
     ]
 
 

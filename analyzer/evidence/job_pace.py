@@ -21,6 +21,7 @@ from ..window.columns import (
     counted,
     means_before,
     models,
+    most,
     number,
     per_group,
     seconds,
@@ -43,9 +44,14 @@ NEEDS = (
     Need(measurement="gpu", span=Span.TREND, aggregates=_ASKED),
 )
 
-# A comparison takes four GPUs; what more than a third of them do is no matter of one: roles, or how
-# the work was dealt.
-PEERS, _MOST_SHARE = 4, 1.0 / 3.0
+# What more than a third of a job's GPUs do is no matter of one: roles, or how the work was dealt.
+_MOST_SHARE = 1.0 / 3.0
+# Who is slow stands out: so many times as far from the middle as any other of the job. Of work that was
+# dealt anew, or that is read in other moments on each node, some stand apart on both sides.
+_STANDS_OUT = 1.7
+# A GPU that is slow is so all the time: the job's pace of the last minute is neither back nor so many
+# times further down, as it is in a job that stops and goes.
+_BACK, _DOWN = 0.5, 2.0
 # How far apart, as natural logarithms of ratios: so much at least, and so many deviations of the
 # job's other GPUs; beyond the last one does something else than its peers, or nothing.
 _DEVIATIONS, _FARTHEST = 5.0, 0.35
@@ -72,12 +78,15 @@ class Look:
     least: float  # of power at its clock
     least_clock: float
     least_loss: float  # of the job's pace
+    peers: int  # how many GPUs of the job must tell
 
 
+# A minute of few GPUs scatters as much as a fault makes.
 LOOKS = (
-    Look(now=Span.STEADY, long=Span.TREND, least=0.015, least_clock=0.02, least_loss=0.02),
-    Look(now=Span.RECENT, long=Span.STEADY, least=0.03, least_clock=0.04, least_loss=0.05),
+    Look(now=Span.STEADY, long=Span.TREND, least=0.015, least_clock=0.02, least_loss=0.03, peers=4),
+    Look(now=Span.RECENT, long=Span.STEADY, least=0.03, least_clock=0.04, least_loss=0.07, peers=8),
 )
+PEERS = LOOKS[0].peers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,8 +165,10 @@ def change_of(window: Window, look: Look) -> Change | None:
     far = np.fmax(far, _LEAST_OF_LOSS * lost)
     below = (draws <= -far) & (draws >= -_FARTHEST) & (late[0] <= draws / 2.0)
     slower = (clock <= -far_clock) & (clock >= -_FARTHEST) & (late[1] <= clock / 2.0)
-    slow = (below | slower) & (peers >= PEERS)
+    slow = (below | slower) & (peers >= look.peers)
     slow &= (lost >= look.least_loss) & (lost <= _MOST_LOSS)
+    slow &= _goes_on(one, lost, _pace(lately, before))
+    slow &= (below & _stands_out(one, draws, slow)) | (slower & _stands_out(one, clock, slow))
     slow &= recent.beside(rows, _BUSY.column)[some] >= _BUSY_PERCENT
     slow &= counted(one, slow) <= _MOST_SHARE * peers
     back = ((draws >= far) | (clock >= far_clock)) & (peers >= PEERS) & (lost <= -look.least_loss)
@@ -259,6 +270,20 @@ def _apart(job: Codes, change: Floats, least: Floats) -> tuple[Floats, Floats, F
     spread, _ = per_group(job, np.abs(apart))
     deviation = _DEVIATION_OF_MEDIAN * spread * (1.0 + _FEW / np.fmax(count, 1.0))
     return apart, np.fmax(least, _DEVIATIONS * deviation), count
+
+
+def _goes_on(job: Codes, lost: Floats, pace: Floats) -> Mask:
+    """Whether each one's job lost in the last minute about what it did in the mean, by its GPUs' pace then."""
+    lately = -per_group(job, pace)[0]
+    found: Mask = (lately >= _BACK * lost) & (lately <= _DOWN * lost)
+    return found
+
+
+def _stands_out(job: Codes, apart: Floats, slow: Mask) -> Mask:
+    """Whether each is much further below its job's middle than any that is not slow is off it."""
+    others = most(job, np.where(slow, 0.0, np.abs(np.nan_to_num(apart))))
+    found: Mask = -apart >= _STANDS_OUT * others
+    return found
 
 
 def _jobs(window: Window, rows: Rows) -> Codes:
