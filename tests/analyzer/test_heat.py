@@ -133,6 +133,17 @@ def test_a_racks_air_is_told_at_a_small_load_where_it_is_far_warmer(
     assert [key for _, key, _ in told(hot_gpus(scene.window()))] == ["rack_hot"] * count
 
 
+@pytest.mark.parametrize(("watts", "count"), [(140.0, 0), (150.0, 1)])
+def test_a_rack_of_which_no_core_has_45_degrees_is_not_hot(watts: float, count: int) -> None:
+    # With 10 K more the warmest of its cores have 44.5 °C at 140 W, and 45.2 at 150.
+    scene = fleet([(watts,) * GPUS] * 12, air=25.0)
+    racks = tuple(replace(it, rack=f"r{n // 3}") for n, it in enumerate(scene.inventories))
+    scene = replace(scene, inventories=racks)
+    for number, index in ((n, i) for n in (1, 2, 3) for i in range(GPUS)):
+        scene = warmer(scene, gpu(number, index), 10.0)
+    assert [key for _, key, _ in told(hot_gpus(scene.window()))] == ["rack_hot"] * count
+
+
 def test_several_hot_gpus_of_a_node_are_one_matter_of_the_node() -> None:
     scene = fleet()
     for index in range(3):
