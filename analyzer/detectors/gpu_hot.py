@@ -58,9 +58,9 @@ _LEAST_CELSIUS = 45.0
 # Hosts of one model differ for ever, and no job waits for a core that is warmer than others and stays
 # under this at full power: what only peers tell is told from here on.
 _HARMS_CELSIUS = 80.0
-# Of what a core has at less than half of its limit, most is its air and what it did before: nobody can
-# say what it would have at twice as much and more.
-_TELLS_TIMES = 2.0
+# Of what a core has at less than two thirds of its limit, much is its air and what it did before: nobody
+# can say what it would have at the limit.
+_TELLS_TIMES = 1.5
 # How much hotter than power explains. Of one GPU beside its node: so many kelvins, and so much of the
 # rise that its power explains; heatsinks differ by some 7 % (one deviation, our 8 x H100).
 _GPU_KELVIN, _RISE = 5.0, 0.3

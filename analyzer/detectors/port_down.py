@@ -112,6 +112,8 @@ def _down(window: Window, port: Subject, downs: list[Event], row: Row | None) ->
         return None
     if event is not None and is_leaving(window, drop_of(window, event)):
         return None
+    if row is None and _was_switched_off(window, port):
+        return None
     since = window.now if row is None else _down_since(window, port, row)
     since = since if event is None else event.at
     if window.now < _told_from(window, event, row, since):
@@ -130,6 +132,12 @@ def _down(window: Window, port: Subject, downs: list[Event], row: Row | None) ->
         certain=event is not None,
         late=row is None and window.came_late([event] if event else []),
     )
+
+
+def _was_switched_off(window: Window, port: Subject) -> bool:
+    """Whether its numbers said so lately: a node that is read with gaps goes on to have it switched off."""
+    span = window.get("port", Span.FLAP).get(port)
+    return span is not None and span["enabled_min"] == 0
 
 
 def _told_from(window: Window, event: Event | None, row: Row | None, since: datetime) -> datetime:

@@ -71,6 +71,15 @@ def test_an_event_is_over_with_a_younger_line_or_event(after: timedelta, count: 
     assert len(found(CALM.with_events(word, up))) == count
 
 
+@pytest.mark.parametrize(("enabled", "count"), [(0, 0), (1, 1)])
+def test_a_port_that_was_switched_off_is_so_while_its_numbers_have_a_gap(
+    enabled: int, count: int
+) -> None:
+    scene = CALM.changed(port(), {**DOWN, "enabled": enabled}, 160).with_events(went(160))
+    gap = scene.without(lambda s: s.subject == port() and s.at > NOON - 100 * SECOND)
+    assert len(found(gap)) == count
+
+
 @pytest.mark.parametrize(("seconds", "count"), [(10.0, 1), (10.1, 0)])
 def test_what_only_lines_say_is_waited_for(seconds: float, count: int) -> None:
     patient = replace(SETTINGS, port_down_seconds=seconds)
