@@ -18,7 +18,7 @@ from benchmarks.spine import about, rounded, say, summary
 from tests.fabric import Fabric, labels_of, running
 
 RESULT = Path(__file__).with_suffix(".json")
-RUNS = 12
+RUNS = 4
 NODES = {f"node-{n}": ("mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3") for n in range(1, 9)}
 # Ports that wait for a switch to explain them are told within this time where none does.
 TOLD_WITHIN_SECONDS = 60.0

@@ -69,7 +69,7 @@ PORTS = Figure(
     place=("ports",),
     code=("alerts", "analyzer", "collector/rows/port_rows.py", "collector/sensors", "hub"),
     command="python -m benchmarks.ports",
-    minutes=3,
+    minutes=6,
 )
 PAGES = Figure(
     title="Pages",

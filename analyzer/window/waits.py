@@ -12,18 +12,21 @@ _REMEMBERED = timedelta(hours=6)
 
 
 class Waits:
-    """The longest wait of each node, pass after pass. One thread at a time."""
+    """The longest wait but one of each node, pass after pass: what happened once is no habit.
+
+    One thread at a time.
+    """
 
     def __init__(self) -> None:
         self._heard: Mapping[str, datetime] = {}
-        self._lately: dict[str, float] = {}
-        self._before: dict[str, float] = {}
+        self._lately: dict[str, tuple[float, ...]] = {}  # the two longest
+        self._before: dict[str, tuple[float, ...]] = {}
         self._since: datetime | None = None
 
     def after(
         self, heard: Mapping[str, datetime], listening_since: datetime | None, now: datetime
     ) -> Mapping[str, float]:
-        """Seconds by node, of those that let it wait; `heard`: when each was last, by its key.
+        """Seconds by node, of those that let it wait more than once; `heard`: when each was last, by its key.
 
         What the hub was away for is nobody's wait, nor what many of them had at once.
         """
@@ -35,10 +38,12 @@ class Waits:
             for key, wait in waited.items():
                 own = listening_since is None or self._heard[key] >= listening_since
                 if own and wait <= _MOST:
-                    seconds = wait.total_seconds()
-                    self._lately[key] = max(seconds, self._lately.get(key, 0.0))
+                    self._lately[key] = _longest(*self._lately.get(key, ()), wait.total_seconds())
         self._heard = heard
-        return {
-            key: max(self._lately.get(key, 0.0), self._before.get(key, 0.0))
-            for key in self._lately.keys() | self._before.keys()
-        }
+        known = self._lately.keys() | self._before.keys()
+        both = {k: _longest(*self._lately.get(k, ()), *self._before.get(k, ())) for k in known}
+        return {key: waits[1] for key, waits in both.items() if len(waits) > 1}
+
+
+def _longest(*seconds: float) -> tuple[float, ...]:
+    return tuple(sorted(seconds, reverse=True)[:2])

@@ -15,47 +15,63 @@ NODES = [node(n).key for n in range(1, 9)]
 SLOW = node(1).key
 
 
+Told = dict[str, float]
+
+
+def told(*waits: float, listening: float = -1.0, many: bool = False) -> Told:
+    """What is known after these waits for one node, or for all of them, one after the other."""
+    known, now = Waits(), 0.0
+    found: Told = {}
+    for wait in (0.0, *waits):
+        end = now + wait
+        while now < end:
+            now = min(now + 10.0, end)
+            if not many and now < end:
+                others = dict.fromkeys(NODES[1:], NOON + now * SECOND)
+                last = NOON + (end - wait) * SECOND
+                known.after({**others, SLOW: last}, NOON + listening * SECOND, NOON + now * SECOND)
+        heard = dict.fromkeys(NODES, NOON + now * SECOND)
+        found = dict(known.after(heard, NOON + listening * SECOND, NOON + now * SECOND))
+    return found
+
+
 @pytest.mark.parametrize(
-    ("wait", "told"), [(19.9, {}), (20.0, {SLOW: 20.0}), (300.0, {SLOW: 300.0}), (300.1, {})]
+    ("wait", "found"), [(19.9, {}), (20.0, {SLOW: 20.0}), (300.0, {SLOW: 300.0}), (300.1, {})]
 )
 def test_a_habit_is_no_shorter_than_two_ticks_and_no_longer_than_five_minutes(
-    wait: float, told: dict[str, float]
+    wait: float, found: Told
 ) -> None:
+    assert told(wait, wait) == pytest.approx(found)
+
+
+def test_what_happened_once_is_no_habit() -> None:
+    assert told(200.0) == {}
+    assert told(200.0, 100.0) == {SLOW: 100.0}
+    assert told(100.0, 200.0, 50.0) == {SLOW: 100.0}
+
+
+def test_waits_count_for_six_hours_at_least_and_twelve_at_most() -> None:
     waits = Waits()
-    for now in range(0, int(wait) + 1, 10):
-        heard = dict.fromkeys(NODES[1:], NOON + now * SECOND)
-        waits.after({**heard, SLOW: NOON}, NOON - SECOND, NOON + now * SECOND)
-    heard = dict.fromkeys(NODES[1:], NOON + wait * SECOND)
-    assert waits.after({**heard, SLOW: NOON + wait * SECOND}, NOON - SECOND, NOON) == told
 
-
-def test_the_longest_wait_counts_for_six_hours_at_least_and_twelve_at_most() -> None:
-    waits = Waits()
-
-    def heard(seconds: float) -> dict[str, float]:
+    def heard(seconds: float) -> Told:
         at = NOON + seconds * SECOND
         return dict(waits.after({SLOW: at}, NOON - SECOND, at))
 
-    assert heard(0) == {}
-    assert heard(100) == {SLOW: 100.0}
-    assert heard(150) == {SLOW: 100.0}
+    for seconds in (0, 100, 200):
+        found = heard(seconds)
+    assert found == {SLOW: 100.0}
     for hours in (6, 11.9):
         for seconds in range(-10, 11, 10):
-            told = heard(hours * 3600 + seconds)
-        assert told == {SLOW: 100.0}
+            found = heard(hours * 3600 + seconds)
+        assert found == {SLOW: 100.0}
     for seconds in range(0, 30, 10):
-        told = heard(12.1 * 3600 + seconds)
-    assert told == {}
+        found = heard(12.1 * 3600 + seconds)
+    assert found == {}
 
 
 def test_what_many_waited_for_at_once_or_while_the_hub_was_away_is_nobodys_wait() -> None:
-    waits = Waits()
-    waits.after(dict.fromkeys(NODES, NOON), NOON - SECOND, NOON)
-    later = NOON + 100 * SECOND
-    assert waits.after(dict.fromkeys(NODES, later), NOON - SECOND, later) == {}
-    away = Waits()
-    away.after({SLOW: NOON}, NOON - SECOND, NOON)
-    assert away.after({SLOW: later}, later - SECOND, later) == {}
+    assert told(100.0, 100.0, many=True) == {}
+    assert told(100.0, 100.0, listening=500.0) == {}
 
 
 @pytest.mark.parametrize(("silent", "says"), [(149.9, Hearing.HEARD), (150.0, Hearing.SILENT)])

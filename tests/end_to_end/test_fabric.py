@@ -15,7 +15,6 @@ NODES = {
     f"node-{n}": ("mlx5_0",) if n <= 4 else ("mlx5_0", "mlx5_1", "mlx5_2") for n in range(1, 9)
 }
 PORTS = [(node, port) for node, ports in NODES.items() for port in ports]
-ROUNDS = [("node-5", "mlx5_1"), ("node-6", "mlx5_1"), ("node-7", "mlx5_1")]
 
 
 @pytest.fixture(scope="module")
@@ -24,9 +23,9 @@ def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
         yield fabric
 
 
-def test_a_port_that_goes_down_is_told_within_five_seconds(fabric: Fabric) -> None:
-    seconds = [fabric.seconds_to_webhook(node, port) for node, port in ROUNDS]
-    assert max(seconds) <= 5.0, seconds
+def test_a_port_is_told_once_it_was_down_for_half_a_minute(fabric: Fabric) -> None:
+    # By its numbers too, which come every ten seconds, at the next pass.
+    assert 30.0 <= fabric.seconds_to_webhook("node-5", "mlx5_1") <= 55.0
 
 
 def test_a_leaf_that_is_lost_is_one_critical_message(fabric: Fabric) -> None:

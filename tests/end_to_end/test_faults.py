@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -211,6 +212,10 @@ def doubled_lines(data: Path) -> int:
 
 
 def test_a_silent_node_has_stopped_reporting_and_hides_its_gpus(site: Site) -> None:
+    # One that nobody holds may reboot, and is awaited for longer.
+    site.driver.set_processes(3, {os.getpid(): 60_000_000_000})
+    held = partial(site.client().records, RecordKind.ALLOCATION, states=["held"])
+    wait_until("somebody holds a GPU", lambda: bool(held()))
     site.processes["collect"].send_signal(signal.SIGSTOP)
     try:
         message = site.told("node_silent")

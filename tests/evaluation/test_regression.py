@@ -74,7 +74,7 @@ def test_these_detectors_are_no_worse_than_those_before() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("detector", ["host_memory"])
+@pytest.mark.parametrize("detector", ["gpu_pcie"])
 def test_without_one_detector_they_are_worse(detector: str) -> None:
     found = regression.answers(without=[detector])
     assert any(it.is_loss for it in compare(regression.read(), found))
