@@ -6,9 +6,11 @@ import os
 import pty
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -189,6 +191,12 @@ def _stands(hub: HubProcess, file: Path, site: Site) -> None:
     _report(file)
     _nobody_is_called_free_or_held(file)
     _labels_name_holders(client, file, site)
+    # One that nobody holds may reboot, and is awaited for longer.
+    site.exporters.labels = {uuid("gpu-b", 0): {"hpc_job": "1042"}}
+    held = partial(client.records, RecordKind.ALLOCATION, states=[AllocationState.HELD])
+    wait_until("somebody holds a GPU", lambda: bool(held()), 90)
+    # It was heard after that, too.
+    time.sleep(5.0)
     site.exporters.gone.update({uuid("gpu-b", 0), uuid("gpu-b", 1)})
     try:
         wait_until("the silent node is an incident", lambda: _silent(hub), 60)
