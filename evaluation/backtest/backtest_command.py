@@ -231,9 +231,7 @@ def _parser() -> argparse.ArgumentParser:
         "Play the past that the hub keeps through the detectors as they are set here, and say what"
         " would have been raised against what was.",
     )
-    commands.add_argument("--last", metavar="LENGTH", help=f"15m, 6h, 7d or 2w until --to; {_LAST}")
-    commands.add_argument("--from", dest="start", metavar="TIME", help="2026-11-14, in UTC")
-    commands.add_argument("--to", dest="end", metavar="TIME", help="the same; now if left out")
+    add_span(commands, _LAST)
     commands.add_argument(
         "--set",
         action="append",
@@ -241,7 +239,14 @@ def _parser() -> argparse.ArgumentParser:
         metavar="KEY=VALUE",
         help="another limit: analyzer.port_flap_count=5; may be given several times",
     )
+    return commands
+
+
+def add_span(commands: argparse.ArgumentParser, usual: str) -> None:
+    """The options that say which past is played, and in which form it is told; see `span`."""
+    commands.add_argument("--last", metavar="LENGTH", help=f"15m, 6h, 7d or 2w until --to; {usual}")
+    commands.add_argument("--from", dest="start", metavar="TIME", help="2026-11-14, in UTC")
+    commands.add_argument("--to", dest="end", metavar="TIME", help="the same; now if left out")
     commands.add_argument(
         "-o", dest="form", choices=("table", "json"), default="table", help="table if left out"
     )
-    return commands

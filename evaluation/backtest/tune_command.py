@@ -21,7 +21,7 @@ from gpuvigil.store.configured import hubs
 
 from ..judge.claims import Claim, claims
 from ..replay import Replay
-from .backtest_command import play_past, recorded, span
+from .backtest_command import add_span, play_past, recorded, span
 from .past import BLOCK
 from .proposals import Proposal, limits, proposals, votes_on
 
@@ -136,10 +136,5 @@ def _parser() -> argparse.ArgumentParser:
         "Play the past that the hub keeps with each limit at half and at twice its value, and say"
         " which warnings would not have been told, or would have been as well. Changes nothing.",
     )
-    commands.add_argument("--last", metavar="LENGTH", help=f"15m, 6h, 7d or 2w until --to; {_LAST}")
-    commands.add_argument("--from", dest="start", metavar="TIME", help="2026-11-14, in UTC")
-    commands.add_argument("--to", dest="end", metavar="TIME", help="the same; now if left out")
-    commands.add_argument(
-        "-o", dest="form", choices=("table", "json"), default="table", help="table if left out"
-    )
+    add_span(commands, _LAST)
     return commands
