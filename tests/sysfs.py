@@ -1,32 +1,94 @@
 """Network ports and the PCI bus as the kernel shows them under /sys, for tests to bend."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
+# What Linux shows of InfiniBand's performance management (drivers/infiniband/core/sysfs.c), and
+# mlx5 of its queues and of congestion (drivers/infiniband/hw/mlx5/counters.c).
 COUNTERS = (
-    "port_rcv_data",
-    "port_xmit_data",
-    "port_rcv_errors",
-    "port_xmit_discards",
+    "VL15_dropped",
+    "excessive_buffer_overrun_errors",
     "link_downed",
+    "link_error_recovery",
+    "local_link_integrity_errors",
+    "multicast_rcv_packets",
+    "multicast_xmit_packets",
+    "port_rcv_constraint_errors",
+    "port_rcv_data",
+    "port_rcv_errors",
+    "port_rcv_packets",
+    "port_rcv_remote_physical_errors",
+    "port_rcv_switch_relay_errors",
+    "port_xmit_constraint_errors",
+    "port_xmit_data",
+    "port_xmit_discards",
+    "port_xmit_packets",
+    "port_xmit_wait",
     "symbol_error",
+    "unicast_rcv_packets",
+    "unicast_xmit_packets",
+)
+QUEUE_COUNTERS = (
+    "duplicate_request",
+    "implied_nak_seq_err",
+    "local_ack_timeout_err",
+    "out_of_buffer",
+    "out_of_sequence",
+    "packet_seq_err",
+    "req_cqe_error",
+    "resp_cqe_error",
+    "rnr_nak_retry_err",
+    "rx_read_requests",
+    "rx_write_requests",
+)
+CONGESTION_COUNTERS = (
+    "np_cnp_sent",
+    "np_ecn_marked_roce_packets",
+    "roce_adp_retrans",
+    "roce_adp_retrans_to",
+    "rp_cnp_handled",
+    "rp_cnp_ignored",
 )
 
 
 class PortTree:
-    """InfiniBand ports under `root`; each file is replaced as a whole, as sysfs reads are."""
+    """RDMA ports under `root`; each file is replaced as a whole, as sysfs reads are."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         (root / "class/net").mkdir(parents=True)
 
     def infiniband(self, device: str, port: str = "1") -> None:
-        """Add a port that is up."""
-        for name in COUNTERS:
-            self._put(device, port, f"counters/{name}", "0")
+        """Add a port of mlx5 that is up."""
+        self.counts(device, "counters", dict.fromkeys(COUNTERS, 0), port)
+        self.counts(device, "hw_counters", dict.fromkeys(QUEUE_COUNTERS, 0), port)
+        self._put(device, port, "hw_counters/lifespan", "10")
         self._put(device, port, "link_layer", "InfiniBand")
         self._put(device, port, "rate", "400 Gb/sec (4X NDR)")
         self._put(device, port, "phys_state", "5: LinkUp")
         self._put(device, port, "state", "4: ACTIVE")
+
+    def roce(self, device: str, port: str = "1") -> None:
+        """Add a RoCE port of mlx5 that is up."""
+        self.infiniband(device, port)
+        self.counts(device, "hw_counters", dict.fromkeys(CONGESTION_COUNTERS, 0), port)
+        self._put(device, port, "link_layer", "Ethernet")
+
+    def bare(self, device: str, hw_counters: Mapping[str, int], port: str = "1") -> None:
+        """Add a port that is up of a driver without performance management."""
+        self.counts(device, "hw_counters", hw_counters, port)
+        self._put(device, port, "hw_counters/lifespan", "10")
+        self._put(device, port, "link_layer", "Ethernet")
+        self._put(device, port, "rate", "100 Gb/sec (4X EDR)")
+        self._put(device, port, "phys_state", "5: LinkUp")
+        self._put(device, port, "state", "4: ACTIVE")
+
+    def counts(
+        self, device: str, folder: str, counts: Mapping[str, int | str], port: str = "1"
+    ) -> None:
+        """What files of `counters` or `hw_counters` say from now on."""
+        for name, count in counts.items():
+            self._put(device, port, f"{folder}/{name}", str(count))
 
     def down(self, device: str, port: str = "1") -> None:
         self._put(device, port, "counters/link_downed", "1")

@@ -49,12 +49,22 @@ class Monotone:
         if raw >= course.last:
             course.last = raw
             return raw + course.offset, False
+        # A sum of counters that wrap falls by one range when one of them does, and by any number
+        # when it was reset.
         wrapped = wraps_at is not None and (
-            raw + wraps_at - course.last < wraps_at * _MOST_OF_RANGE
+            0 <= raw + wraps_at - course.last < wraps_at * _MOST_OF_RANGE
         )
         course.offset += wraps_at if wrapped and wraps_at is not None else course.last
         course.last = raw
         return raw + course.offset, not wrapped
+
+    def is_full(self, name: str, raw: float | int, stays_at: int) -> bool:
+        """Whether a counter that stays at its maximum was there already when it was last read.
+
+        How much it would have counted since is not known. What it took to get there is told once.
+        """
+        course = self.courses.get(name)
+        return course is not None and raw == course.last == stays_at
 
     def restart(self, which: Callable[[str], bool]) -> None:
         """Counters by these names begin again at 0: for a boot, which not every reading shows."""

@@ -83,10 +83,8 @@ class PortBook:
         reading = self._readings.get(key)
         if reading is not None:
             fields = dict(reading.values)
-        for metric in _COUNTERS & fields.keys():
-            raw = fields[metric]
-            if raw is not None:
-                fields[metric], _ = self._counters.take(f"{key[0]} {key[1]} {metric}", raw)
+            for metric in _COUNTERS & fields.keys():
+                fields[metric] = self._count(key, metric, reading)
         node = self._events.node
         tags = {
             "cluster": node.cluster,
@@ -97,6 +95,16 @@ class PortBook:
             "role": identity.role,
         }
         return Row(measurement=PORT, tags=tags, fields=fields, at=at)
+
+    def _count(self, key: _Key, metric: str, reading: PortReading) -> Number | None:
+        """The counter now, never less than before; None while it is full and stays as it is."""
+        raw, most = reading.values[metric], reading.stays_at.get(metric)
+        since_seen = metric in reading.since_seen
+        name = f"{key[0]} {key[1]} {'since-seen ' if since_seen else ''}{metric}"
+        if most is not None and self._counters.is_full(name, raw, most):
+            return None
+        wraps_at = reading.wraps_at.get(metric)
+        return self._counters.take(name, raw, from_zero=since_seen, wraps_at=wraps_at)[0]
 
     def _subject(self, key: _Key) -> Subject:
         return replace(self._events.node, device=key[0], port=key[1])

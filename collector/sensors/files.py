@@ -11,17 +11,20 @@ _BLOCK_BYTES = 64 * 1024
 def read(path: str) -> str | None:
     """The file's text, with what is no UTF-8 replaced; None when it cannot be read."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return text(path)
     except OSError:
         return None
+
+
+def text(path: str) -> str:
+    """The same; OSError says why it cannot be read."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         content = os.read(file, _BLOCK_BYTES)
         block = content
         # procfs gives some files a page at a time.
         while block and (block := os.read(file, _BLOCK_BYTES)):
             content += block
-    except OSError:
-        return None
     finally:
         os.close(file)
     return content.decode(errors="replace")

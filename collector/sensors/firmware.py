@@ -5,9 +5,7 @@ another Ethernet interface as `ethtool -i` asks it (Linux, include/uapi/linux/et
 """
 
 import array
-import fcntl
 import os
-import socket
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -15,15 +13,11 @@ from pathlib import Path
 
 from gpuvigil.model import PortIdentity
 
-from . import files
+from . import ethtool, files
 
-_SIOCETHTOOL = 0x8946
 _GET_DRIVER_INFO = 0x3
 # cmd, driver, version, fw_version, bus_info, and what nobody here asks for.
 _DRIVER_INFO = struct.Struct("=I32s32s32s32s64x")
-# The interface's name and a pointer to the question, in a union of 24 bytes.
-_ASKED_OF = struct.Struct("@16sP16x")
-_NAME_BYTES = 15
 # What drivers say that have none.
 _NONE = frozenset({"", "N/A"})
 
@@ -38,14 +32,9 @@ class DriverInfo:
 
 def driver_info(interface: str) -> DriverInfo | None:
     """Asked of the kernel; None where there is no such interface, or its driver does not say."""
-    name = os.fsencode(interface)
-    if len(name) > _NAME_BYTES:
-        return None
     answer = array.array("B", _DRIVER_INFO.pack(_GET_DRIVER_INFO, b"", b"", b"", b""))
-    asked = _ASKED_OF.pack(name, answer.buffer_info()[0])
     try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
-            fcntl.ioctl(door, _SIOCETHTOOL, asked)
+        ethtool.ask(interface, answer)
     except OSError:
         return None
     _, _, _, firmware, place = _DRIVER_INFO.unpack(answer)

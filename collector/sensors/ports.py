@@ -6,15 +6,17 @@ Documentation/ABI/testing/sysfs-class-net.
 
 import os
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuvigil.model import PortIdentity
 
-from . import files
+from . import files, module_temperature
+from .link_statistics import Links, Read, reader_of
+from .rdma_counters import CounterFiles, interface_counters, limits, rdma_counters
 
-_IB_WORD_BYTES = 4  # port_rcv_data and port_xmit_data count words of four bytes
 _IB_ACTIVE = 4
 _IB_DISABLED = 3  # of phys_state
 _IFF_UP = 0x1  # of an interface's flags, linux/if.h: somebody wants it up
@@ -22,30 +24,39 @@ _IFF_UP = 0x1  # of an interface's flags, linux/if.h: somebody wants it up
 # routes: its state and counters are read each time.
 _READS_OF_A_LAYOUT = 10
 _TYPE_INFINIBAND = "32"  # ARPHRD_INFINIBAND: IP over InfiniBand, the same port once more
+_RATE = re.compile(r"([0-9.]+)\s*Gb/sec(?:\s*\((\d+)X)?")  # 400 Gb/sec (4X NDR)
 _KINDS = {"InfiniBand": "infiniband", "Ethernet": "roce"}
-_IB_COUNTERS = {
-    "receive_bytes": ("port_rcv_data", _IB_WORD_BYTES),
-    "transmit_bytes": ("port_xmit_data", _IB_WORD_BYTES),
-    "receive_errors": ("port_rcv_errors", 1),
-    "transmit_discards": ("port_xmit_discards", 1),
-    "link_downed": ("link_downed", 1),
-    "symbol_errors": ("symbol_error", 1),
-}
-_NET_COUNTERS = {
-    "receive_bytes": "statistics/rx_bytes",
-    "transmit_bytes": "statistics/tx_bytes",
-    "receive_errors": "statistics/rx_errors",
-    "transmit_discards": "statistics/tx_dropped",
-    "link_downed": "carrier_down_count",
-}
+# These are read for every row; the others, which cost a driver more, this often.
+_QUICK = frozenset(
+    {
+        "receive_bytes",
+        "transmit_bytes",
+        "receive_errors",
+        "transmit_discards",
+        "link_downed",
+        "symbol_errors",
+    }
+)
+_SLOW_SECONDS = 10.0
+_EARLY = 0.9  # a tick may come that much sooner
+# Those that FEC did not correct are another count than InfiniBand's: they start when first seen, or
+# the whole past of a port would be told as growth by the collector's first version that reads them.
+_COUNTED_SINCE_SEEN = frozenset({"symbol_errors"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortReading:
-    """One port at one moment; raw values by metric name, those that could be read."""
+    """One port at one moment; raw values by metric name, those that could be read.
+
+    Counters that are full stay at `stays_at` or go on from 0 at `wraps_at`. Of those in
+    `since_seen` only the growth counts.
+    """
 
     identity: PortIdentity
-    values: dict[str, int]
+    values: Mapping[str, float | int]
+    stays_at: Mapping[str, int] = field(default_factory=dict)
+    wraps_at: Mapping[str, int] = field(default_factory=dict)
+    since_seen: frozenset[str] = frozenset()
 
     @property
     def up(self) -> bool | None:
@@ -64,6 +75,54 @@ class _Place:
     path: str
     role: str
     interface: str | None = None  # the network interface of the same hardware
+    links: tuple[str, ...] = ()  # the interfaces that its cables are in
+
+
+class _Port:
+    """One port, and what it has to read."""
+
+    def __init__(self, place: _Place, device: str, reader_of: Callable[[str], Read]) -> None:
+        self._place = place
+        infiniband = place.kind == "rdma" and not _is_roce(place)
+        found = (
+            rdma_counters(place.path, device)
+            if place.kind == "rdma"
+            else interface_counters(place.path)
+        )
+        counters = [it for it in found if infiniband or it.counter.metric != "symbol_errors"]
+        self._quick = [it for it in counters if it.counter.metric in _QUICK]
+        self._slow = [it for it in counters if it.counter.metric not in _QUICK]
+        self._of_files = frozenset(it.counter.metric for it in counters)
+        self._stays_at, self._wraps_at = limits(counters)
+        self._since_seen = frozenset() if infiniband else _COUNTED_SINCE_SEEN
+        self.links = Links({os.path.basename(it): reader_of(it) for it in place.links})
+        self._temperatures = module_temperature.inputs((device, *place.links))
+        self._counts: dict[str, float | int] = {}
+        self._seldom: dict[str, float | int] | None = None
+
+    def read(self, counters: bool, seldom: bool) -> PortReading:
+        """Its state now, and its counters as last read; of `counters` all, or the quick ones."""
+        kind, state = _STATE[self._place.kind](self._place)
+        if counters:
+            self._counts = _counts(self._quick)
+            if seldom or self._seldom is None:
+                self._seldom = self._read_seldom()
+        place = self._place
+        return PortReading(
+            identity=PortIdentity(device=place.device, port=place.port, kind=kind, role=place.role),
+            values={**(self._seldom or {}), **self._counts, **_measured(state)},
+            stays_at=self._stays_at,
+            wraps_at=self._wraps_at,
+            since_seen=self._since_seen,
+        )
+
+    def _read_seldom(self) -> dict[str, float | int]:
+        """A metric that has a file is never taken from elsewhere: that would be another count."""
+        told = self.links.read().items()
+        found = {metric: count for metric, count in told if metric not in self._of_files}
+        celsius = module_temperature.hottest_celsius(self._temperatures)
+        warm = {} if celsius is None else {"module_celsius": celsius}
+        return {**found, **_counts(self._slow), **warm}
 
 
 class PortSensor:
@@ -73,24 +132,55 @@ class PortSensor:
     or a VLAN), `fabric` for every other port that does RDMA, `storage` for every other Ethernet.
     """
 
-    def __init__(self, sysfs_root: Path, proc_root: Path) -> None:
+    def __init__(
+        self,
+        sysfs_root: Path,
+        proc_root: Path,
+        monotonic: Callable[[], float] = time.monotonic,
+        reader_of: Callable[[str], Read] = reader_of,
+    ) -> None:
+        """`reader_of` makes what reads the statistics of an interface, a folder under sysfs."""
         self._infiniband = f"{sysfs_root}/class/infiniband"
         self._net = f"{sysfs_root}/class/net"
         self._routes = f"{proc_root}/net/route"
-        self._layout: tuple[_Place, ...] = ()
+        self._monotonic, self._reader_of = monotonic, reader_of
+        self._ports: dict[_Place, _Port] = {}
         self._laid_out_for: tuple[object, ...] = ()
         self._reads = 0
+        self._read_seldom_at: float | None = None
 
-    def read(self) -> tuple[PortReading, ...]:
-        """Every port that there is now, ordered by device and port."""
+    def read(self, *, counters: bool = True) -> tuple[PortReading, ...]:
+        """Every port that there is now, ordered by device and port.
+
+        Without `counters` only their state is read, and their counters are those of before.
+        """
         devices, interfaces = files.names(self._infiniband), files.names(self._net)
         routes = _text(self._routes)
         now = (devices, interfaces, routes)
         if now != self._laid_out_for or self._reads % _READS_OF_A_LAYOUT == 0:
-            self._layout = tuple(self._lay_out(devices, interfaces, routes))
+            self._ports = {
+                place: self._ports.get(place) or self._port(place)
+                for place in self._lay_out(devices, interfaces, routes)
+            }
             self._laid_out_for = now
         self._reads += 1
-        return tuple([_READ[place.kind](place) for place in self._layout])
+        seldom = counters and self._is_seldom_due()
+        return tuple([port.read(counters, seldom) for port in self._ports.values()])
+
+    def unread_statistics(self) -> Mapping[str, str]:
+        """Interfaces whose driver's statistics could not be read at the last read, and why."""
+        return {name: why for it in self._ports.values() for name, why in it.links.unread.items()}
+
+    def _is_seldom_due(self) -> bool:
+        now, last = self._monotonic(), self._read_seldom_at
+        if last is not None and now - last < _EARLY * _SLOW_SECONDS:
+            return False
+        self._read_seldom_at = now
+        return True
+
+    def _port(self, place: _Place) -> _Port:
+        folder = self._infiniband if place.kind == "rdma" else self._net
+        return _Port(place, f"{folder}/{place.device}", self._reader_of)
 
     def _lay_out(
         self, devices: list[str], interfaces: list[str], routes: str
@@ -103,18 +193,35 @@ class PortSensor:
             for net in (interfaces if rdma else ())
             if (name := self._rdma_name(net, rdma)) is not None
         }
+        counted: set[str] = set()
         for device in devices:
             carries = any(self._rdma_name(net, rdma) == device for net in management)
             role = "management" if carries else "fabric"
             ports = f"{self._infiniband}/{device}/ports"
             interface = of_device.get(device)
+            links = self._cables(interface, rdma)
+            counted |= set(links)
             for port in files.names(ports):
-                yield _Place("rdma", device, port, f"{ports}/{port}", role, interface)
+                yield _Place("rdma", device, port, f"{ports}/{port}", role, interface, links)
         for interface in interfaces:
             if self._is_ethernet(interface, rdma):
                 role = "management" if interface in management else "storage"
                 path = f"{self._net}/{interface}"
-                yield _Place("net", interface, "1", path, role, path)
+                links = () if path in counted else (path,)
+                yield _Place("net", interface, "1", path, role, path, links)
+
+    def _cables(self, interface: str | None, rdma: dict[str | None, str]) -> tuple[str, ...]:
+        """The interface of an RDMA device; where it stands for a bond, those of the bond.
+
+        mlx5 makes one RDMA device of a bond, on the hardware of its first port: the others have
+        none of their own. What is counted of them is counted for that device only.
+        """
+        if interface is None or _text(f"{interface}/type") == _TYPE_INFINIBAND:
+            return ()
+        bond = os.path.realpath(f"{interface}/master")
+        slaves = _text(f"{bond}/bonding/slaves").split()
+        others = [it for it in slaves if self._rdma_name(it, rdma) is None]
+        return (interface, *(f"{self._net}/{it}" for it in others))
 
     def _is_ethernet(self, interface: str, rdma: dict[str | None, str]) -> bool:
         """Whether it is hardware of its own that no RDMA device stands for already."""
@@ -151,46 +258,46 @@ def _hardware(entry: str) -> str | None:
     return os.path.realpath(device) if os.path.exists(device) else None
 
 
-def _read_rdma(place: _Place) -> PortReading:
+def _counts(counters: Iterable[CounterFiles]) -> dict[str, float | int]:
+    return {it.counter.metric: count for it in counters if (count := it.read()) is not None}
+
+
+def _is_roce(place: _Place) -> bool:
+    return _text(f"{place.path}/link_layer") == "Ethernet"
+
+
+def _rdma_state(place: _Place) -> tuple[str, dict[str, int | None]]:
     device, port = place.device, place.path
     layer = _text(f"{port}/link_layer")
     kind = "efa" if device.startswith("efa") else _KINDS.get(layer, "infiniband")
     state = _leading_number(_text(f"{port}/state"))
-    rate = re.match(r"([0-9.]+)\s*Gb/sec", _text(f"{port}/rate"))
+    rate = _RATE.match(_text(f"{port}/rate"))
     up = None if state is None else int(state == _IB_ACTIVE)
     physical = _leading_number(_text(f"{port}/phys_state"))
     enabled = _is_enabled(place.interface, up)
     if layer == "InfiniBand":  # RoCE says "disabled" of every port without a link
         enabled = None if physical is None else int(physical != _IB_DISABLED)
-    values = {
+    return kind, {
         "up": up,
         "enabled": enabled,
         "physical_state": physical,
         "speed_bits_per_second": None if rate is None else round(float(rate[1]) * 1e9),
+        "width_lanes": None if rate is None or rate[2] is None else int(rate[2]),
     }
-    for name, (file, unit) in _IB_COUNTERS.items():
-        count = _whole(f"{port}/counters/{file}")
-        values[name] = None if count is None else count * unit
-    identity = PortIdentity(device=device, port=place.port, kind=kind, role=place.role)
-    return PortReading(identity=identity, values=_measured(values))
 
 
-def _read_ethernet(place: _Place) -> PortReading:
+def _ethernet_state(place: _Place) -> tuple[str, dict[str, int | None]]:
     interface = place.path
     speed = _whole(f"{interface}/speed")  # -1, or no answer at all, while the link is down
     up = _ethernet_up(interface)
-    values: dict[str, int | None] = {
+    return "ethernet", {
         "up": up,
         "enabled": _is_enabled(place.interface, up),
         "speed_bits_per_second": None if speed is None else speed * 1_000_000,
     }
-    for metric, file in _NET_COUNTERS.items():
-        values[metric] = _whole(f"{interface}/{file}")
-    identity = PortIdentity(device=place.device, port=place.port, kind="ethernet", role=place.role)
-    return PortReading(identity=identity, values=_measured(values))
 
 
-_READ = {"rdma": _read_rdma, "net": _read_ethernet}
+_STATE = {"rdma": _rdma_state, "net": _ethernet_state}
 
 
 def _ethernet_up(interface: str) -> int | None:

@@ -10,7 +10,7 @@ from gpuvigil.web.markup import Html, joined, tag
 
 from ..model.cluster import PortView
 from .curves import Curve
-from .grid import increase, rates
+from .grid import Floats, increase, rates
 from .hub_queries import OFFSETS, Fields, Numbers
 from .small_multiples import Panel, Strip, strip
 
@@ -19,6 +19,26 @@ _ERRORS = {
     "transmit_discards": "discards",
     "symbol_errors": "symbol errors",
     "link_downed": "times down",
+    "link_recoveries": "recoveries",
+    "local_integrity_errors": "local integrity errors",
+    "buffer_overruns": "buffer overruns",
+    "receive_remote_errors": "packets marked bad upstream",
+    "receive_discards": "receive discards",
+    "out_of_buffer": "without a receive buffer",
+    "receiver_not_ready": "receiver not ready",
+    "retransmits": "retransmits",
+    "out_of_sequence": "out of sequence",
+    "pause_storms": "pause storms",
+    "module_faults": "module faults",
+}
+# These say how full the network is, and harm nothing by themselves.
+_CONGESTION = {
+    "transmit_wait_ticks": "ticks without credit",
+    "receive_pause_microseconds": "µs stopped by others",
+    "transmit_pause_microseconds": "µs stopping others",
+    "ecn_marked_packets": "packets marked by ECN",
+    "cnp_sent": "CNPs sent",
+    "cnp_handled": "CNPs handled",
 }
 Port = tuple[str, str]
 
@@ -35,6 +55,9 @@ class PortLine:
     received: float | None  # bytes per second, newest
     sent: float | None
     errors: Mapping[str, float]
+    congestion: Mapping[str, float]
+    lanes: int | None
+    module_celsius: float | None  # newest
     asked: bool
 
 
@@ -57,7 +80,6 @@ def rows(
     for port in ports:
         view, fields = now.get(port), numbers.ports.get(port, {})
         kind, role = numbers.kinds.get(port, ("", ""))
-        grown = {said: increase(fields[name]) for name, said in _ERRORS.items() if name in fields}
         found.append(
             PortLine(
                 name="/".join(port),
@@ -65,20 +87,36 @@ def rows(
                 role=view.role if view and view.role else role,
                 word=view.word if view else "gone",
                 speed=speed(view.speed_bits_per_second) if view else "–",
-                received=_newest(fields, "receive_bytes", numbers),
-                sent=_newest(fields, "transmit_bytes", numbers),
-                errors={said: count for said, count in grown.items() if count is not None},
+                received=_newest_rate(fields, "receive_bytes", numbers),
+                sent=_newest_rate(fields, "transmit_bytes", numbers),
+                errors=_grown(fields, _ERRORS),
+                congestion=_grown(fields, _CONGESTION),
+                lanes=None if (lanes := _newest(fields, "width_lanes")) is None else round(lanes),
+                module_celsius=_newest(fields, "module_celsius"),
                 asked="/".join(port) == asked,
             )
         )
     return tuple(found)
 
 
-def _newest(fields: Fields, name: str, numbers: Numbers) -> float | None:
+def _grown(fields: Fields, words: Mapping[str, str]) -> Mapping[str, float]:
+    """By its words, what each counter of these grew by; those that were measured."""
+    grown = {said: increase(fields[name]) for name, said in words.items() if name in fields}
+    return {said: count for said, count in grown.items() if count is not None}
+
+
+def _newest_rate(fields: Fields, name: str, numbers: Numbers) -> float | None:
     if name not in fields:
         return None
-    grown = rates(fields[name], fields[OFFSETS], numbers.grid)
-    measured = grown[np.isfinite(grown)]
+    return _last(rates(fields[name], fields[OFFSETS], numbers.grid))
+
+
+def _newest(fields: Fields, name: str) -> float | None:
+    return _last(fields[name]) if name in fields else None
+
+
+def _last(values: Floats) -> float | None:
+    measured = values[np.isfinite(values)]
     return float(measured[-1]) if len(measured) else None
 
 
@@ -114,6 +152,8 @@ def table(lines: Sequence[PortLine]) -> Html:
         "Speed",
         "Received",
         "Sent",
+        "Module",
+        "Congestion in the window",
         "Errors in the window",
     )
     return tag(
@@ -135,18 +175,20 @@ def _row(line: PortLine) -> Html:
         tag("td", line.kind),
         tag("td", line.role),
         tag("td", line.word, class_=line.word.replace(" ", "-")),
-        tag("td", line.speed),
+        tag("td", line.speed if line.lanes is None else f"{line.speed}, {line.lanes} lanes"),
         tag("td", bytes_per_second(line.received)),
         tag("td", bytes_per_second(line.sent)),
-        tag("td", _errors(line.errors)),
+        tag("td", "–" if line.module_celsius is None else f"{line.module_celsius:.0f} °C"),
+        tag("td", _counts(line.congestion)),
+        tag("td", _counts(line.errors)),
         class_="asked" if line.asked else None,
     )
 
 
-def _errors(errors: Mapping[str, float]) -> str:
-    if not errors:
+def _counts(counts: Mapping[str, float]) -> str:
+    if not counts:
         return "not measured"
-    return ", ".join(f"{count:,.0f} {name}" for name, count in errors.items() if count) or "none"
+    return ", ".join(f"{count:,.0f} {name}" for name, count in counts.items() if count) or "none"
 
 
 def bytes_per_second(rate: float | None) -> str:
