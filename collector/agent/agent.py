@@ -116,7 +116,7 @@ class Agent:
             LogKeeper(settings, self._events, clock, self.post, self._tell),
         )
         self._sensor, self._steps = (
-            PortSensor(settings.sysfs_root, settings.proc_root),
+            PortSensor(settings.sysfs_root, settings.proc_root, clock.monotonic),
             _steps(settings, clock),
         )
         self._bus, self._inbox, self._driverless = (
@@ -294,15 +294,14 @@ class Agent:
         if self._clock.monotonic() >= due:
             self._tick(self._keeper.absence(self._clock.now()))
 
-    def _look_at_ports(self) -> None:
-        now = self._clock.monotonic()
-        if (
-            self._looked is not None
-            and now < self._looked + _EARLY * self._settings.port_poll_seconds
-        ):
+    def _look_at_ports(self, *, for_rows: bool = False) -> None:
+        """Their counters are read when rows are made of them, in between only their state."""
+        now, pause = self._clock.monotonic(), _EARLY * self._settings.port_poll_seconds
+        if not for_rows and self._looked is not None and now < self._looked + pause:
             return
         self._looked = now
-        events, changed = self._ports.take(self._sensor.read(), self._clock.now())
+        readings = self._sensor.read(counters=for_rows)
+        events, changed = self._ports.take(readings, self._clock.now())
         self._changed |= changed
         self._tell(events)
 
@@ -321,7 +320,7 @@ class Agent:
             self._newest.take(tick)
         self._note_state(tick)
         self._spool.disk.look()
-        self._look_at_ports()
+        self._look_at_ports(for_rows=True)
         self._look_at_bus(tick, now)
         self._gpus.see_steps(self._steps.read(_processes(tick), now))
         news = self._gpus.take(tick, now, self._keeper.outage_seconds())

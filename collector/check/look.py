@@ -159,7 +159,7 @@ def _ask_slurm(node: str, say: Say) -> None:
 def _look_at_ports(settings: CollectorSettings, say: Say) -> None:
     from ..sensors.ports import PortSensor  # noqa: PLC0415 - only the child needs it
 
-    say("ports", PortSensor(settings.sysfs_root, settings.proc_root).read())
+    say("ports", PortSensor(settings.sysfs_root, settings.proc_root).read(counters=False))
 
 
 def _look_at_the_log(settings: CollectorSettings, at: datetime, say: Say) -> None:

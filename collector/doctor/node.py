@@ -35,12 +35,19 @@ def ports(settings: CollectorSettings) -> list[Diagnosis]:
     if not (settings.sysfs_root / "class/net").exists():
         todo = "mount sysfs, or set collector.sysfs_root"
         return [limited("network ports", f"no class/net under {settings.sysfs_root}", todo)]
-    read = PortSensor(settings.sysfs_root, settings.proc_root).read()
+    sensor = PortSensor(settings.sysfs_root, settings.proc_root)
+    read = sensor.read()
     kinds: dict[str, int] = {}
     for port in read:
         kinds[port.identity.kind] = kinds.get(port.identity.kind, 0) + 1
     text = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
-    return [ok("network ports", text or "none: no InfiniBand, RoCE, EFA or Ethernet hardware")]
+    found = ok("network ports", text or "none: no InfiniBand, RoCE, EFA or Ethernet hardware")
+    unread = [f"{name} ({why})" for name, why in sorted(sensor.unread_statistics().items())]
+    if not unread:
+        return [found]
+    text = f"pauses, discards and symbol errors are not measured of {', '.join(unread)}"
+    todo = "give it the host's network namespace; ethtool -S shows what a driver counts"
+    return [found, limited("link statistics", text, todo)]
 
 
 def access(settings: CollectorSettings) -> list[Diagnosis]:

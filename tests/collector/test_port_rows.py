@@ -1,6 +1,6 @@
 """Ports from a sysfs tree, and what becomes of them over time."""
 
-from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -14,46 +14,9 @@ from collector.rows.port_rows import PortBook
 from collector.sensors.ports import PortReading, PortSensor
 from gpuvigil.metrics import PORT
 from gpuvigil.model import Event, EventKind, PortIdentity, Subject
-from tests.sysfs import PortTree
+from tests.collector.network import Machine
 
 NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
-ROUTES = """Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT
-{interface}\t00000000\t0100A8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0
-{interface}\t0000A8C0\t00000000\t0001\t0\t0\t100\t00FFFFFF\t0\t0\t0
-"""
-
-
-class Machine:
-    """A sysfs and a procfs of one's own."""
-
-    def __init__(self, root: Path) -> None:
-        self.sys, self.proc = root / "sys", root / "proc"
-        self.tree = PortTree(self.sys)
-
-    def files(self, folder: str, texts: Mapping[str, str]) -> None:
-        for name, text in texts.items():
-            path = self.sys / folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text + "\n")
-
-    def ethernet(self, name: str, pci: str | None, **texts: str) -> None:
-        """An interface; one without a PCI address is not hardware."""
-        self.files(f"class/net/{name}", {"operstate": "up", "type": "1", **texts})
-        if pci is not None:
-            self.attach(f"class/net/{name}", pci)
-
-    def attach(self, folder: str, pci: str) -> None:
-        hardware = self.sys / "devices" / pci
-        hardware.mkdir(parents=True, exist_ok=True)
-        (self.sys / folder / "device").symlink_to(hardware)
-
-    def route(self, interface: str) -> None:
-        (self.proc / "net").mkdir(parents=True, exist_ok=True)
-        (self.proc / "net/route").write_text(ROUTES.format(interface=interface))
-
-    def read(self) -> dict[str, PortReading]:
-        found = PortSensor(self.sys, self.proc).read()
-        return {f"{r.identity.device}/{r.identity.port}": r for r in found}
 
 
 @pytest.fixture
@@ -316,3 +279,73 @@ def test_a_port_s_counters_never_fall_in_its_rows(counts: list[int]) -> None:
         # A row told twice counts nothing twice.
         told += [row.fields["link_downed"] or 0 for row in ports.rows(NOW)]
     assert told == sorted(told)
+
+
+def count(ports: PortBook, counts: PortReading, metric: str) -> float | None:
+    ports.take([counts], NOW)
+    (row,) = ports.rows(NOW)
+    return row.fields[metric]
+
+
+@given(steps=st.lists(st.none() | st.integers(0, 40)), bits=st.sampled_from([4, 8]))
+def test_a_counter_that_stays_full_is_absent_until_it_is_cleared(
+    steps: list[int | None], bits: int
+) -> None:
+    """None clears the register, a number is counted; what a full one did not take, nobody knows."""
+    most, register, taken = 2**bits - 1, 0, 0
+    ports = book()
+    assert count(ports, _clamped(0, most), "buffer_overruns") == 0
+    for step in steps:
+        was_full = register == most
+        after = 0 if step is None else min(register + step, most)
+        taken += max(after - register, 0)
+        register = after
+        found = count(ports, _clamped(register, most), "buffer_overruns")
+        assert found == (None if was_full and step is not None else taken)
+
+
+def _clamped(register: int, most: int) -> PortReading:
+    return replace(reading(1, buffer_overruns=register), stays_at={"buffer_overruns": most})
+
+
+def test_a_full_counter_goes_on_when_it_was_cleared() -> None:
+    ports = book()
+    counts = [count(ports, _clamped(raw, 15), "buffer_overruns") for raw in (3, 15, 15, 2, 4)]
+    assert counts == [3, 15, None, 17, 19]
+
+
+@given(
+    begun=st.lists(st.integers(2**32 - 2**28, 2**32 - 1), min_size=1, max_size=4),
+    grown=st.lists(st.integers(0, 2**27), max_size=8),
+)
+def test_a_sum_of_counters_that_wrap_grows_by_what_each_counted(
+    begun: list[int], grown: list[int]
+) -> None:
+    registers, ports = list(begun), book()
+    first = count(ports, _wrapping(sum(registers)), "retransmits")
+    assert first == sum(registers)
+    for turn, amount in enumerate(grown):
+        at = turn % len(registers)
+        registers[at] = (registers[at] + amount) % 2**32
+        count(ports, _wrapping(sum(registers)), "retransmits")
+    assert count(ports, _wrapping(sum(registers)), "retransmits") == first + sum(grown)
+
+
+@given(counts=st.lists(st.integers(0, 4 * 2**32), min_size=1))
+def test_no_sum_that_was_reset_makes_its_counter_fall(counts: list[int]) -> None:
+    ports = book()
+    told = [count(ports, _wrapping(it), "retransmits") or 0 for it in counts]
+    assert told == sorted(told)
+
+
+def _wrapping(total: int) -> PortReading:
+    return replace(reading(1, retransmits=total), wraps_at={"retransmits": 2**32})
+
+
+def test_symbol_errors_of_an_ethernet_port_begin_when_they_are_first_seen() -> None:
+    """Its row was made of InfiniBand's counter before, which stood at 0: that is no growth."""
+    ports = book()
+    assert count(ports, reading(1, symbol_errors=0), "symbol_errors") == 0
+    of_ethernet = frozenset({"symbol_errors"})
+    counts = [replace(reading(1, symbol_errors=it), since_seen=of_ethernet) for it in (9000, 9004)]
+    assert [count(ports, it, "symbol_errors") for it in counts] == [0, 4]

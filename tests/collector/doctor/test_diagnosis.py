@@ -23,6 +23,7 @@ from gpuvigil.config import CollectorSettings, HubSettings
 from gpuvigil.metrics import GPU, NODE
 from gpuvigil.model import Unmeasured
 from tests.collector.inference.pages import InferenceServer, good, page
+from tests.collector.network import Machine
 from tests.collector.owners.kubelet import FakeKubelet
 
 EVERY = frozenset(metric.name for metric in GPU.metrics)
@@ -198,6 +199,19 @@ def test_no_agent_is_a_limit_and_ports_are_counted_by_kind(tmp_path: Path) -> No
     (line,) = node.ports(replace(SETTINGS, sysfs_root=tmp_path))
     assert line.state is State.LIMITED
     assert os.fspath(tmp_path) in line.text
+
+
+def test_a_port_whose_driver_tells_no_statistics_is_named(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.tree.infiniband("mlx5_0")
+    settings = replace(SETTINGS, sysfs_root=machine.sys, proc_root=machine.proc)
+    assert [line.text for line in node.ports(settings)] == ["1 infiniband"]
+    machine.ethernet("eno1", "0000:01:00.0")
+    found, line = node.ports(settings)
+    assert found.text == "1 ethernet, 1 infiniband"
+    assert (line.state, line.what) == (State.LIMITED, "link statistics")
+    assert "eno1 (No such device)" in line.text
+    assert line.todo
 
 
 @pytest.mark.parametrize(
