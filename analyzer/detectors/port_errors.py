@@ -1,4 +1,4 @@
-"""A network port with physical errors that its peers do not have, or that drops packets."""
+"""A network port with physical errors that its peers do not have."""
 
 from datetime import datetime
 
@@ -11,36 +11,46 @@ from gpuvigil.store import Aggregate, Function
 from ..window.columns import clusters, per_group, port_kinds, together
 from ..window.window import Need, Span, Window
 from . import Detector
+from .port_module import HOT_CELSIUS
 
-_SYMBOLS, _RECEIVE, _DISCARDS = (
+_SYMBOLS, _RECEIVE, _RECOVERIES, _INTEGRITY = (
     Aggregate(function=Function.INCREASE, field=name)
-    for name in ("symbol_errors", "receive_errors", "transmit_discards")
+    for name in ("symbol_errors", "receive_errors", "link_recoveries", "local_integrity_errors")
 )
+_HOTTEST = Aggregate(function=Function.MAX, field="module_celsius")
 NEEDS = (
-    Need(measurement="port", span=Span.STEADY, aggregates=(_SYMBOLS, _RECEIVE)),
-    Need(measurement="port", span=Span.RECENT, aggregates=(_DISCARDS,)),
+    Need(
+        measurement="port",
+        span=Span.STEADY,
+        aggregates=(_SYMBOLS, _RECEIVE, _RECOVERIES, _INTEGRITY, _HOTTEST),
+    ),
 )
 
 # NVSentinel: fatal at more than 120 symbol errors in an hour, degraded at 10 receive errors/s.
 _SYMBOLS_PER_HOUR, _RECEIVE_PER_SECOND = 120.0, 10.0
 # Fast links always have raw errors: only what peers have not is the cable's.
 _TIMES_PEERS = 10.0
-# NVSentinel: degraded at more than 100 discards a second.
-_DISCARDS_PER_SECOND = 100.0
+# A link is trained anew when it comes up, and once more by chance; local integrity errors are
+# symbol errors that became too many for the receiver's buffer [own].
+_RECOVERIES_MOST, _INTEGRITY_MOST = 3.0, 10.0
 
 
 def bad_ports(window: Window) -> list[Finding]:
-    """One finding per port and fault: physical errors, or congestion."""
-    return [*_physical(window), *_congested(window)]
-
-
-def _physical(window: Window) -> list[Finding]:
+    """One finding per port."""
     rows = window.get("port", Span.STEADY)
     seconds = window.settings.steady_seconds
     symbols, received = rows.values(_SYMBOLS.column), rows.values(_RECEIVE.column)
     peers, _ = per_group(together(clusters(rows), port_kinds(window, rows)), symbols)
     most = np.fmax(_SYMBOLS_PER_HOUR * seconds / 3600.0, _TIMES_PEERS * peers)
     bad = (symbols > most) | (received > _RECEIVE_PER_SECOND * seconds)
+    more = {
+        "link recoveries": (rows.values(_RECOVERIES.column), _RECOVERIES_MOST),
+        "local integrity errors": (rows.values(_INTEGRITY.column), _INTEGRITY_MOST),
+    }
+    for counts, limit in more.values():
+        bad |= counts >= limit
+    # What a module that is too hot does to its link is told as that.
+    bad &= ~(rows.values(_HOTTEST.column) >= HOT_CELSIUS)
     return [
         _finding(
             "port_errors",
@@ -54,30 +64,16 @@ def _physical(window: Window) -> list[Finding]:
                     peers=None if np.isnan(usual) else f"{usual:g}",
                 ),
                 Evidence(name="receive errors", value=str(row[_RECEIVE.column])),
-            ),
-        )
-        for (port, row), usual in zip(rows.where(bad), peers[bad], strict=True)
-    ]
-
-
-def _congested(window: Window) -> list[Finding]:
-    rows = window.get("port", Span.RECENT)
-    seconds = window.settings.window_seconds
-    bad = rows.values(_DISCARDS.column) > _DISCARDS_PER_SECOND * seconds
-    return [
-        _finding(
-            "port_congested",
-            port,
-            row["first_at"],
-            (
-                Evidence(
-                    name="discards",
-                    value=f"{row[_DISCARDS.column] / seconds:.0f} per second",
-                    limit=f"{_DISCARDS_PER_SECOND:g} per second at most",
+                *(
+                    Evidence(name=name, value=f"{counts[number]:.0f}", limit=f"{limit:g}")
+                    for name, (counts, limit) in more.items()
+                    if counts[number] >= limit
                 ),
             ),
         )
-        for port, row in rows.where(bad)
+        for number, (port, row), usual in zip(
+            np.flatnonzero(bad).tolist(), rows.where(bad), peers[bad], strict=True
+        )
     ]
 
 
@@ -101,6 +97,6 @@ DETECTOR = Detector(
     find=bad_ports,
     faults=found_by("port_errors"),
     needs=NEEDS,
-    sentence="A network port with physical errors that its peers do not have, or that drops packets.",
+    sentence="A network port with physical errors that its peers do not have.",
     source="NVSentinel's limits, and the cluster's other ports",
 )

@@ -16,6 +16,7 @@ class Sign(Enum):
     FABRIC = "the NVLink fabric is broken"
     LINK_DOWN = "the network link is down"
     LINK_BAD = "the network link is bad"
+    LINK_WAITS = "the network link waits for others"
 
 
 class Reach(Enum):

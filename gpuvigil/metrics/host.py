@@ -19,25 +19,25 @@ receive_errors        | counter | port_rcv_errors, net statistics/rx_errors     
 transmit_discards     | counter | port_xmit_discards, net statistics/tx_dropped          | details                | hardware               | - | Packets dropped before they were sent.
 link_downed           | counter | link_downed, net carrier_down_count                    | port detector          | hardware               | - | Times the link went down.
 symbol_errors | counter | symbol_error; of RoCE and Ethernet ethtool rx_pcs_symbol_err_phy, rx_symbol_err_phy | port detector, details | sysfs-class-infiniband | - | Symbol errors; of RoCE and Ethernet those that FEC did not correct, since the collector first saw the port.
-width_lanes | integer | infiniband ports/N/rate | details | sysfs-class-infiniband | - | Lanes that the link negotiated: 4 of `4X`.
-link_recoveries | counter | link_error_recovery | details | sysfs-class-infiniband | - | Times the link recovered from an error by itself.
-local_integrity_errors | counter | local_link_integrity_errors | details | sysfs-class-infiniband | - | Times errors that the port saw itself passed its threshold.
+width_lanes | integer | infiniband ports/N/rate | port detector, details | sysfs-class-infiniband | - | Lanes that the link negotiated: 4 of `4X`.
+link_recoveries | counter | link_error_recovery | port detector, details | sysfs-class-infiniband | - | Times the link recovered from an error by itself.
+local_integrity_errors | counter | local_link_integrity_errors | port detector, details | sysfs-class-infiniband | - | Times errors that the port saw itself passed its threshold.
 buffer_overruns | counter | excessive_buffer_overrun_errors | details | sysfs-class-infiniband | - | Times its receive buffer was overrun for longer than flow control allows.
 receive_remote_errors | counter | port_rcv_remote_physical_errors | details | sysfs-class-infiniband | - | Packets received that a link further up had already marked bad.
-transmit_wait_ticks | counter | port_xmit_wait | details | sysfs-class-infiniband | - | Ticks in which there was data to send and no credit to send it; NVIDIA publishes no length of a tick.
-receive_discards | counter | ethtool rx_discards_phy, or rx_prioN_discards; EFA rx_drops | details | mlx5-counters | - | Packets received and dropped for lack of a buffer in the port.
-receive_pause_microseconds | counter | ethtool rx_prioN_pause_duration, or rx_global_pause_duration | details | mlx5-counters | - | Time for which others stopped this port by pause frames, all priorities together.
-transmit_pause_microseconds | counter | ethtool tx_prioN_pause_duration, or tx_global_pause_duration | details | mlx5-counters | - | Time for which this port stopped others by pause frames, all priorities together.
-pause_storms | counter | ethtool tx_pause_storm_warning_events + tx_pause_storm_error_events | details | mlx5-counters | - | Times this port stopped others for too long.
-out_of_buffer | counter | hw_counters/out_of_buffer; ethtool rx_out_of_buffer, rx_no_buffers_posted | details | mlx5-counters | - | Packets dropped because software had posted no receive buffer.
+transmit_wait_ticks | counter | port_xmit_wait | congestion detector, details | sysfs-class-infiniband | - | Ticks in which there was data to send and no credit to send it; NVIDIA publishes no length of a tick.
+receive_discards | counter | ethtool rx_discards_phy, or rx_prioN_discards; EFA rx_drops | receiver detector, details | mlx5-counters | - | Packets received and dropped for lack of a buffer in the port.
+receive_pause_microseconds | counter | ethtool rx_prioN_pause_duration, or rx_global_pause_duration | congestion detector, details | mlx5-counters | - | Time for which others stopped this port by pause frames, all priorities together.
+transmit_pause_microseconds | counter | ethtool tx_prioN_pause_duration, or tx_global_pause_duration | receiver detector, details | mlx5-counters | - | Time for which this port stopped others by pause frames, all priorities together.
+pause_storms | counter | ethtool tx_pause_storm_warning_events + tx_pause_storm_error_events | receiver detector, details | mlx5-counters | - | Times this port stopped others for too long.
+out_of_buffer | counter | hw_counters/out_of_buffer; ethtool rx_out_of_buffer, rx_no_buffers_posted | receiver detector, details | mlx5-counters | - | Packets dropped because software had posted no receive buffer.
 receiver_not_ready | counter | hw_counters/rnr_nak_retry_err (mlx5), rnr_naks_rcvd (bnxt_re), RNR sent (irdma) | details | mlx5-counters | - | RDMA messages that found no receive buffer.
 ecn_marked_packets | counter | hw_counters/np_ecn_marked_roce_packets (mlx5), RxECNMrkd (irdma), rx_ecn_marked_pkts (bnxt_re) | details | mlx5-counters | - | RoCE packets received that a switch marked for congestion.
 cnp_sent | counter | hw_counters/np_cnp_sent (mlx5), cnpSent (irdma), tx_cnp_pkts (bnxt_re) | details | mlx5-counters | - | Congestion notifications sent.
 cnp_handled | counter | hw_counters/rp_cnp_handled (mlx5), cnpHandled (irdma), rx_cnp_pkts (bnxt_re) | details | mlx5-counters | - | Congestion notifications received and obeyed.
 out_of_sequence | counter | hw_counters/out_of_sequence (mlx5) | details | mlx5-counters | - | RDMA packets received out of order: lost before, or taken another way.
-retransmits | counter | hw_counters/packet_seq_err + local_ack_timeout_err + implied_nak_seq_err + roce_adp_retrans (mlx5); EFA retrans_pkts; bnxt_re, irdma | details | mlx5-counters | - | RDMA packets, or on mlx5 occasions, that had to be sent again.
-module_celsius | gauge | device/hwmon temp*_input of ModuleN | details | sysfs | - | Temperature of the cable's module, the hottest of a bond.
-module_faults | counter | ethtool module_bus_stuck + module_bad_shorted + module_high_temp | details | mlx5-counters | - | Times the cable's module failed or was too hot.
+retransmits | counter | hw_counters/packet_seq_err + local_ack_timeout_err + implied_nak_seq_err + roce_adp_retrans (mlx5); EFA retrans_pkts; bnxt_re, irdma | loss detector, details | mlx5-counters | - | RDMA packets, or on mlx5 occasions, that had to be sent again.
+module_celsius | gauge | device/hwmon temp*_input of ModuleN | module detector, details | sysfs | - | Temperature of the cable's module, the hottest of a bond.
+module_faults | counter | ethtool module_bus_stuck + module_bad_shorted + module_high_temp | module detector, details | mlx5-counters | - | Times the cable's module failed or was too hot.
 """,
     ),
 )

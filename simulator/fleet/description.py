@@ -101,6 +101,8 @@ KEYS: tuple[Key, ...] = (
     Key(name="work.mix", field="mix", shape="shares", unit="parts of GPU time", default=MIX,
         source="chosen, near Philly in AcmeTrace",
         sentence="by workload; those left out do not run"),
+    Key(name="nodes.roce_fleets", field="roce_fleets", high=1.0, unit="share of fleets",
+        sentence="the fabric is RoCE, not InfiniBand; 0 and 1 decide it for this one"),
     Key(name="life.look_alikes", field="look_alikes", high=20.0, unit="times the usual rate",
         sentence="what only looks like a fault"),
     Key(name="life.maintenance", field="maintenance", high=100.0, unit="per rack in 1,000 days",

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 
-from . import gpu_faults, link_faults, node_faults
+from . import gpu_faults, link_faults, node_faults, port_faults
 from .model import FleetSettings
 from .site import FaultKind
 
 KINDS: dict[str, FaultKind] = {
-    kind.key: kind for kind in (*gpu_faults.KINDS, *link_faults.KINDS, *node_faults.KINDS)
+    kind.key: kind
+    for faults in (gpu_faults, link_faults, port_faults, node_faults)
+    for kind in faults.KINDS
 }
 
 

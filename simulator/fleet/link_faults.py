@@ -1,4 +1,4 @@
-"""What goes wrong between GPUs and between nodes."""
+"""What goes wrong between a node's GPUs: PCIe and NVLink."""
 
 from gpuvigil.model import EventKind, Severity
 
@@ -7,10 +7,9 @@ from .changes import How, On
 from .site import FaultKind, Site
 from .topology import LINKS
 
-_CRITICAL, _WARNING, _INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
+_CRITICAL, _WARNING = Severity.CRITICAL, Severity.WARNING
 # NVIDIA, Fabric Manager guide: "link micro-controller halted", always fatal.
 _FATAL_SXID = 22003
-_FLAP_DOWN_SECONDS = 8.0
 # What a lane of PCIe 5.0 carries after its protocol's share, bytes per second.
 _LANE_BYTES = 3.4e9
 # Of each replay: the counters of the link's errors that grow with it, and how much [chosen].
@@ -18,8 +17,6 @@ _REPLAYED = {"pcie_replays": 1.0, "pcie_correctable_errors": 1.0, "pcie_naks_rec
              "pcie_bad_tlps": 0.3, "pcie_lcrc_errors": 0.3, "pcie_receiver_errors": 0.2,
              "pcie_replay_rollovers": 0.01, "pcie_recoveries": 0.004}  # fmt: skip
 _BUS_ERROR_SECONDS = 900.0  # the kernel's reports of one sort, at most so often
-_SPEAKS_UP = 20.0  # symbol errors per second at which a cable loses its link, too [chosen]
-_DETOUR = 0.25  # what jobs lose over a rail that is gone [chosen]
 
 
 def _slower(site: Site, lanes: float, generation: float) -> None:
@@ -112,73 +109,7 @@ def fabric_manager(site: Site) -> None:
     site.affected += [("gpu", gpu) for gpu in site.gpus()]
 
 
-def _port_goes(site: Site, ports: tuple[int, ...], start: float, end: float) -> None:
-    site.bend(On.PORT, "up", ports, How.SET, 0.0, span=(start, end))
-    site.bend(On.PORT, "physical_state", ports, How.SET, 2.0, span=(start, end))
-    site.bend(On.PORT, "throughput", ports, How.SET, 0.0, span=(start, end))
-    site.bend(On.PORT, "link_downed", ports, How.STEP, 1.0, span=(start, end))
-    for port in ports:
-        site.tell(EventKind.PORT_DOWN, ("port", port), at=start)
-        site.tell(EventKind.PORT_UP, ("port", port), at=end)
-
-
-def port_down(site: Site) -> None:
-    """A job over several nodes hangs until its collectives give up."""
-    _port_goes(site, (site.port,), site.start, site.end)
-    if len({gpu // site.topology.per_node for gpu in site.peers}) > 1:
-        site.stop((site.gpu_of_port,), linger=600.0, shut=False)
-        site.wait(600.0)
-
-
-def port_flap(site: Site) -> None:
-    gap = 3600.0 / site.size
-    at = site.start
-    while at < site.end:
-        _port_goes(site, (site.port,), at, min(at + _FLAP_DOWN_SECONDS, site.end))
-        at += gap * (0.5 + site.dice.share())
-
-
-def bad_cable(site: Site) -> None:
-    """Errors all the time; a very bad one costs the link now and then."""
-    site.bend(On.PORT, "symbol_errors", (site.port,), How.COUNT, site.size)
-    site.bend(On.PORT, "receive_errors", (site.port,), How.COUNT, site.size / 20.0)
-    if site.size > _SPEAKS_UP:
-        at = site.start + 3.0 * 3600.0 * site.dice.share()
-        if at + _FLAP_DOWN_SECONDS < site.end:
-            _port_goes(site, (site.port,), at, at + _FLAP_DOWN_SECONDS)
-
-
-def congestion(site: Site) -> None:
-    """Jobs over several nodes go at the pace of the full rail, so all of their rails fall alike."""
-    ports = _rail(site)
-    site.bend(On.WORK, "wait", _gpus_of_pod(site), How.SET, site.size)
-    site.bend(On.PORT, "transmit_discards", ports, How.COUNT, 200.0 * site.size)
-    site.affected += [("port", port) for port in ports]
-
-
-def leaf_down(site: Site) -> None:
-    """What went over this rail goes over NVLink and the other rails, slower."""
-    ports = _rail(site)
-    _port_goes(site, ports, site.start, site.end)
-    site.bend(On.WORK, "wait", _gpus_of_pod(site), How.SET, _DETOUR)
-    site.affected += [("port", port) for port in ports]
-
-
-def _rail(site: Site) -> tuple[int, ...]:
-    """The ports at the same leaf."""
-    topology, rail = site.topology, site.order.port or 0
-    site.group = topology.leaf(site.node, rail)
-    nodes = topology.nodes_of_pod(topology.places[site.node].pod)
-    return tuple(node * topology.ports_per_node + rail for node in nodes)
-
-
-def _gpus_of_pod(site: Site) -> tuple[int, ...]:
-    nodes = site.topology.nodes_of_pod(site.topology.places[site.node].pod)
-    return tuple(gpu for node in nodes for gpu in site.gpus(node))
-
-
 _LINK = "Drain the node and reset its GPUs; if it comes back, ask support."
-_CABLE = "Reseat or replace the cable or transceiver; check the switch port's counters."
 
 KINDS = (
     FaultKind(key="PCIe width", target="gpu", make=pcie_width, severity=_WARNING,
@@ -212,24 +143,4 @@ KINDS = (
               action="Restart the fabric manager when no job runs.",
               cause="the fabric manager does not bring the NVLink fabric up",
               symptoms=("programs do not start",), hours=(0.2, 1.5, 24.0), names_itself=True),
-    FaultKind(key="port down", target="port", make=port_down, severity=_WARNING,
-              action="Check the cable and the switch port at the other end.",
-              cause="the port has lost its link", symptoms=("job hangs",), hours=(0.05, 1.5, 72.0),
-              nvidia=False, names_itself=True),
-    FaultKind(key="port flap", target="port", make=port_flap, severity=_WARNING, action=_CABLE,
-              cause="the port loses its link again and again", sizes=(2.0, 30.0), unit="flaps/h",
-              hours=(0.3, 6.0, 120.0),              nvidia=False, names_itself=True),
-    FaultKind(key="bad cable", target="port", make=bad_cable, severity=_WARNING, action=_CABLE,
-              cause="the link has physical errors", sizes=(0.05, 100.0), unit="symbol errors/s",
-              hours=(1.0, 48.0, 336.0), nvidia=False, names_itself=True),
-    FaultKind(key="congestion", target="port", make=congestion, severity=_WARNING,
-              action="Look at what else runs on this leaf, and at its uplinks.",
-              cause="a leaf is congested", symptoms=("jobs slow",), sizes=(0.1, 0.7),
-              unit="share of the throughput",
-              hours=(0.05, 0.4, 12.0),  # GREYHOUND, ATC 2025: slow communication, 24 minutes
-
-              nvidia=False),
-    FaultKind(key="leaf down", target="port", make=leaf_down, severity=_CRITICAL,
-              action="Check the leaf switch and its power.", cause="a leaf switch is down",
-              symptoms=("port down", "jobs slow"), hours=(0.1, 0.7, 8.0), nvidia=False),
 )  # fmt: skip

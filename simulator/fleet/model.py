@@ -61,6 +61,7 @@ class WorldSettings:
     host_sensors: float = (
         0.6  # share of nodes with host memory errors, supplies, fans, mounts, disk
     )
+    roce_fleets: float = 0.4  # share of fleets whose fabric is RoCE; the others have InfiniBand
     look_alikes: float = 1.0  # times the usual rate of what only looks like a fault
     maintenance: float = 2.0  # times in 1,000 days that a rack is down for planned work
     driver_rollouts: float = 2.0  # in 30 days

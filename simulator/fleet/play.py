@@ -17,7 +17,8 @@ from .links import LinkRows, Links
 from .model import FleetSettings
 from .physics import Bends, Physics
 from .plan import Plan
-from .sensors import ANYBODY, PROFILED, SORTS, GpuSensors, Moment, NodeSensors, Numbers, PortSensors
+from .ports import PortSensors
+from .sensors import ANYBODY, PROFILED, SORTS, GpuSensors, Moment, NodeSensors, Numbers
 from .topology import Index
 from .workloads import day
 

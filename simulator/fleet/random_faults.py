@@ -24,7 +24,7 @@ _LEMONS, _LEMONS_FAULTS = 0.012, 0.12
 _UNDER_LOAD = frozenset(
     {"heatsink", "HW thermal", "stuck clocks", "lowered power limit", "slow GPU", "hung process",
      "zombie memory", "PCIe width", "PCIe generation", "congestion", "rack inlet", "power brake",
-     "fan", "PSU", "power feed", "stale mount"}
+     "fan", "PSU", "power feed", "stale mount", "slow receiver", "lossy path", "slow node network"}
 )  # fmt: skip
 _WHOLE_HORIZON = 1e6  # hours: from the fleet's first moment to its last
 # In which faulty time is counted, as the judge does.

@@ -13,7 +13,7 @@ from .chance import Bits, Floats, bell, lane, mix
 from .holding import Asked
 from .links import Links
 from .physics import Bends, Physics, Played
-from .topology import FABRIC_BITS_PER_SECOND, MANAGEMENT_BITS_PER_SECOND, Index, Topology
+from .topology import Index, Topology
 
 Numbers = dict[str, Any]
 
@@ -22,15 +22,10 @@ IDLE, POWER_CAP, HW_SLOWDOWN, SW_THERMAL, HW_THERMAL, POWER_BRAKE = 0x1, 0x4, 0x
 _NANO = 1_000_000_000
 _HOST_MEMORY_BYTES = 2 * 1024**4
 _CORES = 224  # two sockets of 112 threads, as in an HGX host [chosen]
-# What subnet management and mounts keep moving on a fabric port without jobs [chosen].
-_TRICKLE = 90_000.0
 # Corrected errors per day of the worst GPU in a thousand, about; most have none [chosen].
 _MOST_CORRECTED_PER_DAY = 6.0
 # Packets that the worst PCIe link in a thousand sends again per day [chosen].
 _MOST_REPLAYS_PER_DAY = 40.0
-# Symbol errors of the worst healthy port per hour, and packets it drops [chosen; NVSentinel calls
-# 120 an hour a fault].
-_MOST_SYMBOLS_PER_HOUR, _MOST_DISCARDS_PER_HOUR = 12.0, 3.0
 # Share of GPUs that had memory rows replaced in their past, and are well [chosen].
 _REPAIRED = 0.03
 _BANKS = 2560
@@ -173,7 +168,7 @@ class GpuSensors:
         lots = lane(topology.gpu_keys, 3)
         self._corrected_rate = lots * lots * lots * lots * _MOST_CORRECTED_PER_DAY / 86400.0
         lots = lane(mix(topology.gpu_keys, 43), 0)
-        self._replay_rate = _sixth(lots) * _MOST_REPLAYS_PER_DAY / 86400.0
+        self._replay_rate = sixth(lots) * _MOST_REPLAYS_PER_DAY / 86400.0
         self._counters = Counters(
             topology.gpus, ("energy", "receive", "transmit", "violation", *_REASON_SECONDS)
         )
@@ -242,8 +237,8 @@ class GpuSensors:
         # The share of time with a kernel: waiting for others is one, too.
         utilization = np.where(busy, np.maximum(asked.utilization * wobble, 0.01), 0.0)
         return {
-            "utilization_percent": _whole(np.minimum(utilization * 100.0, 100.0)),
-            "memory_utilization_percent": _whole(np.minimum(asked.dram * waits * 130.0, 100.0)),
+            "utilization_percent": whole(np.minimum(utilization * 100.0, 100.0)),
+            "memory_utilization_percent": whole(np.minimum(asked.dram * waits * 130.0, 100.0)),
             "graphics_activity_percent": _round(np.minimum(utilization * 100.0, 100.0), 10.0),
             "sm_activity_percent": _round(sm * 100.0, 10.0),
             "sm_occupancy_percent": _round(sm * 46.0, 10.0),
@@ -264,7 +259,7 @@ class GpuSensors:
         }
         hot = np.where(reasons & (SW_THERMAL | HW_THERMAL), nanos, 0)
         numbers["thermal_violation_seconds"] = self._counters.add("violation", hot) / _NANO
-        millijoules = _whole(played.watts * (moment.tick_seconds * 1000.0))
+        millijoules = whole(played.watts * (moment.tick_seconds * 1000.0))
         numbers["energy_joules"] = self._counters.add("energy", millijoules) / 1000.0
         noise = 1.0 + 0.003 * moment.noise * bell(moment.own)
         numbers["power_watts"] = _round(played.watts * noise, 1000.0)
@@ -279,9 +274,9 @@ class GpuSensors:
         core = played.celsius
         memory = self._offset + self._slope * core + 3.0 * asked.dram
         numbers: Numbers = {
-            "temperature_celsius": _whole(core),
-            "memory_temperature_celsius": _whole(np.maximum(memory, core)),
-            "temperature_margin_celsius": _whole(self._operating - core),
+            "temperature_celsius": whole(core),
+            "memory_temperature_celsius": whole(np.maximum(memory, core)),
+            "temperature_margin_celsius": whole(self._operating - core),
         }
         margins = self._topology.model_values("margins") > 0.0
         if margins.any():
@@ -294,7 +289,7 @@ class GpuSensors:
         return numbers
 
     def _links_and_memory(self, asked: Asked, played: Played, moment: Moment) -> Numbers:
-        moved = _whole(asked.nvlink * played.rate * self._links * moment.tick_seconds)
+        moved = whole(asked.nvlink * played.rate * self._links * moment.tick_seconds)
         jitter = 0.98 + 0.04 * lane(moment.own, 3)
         return {
             "nvlink_receive_bytes": self._counters.add("receive", moved),
@@ -307,49 +302,8 @@ class GpuSensors:
             ),
             # The link slows down when nobody uses it.
             "pcie_generation": np.where(asked.held, self._generation, 1.0).astype(np.int64),
-            "memory_used_bytes": _whole(asked.memory * self._memory),
+            "memory_used_bytes": whole(asked.memory * self._memory),
             "compute_processes": asked.held.astype(np.int64),
-        }
-
-
-class PortSensors:
-    """All ports; fabric traffic follows the work of the GPU on the same rail."""
-
-    def __init__(self, topology: Topology) -> None:
-        self._topology = topology
-        self._counters = Counters(topology.ports, ("receive", "transmit"))
-        slot = np.tile(np.arange(topology.ports_per_node), topology.nodes)
-        self._fabric = slot < topology.per_node
-        self._unplugged = slot == topology.ports_per_node - 1
-        lots = mix(topology.port_keys, 53)
-        plugged = self._fabric.astype(np.float64) / 3600.0
-        self._symbol_rate = _sixth(lane(lots, 0)) * _MOST_SYMBOLS_PER_HOUR * plugged
-        self._discard_rate = _sixth(lane(lots, 1)) * _MOST_DISCARDS_PER_HOUR * plugged
-        self._begun = lane(lots, 2)
-        self._speed = np.where(self._fabric, FABRIC_BITS_PER_SECOND, MANAGEMENT_BITS_PER_SECOND)
-
-    def read(self, asked: Asked, played: Played, throughput: Any, moment: Moment) -> Numbers:
-        """Every field of every port; `throughput` is the share that faults leave."""
-        rates = np.full((len(moment.seconds), self._topology.ports), _TRICKLE)
-        rates[:, ~self._fabric] = 310_000.0
-        rates[:, self._unplugged] = 0.0
-        work = asked.fabric * played.rate * (FABRIC_BITS_PER_SECOND / 8.0)
-        rates[:, self._topology.fabric_ports] += work
-        moved = _whole(rates * throughput * moment.tick_seconds)
-        at = moment.seconds[:, None]
-        symbols = np.floor(at * self._symbol_rate + self._begun)
-        discards = np.floor(at * self._discard_rate + self._begun)
-        return {
-            "up": np.where(self._unplugged, 0, 1),
-            "physical_state": np.where(self._fabric, 5.0, np.nan),
-            "speed_bits_per_second": np.where(self._unplugged, np.nan, self._speed),
-            "receive_bytes": self._counters.add("receive", moved),
-            "transmit_bytes": self._counters.add("transmit", moved),
-            "receive_errors": 0,
-            "transmit_discards": discards.astype(np.int64),
-            "link_downed": 0,
-            "symbol_errors": np.where(self._fabric, symbols, np.nan),
-            **({} if self._topology.world is None else {"enabled": 1}),
         }
 
 
@@ -379,7 +333,7 @@ class NodeSensors:
             "spool_writable": 1,
             "dropped_bodies": 0,
             "load_average": _round(0.6 + _CORES * busy * (0.95 + 0.1 * wobble), 100.0),
-            "memory_available_bytes": _whole((1.0 - used) * _HOST_MEMORY_BYTES),
+            "memory_available_bytes": whole((1.0 - used) * _HOST_MEMORY_BYTES),
             "memory_total_bytes": _HOST_MEMORY_BYTES,
             **({} if self._topology.world is None else self._host()),
         }
@@ -388,7 +342,7 @@ class NodeSensors:
         """What the host's own sensors say when all is well."""
         lots = mix(self._topology.node_keys, 59)
         return {
-            "memory_errors_corrected": np.floor(_sixth(lane(lots, 0)) * 20.0).astype(np.int64),
+            "memory_errors_corrected": np.floor(sixth(lane(lots, 0)) * 20.0).astype(np.int64),
             "memory_errors_uncorrected": 0,
             "power_supplies_failed": 0,
             "fans_failed": 0,
@@ -397,7 +351,7 @@ class NodeSensors:
         }
 
 
-def _whole(values: Floats) -> Index:
+def whole(values: Floats) -> Index:
     return np.floor(values + 0.5).astype(np.int64)
 
 
@@ -407,7 +361,7 @@ def _round(values: Floats, steps: float) -> Floats:
     return rounded
 
 
-def _sixth(values: Floats) -> Floats:
+def sixth(values: Floats) -> Floats:
     """To the power of six by multiplication alone: `pow` differs between machines."""
     square = values * values
     sixth: Floats = square * square * square

@@ -139,7 +139,7 @@ def _column(
     kind = np.int64 if integer else np.float64
     array = np.asarray(values)
     mask = hidden
-    if integer and array.dtype.kind == "f":
+    if array.dtype.kind == "f":
         nothing = np.isnan(array)
         if nothing.any():
             array = np.where(nothing, 0.0, array)

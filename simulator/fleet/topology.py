@@ -82,6 +82,14 @@ class Topology:
     def nodes(self) -> int:
         return len(self.places)
 
+    @cached_property
+    def is_roce(self) -> bool:
+        """Whether the fabric is Ethernet with RoCE, not InfiniBand."""
+        return (
+            self.world is not None
+            and Dice(self.settings.seed, "fabric").share() < self.world.roce_fleets
+        )
+
     @property
     def gpus(self) -> int:
         return self.nodes * self.per_node
@@ -278,7 +286,11 @@ class Topology:
         """Of any node: they are all cabled alike."""
         fabric = tuple(
             PortIdentity(
-                device=f"mlx5_{i}", port="1", kind="infiniband", role="fabric", was_up=True
+                device=f"mlx5_{i}",
+                port="1",
+                kind="roce" if self.is_roce else "infiniband",
+                role="fabric",
+                was_up=True,
             )
             for i in range(self.per_node)
         )

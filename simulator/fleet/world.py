@@ -44,7 +44,8 @@ _INTERRUPTIONS: dict[float, tuple[str, ...]] = {
     2.0: ("DIMM errors", "fan"),
 }  # fmt: skip
 _SLOW: dict[str, float] = {
-    "congestion": 60.0, "slow GPU": 40.0, "stuck clocks": 30.0, "lowered power limit": 30.0,
+    "congestion": 60.0, "slow link": 15.0, "slow receiver": 15.0, "lossy path": 15.0,
+    "slow node network": 15.0, "hot module": 10.0, "slow GPU": 40.0, "stuck clocks": 30.0, "lowered power limit": 30.0,
     "rack inlet": 20.0, "PCIe width": 20.0, "PCIe generation": 15.0, "PCIe replays": 25.0,
     "NVLink CRC": 25.0, "NVLink replay": 20.0, "SBE growth": 20.0, "ECC mode drift": 10.0,
     "MIG mode drift": 10.0, "VBIOS drift": 10.0, "driver drift": 10.0, "InfoROM": 10.0,

@@ -13,6 +13,7 @@ from .changes import Change, How, On
 from .jobs import Job
 from .life import DRIVER, NEXT_DRIVER, UPGRADE_SECONDS, Life, Turn
 from .model import FleetSettings, WorldSettings
+from .ports import TICKS_PER_SECOND
 from .site import Told
 from .topology import Topology
 from .workloads import DAY, HOUR, MINUTE
@@ -168,8 +169,42 @@ def _discards(life: Life, topology: Topology, node: int, at: float, dice: Dice) 
     port = node * topology.ports_per_node + dice.below(topology.per_node)
     end = at + round(dice.between(1.0, 5.0) * MINUTE)
     rate = dice.between(2.0, 20.0)
-    _bend(life, (On.PORT, "transmit_discards"), (port,), How.COUNT, rate, (at, end))
+    for name in ("transmit_discards", "retransmits", "out_of_sequence"):
+        _bend(life, (On.PORT, name), (port,), How.COUNT, rate, (at, end))
     _turn(life, "burst of discards", ("port", port), at, end)
+
+
+def _uneven(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
+    """Another pattern of collectives: senders wait more on the node's ports, and get as much done."""
+    first = node * topology.ports_per_node
+    ports = range(first, first + topology.per_node)
+    end = at + round(dice.between(1.0, 30.0) * MINUTE)
+    share = dice.between(0.05, 0.3)
+    waits = (("transmit_wait_ticks", TICKS_PER_SECOND), ("receive_pause_microseconds", 1e6))
+    for name, unit in waits:
+        _bend(life, (On.PORT, name), ports, How.COUNT, share * unit, (at, end))
+    _turn(life, "uneven collectives", ("node", node), at, end)
+
+
+def _swamped(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
+    """A checkpoint or a data set is read at once: the host pauses its switch for some seconds."""
+    port = node * topology.ports_per_node + dice.below(topology.per_node)
+    end = at + round(dice.between(5.0, 25.0))
+    share = dice.between(0.05, 0.3)
+    _bend(
+        life, (On.PORT, "transmit_pause_microseconds"), (port,), How.COUNT, 1e6 * share, (at, end)
+    )
+    _bend(life, (On.PORT, "out_of_buffer"), (port,), How.COUNT, 500.0 * share, (at, end))
+    _turn(life, "burst of pauses", ("port", port), at, end)
+
+
+def _warm_module(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
+    """A module in warm air, within what it is made for."""
+    port = node * topology.ports_per_node + dice.below(topology.per_node)
+    end = at + round(dice.between(1.0, 12.0) * HOUR)
+    value = float(round(dice.between(62.0, 70.0)))
+    _bend(life, (On.PORT, "module_celsius"), (port,), How.SET, value, (at, end))
+    _turn(life, "warm module", ("port", port), at, end)
 
 
 def _corrected(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
@@ -213,8 +248,13 @@ LOOK_ALIKES: dict[str, LookAlike] = {
         per_node_day=1 / 60, do=_switched_off, like=("port down", "port flap", "leaf down")
     ),
     "burst of discards": LookAlike(
-        per_node_day=1 / 30, do=_discards, like=("congestion", "bad cable")
+        per_node_day=1 / 30, do=_discards, like=("congestion", "bad cable", "lossy path")
     ),
+    "uneven collectives": LookAlike(
+        per_node_day=1 / 30, do=_uneven, like=("congestion", "slow node network")
+    ),
+    "burst of pauses": LookAlike(per_node_day=1 / 30, do=_swamped, like=("slow receiver",)),
+    "warm module": LookAlike(per_node_day=1 / 60, do=_warm_module, like=("hot module",)),
     "burst of corrected errors": LookAlike(
         per_node_day=1 / 50, do=_corrected, like=("SBE storm", "SBE growth")
     ),

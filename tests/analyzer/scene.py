@@ -94,6 +94,20 @@ PORT_FIELDS: Mapping[str, Any] = {
     "symbol_errors": 5,
     "receive_errors": 1,
     "transmit_discards": 0,
+    "receive_bytes": 10**12,
+    "transmit_bytes": 10**12,
+    "width_lanes": 4,
+    "link_recoveries": 1,
+    "local_integrity_errors": 2,
+    "transmit_wait_ticks": 10**9,
+    "receive_pause_microseconds": 5_000_000,
+    "transmit_pause_microseconds": 4_000_000,
+    "pause_storms": 1,
+    "out_of_buffer": 30,
+    "receive_discards": 3,
+    "retransmits": 12,
+    "module_celsius": 55,
+    "module_faults": 0,
 }
 NODE_FIELDS: Mapping[str, Any] = {
     "driver_answering": 1,
@@ -215,6 +229,24 @@ class Scene:
 
         return replace(self, samples=tuple(map(rise, self.samples)))
 
+    def turned(
+        self, subject: Subject, field: str, before: float, after: float, seconds: float
+    ) -> "Scene":
+        """A counter of a subject that grew by `before` a second, and by `after` in the last `seconds`."""
+        begin = min(s.at for s in self.samples)
+        turn = self.now - timedelta(seconds=seconds)
+
+        def grow(sample: Sample) -> Sample:
+            if sample.subject != subject:
+                return sample
+            gained = before * (min(sample.at, turn) - begin).total_seconds()
+            gained += after * max((sample.at - turn).total_seconds(), 0.0)
+            return replace(
+                sample, fields={**sample.fields, field: sample.fields[field] + int(gained)}
+            )
+
+        return replace(self, samples=tuple(map(grow, self.samples)))
+
     def without(self, out: Callable[[Sample], bool]) -> "Scene":
         return replace(self, samples=tuple(s for s in self.samples if not out(s)))
 
@@ -324,6 +356,16 @@ def in_one_job(scene: Scene, gpus: Iterable[Subject], lost: float, seconds: floa
         samples=tuple(map(moved, scene.samples)),
         allocations=(*scene.allocations, *(allocation(gpu, "job 7") for gpu in sorted(them))),
     )
+
+
+def carrying(scene: Scene, ports: Iterable[Subject], lost: float, seconds: float = 70.0) -> Scene:
+    """One job over these ports' nodes, of which each port carries this share less for `seconds`."""
+    for one in ports:
+        for way in ("receive_bytes", "transmit_bytes"):
+            scene = scene.turned(one, way, 1e9, 1e9 * (1.0 - lost), seconds)
+    nodes = sorted({one.of_node() for one in ports})
+    job = [allocation(replace(at, gpu=f"GPU-{at.node[5:]}-0"), "job 7") for at in nodes]
+    return replace(scene, allocations=(*scene.allocations, *job))
 
 
 def with_port_down(scene: Scene, number: int) -> Scene:

@@ -16,7 +16,7 @@ from gpuvigil.config import AnalyzerSettings
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import EventKind, Finding, PortIdentity, Subject
 
-from .scene import NOON, Scene, allocation, event, gpu, healthy, in_one_job, node, port
+from .scene import NOON, Scene, allocation, carrying, event, gpu, healthy, in_one_job, node, port
 
 SECOND = timedelta(seconds=1)
 IDLE = {"utilization_percent": 0, "memory_utilization_percent": 0}
@@ -178,6 +178,27 @@ FAULTY: dict[str, tuple[Callable[[Scene], Scene], Subject]] = {
     "host_disk": (lambda scene: scene.changed(node(), {"spool_writable": 0}), node()),
     "port_errors": (lambda scene: scene.rising(port(), "symbol_errors", 1.0), port()),
     "port_congested": (lambda scene: scene.rising(port(), "transmit_discards", 200.0), port()),
+    "port_degraded": (
+        lambda scene: scene.changed(port(), {"speed_bits_per_second": 100_000_000_000}, 65),
+        port(),
+    ),
+    "port_slow_receiver": (
+        lambda scene: scene.rising(port(), "transmit_pause_microseconds", 300_000.0),
+        port(),
+    ),
+    "port_packet_loss": (
+        lambda scene: carrying(scene, [port(1), port(2)], 0.3).rising(port(), "retransmits", 20.0),
+        port(),
+    ),
+    "port_module": (lambda scene: scene.changed(port(), {"module_celsius": 80}), port()),
+    "switch_congested": (
+        lambda scene: (
+            scene.rising(port(1), "transmit_discards", 200.0)
+            .rising(port(2), "transmit_discards", 200.0)
+            .rising(port(3), "transmit_discards", 200.0)
+        ),
+        port(),
+    ),
     "switch_down": (
         lambda scene: _ports_down(scene, 3),
         port(),

@@ -23,7 +23,10 @@ from analyzer.detectors.gpus_missing import nodes_with_too_few
 from analyzer.detectors.host_disk import full_disks
 from analyzer.detectors.host_memory import failing_hosts
 from analyzer.detectors.host_sensors import failing_parts
+from analyzer.detectors.port_congested import congested_ports
 from analyzer.detectors.port_errors import bad_ports
+from analyzer.detectors.port_module import failing_modules
+from analyzer.detectors.port_receiver import slow_hosts
 from analyzer.window.window import Window
 from gpuvigil.model import EventKind, Finding, Severity, Subject
 
@@ -255,9 +258,42 @@ LIMITS: list[tuple[Find, Scene, Scene, str]] = [
     ),
     (
         bad_ports,
+        grown("port", link_recoveries=2),
+        grown("port", link_recoveries=3),
+        "warning; symbol errors: 0 in 5 min (limit 120 in an hour, peers 0); receive errors: 0;"
+        " link recoveries: 3 (limit 3)",
+    ),
+    (
+        bad_ports,
+        grown("port", local_integrity_errors=9),
+        grown("port", local_integrity_errors=10),
+        "warning; symbol errors: 0 in 5 min (limit 120 in an hour, peers 0); receive errors: 0;"
+        " local integrity errors: 10 (limit 10)",
+    ),
+    (
+        congested_ports,
         grown("port", transmit_discards=6000),
         grown("port", transmit_discards=6001),
-        "warning; discards: 100 per second (limit 100 per second at most)",
+        "warning; discards: 100 per second (limit 100 per second at most); "
+        "beyond the port: not observable without switch counters",
+    ),
+    (
+        failing_modules,
+        of("port", module_celsius=74),
+        of("port", module_celsius=75),
+        "warning; module: 75 °C (limit 75 °C)",
+    ),
+    (
+        failing_modules,
+        grown("port", module_faults=0),
+        grown("port", module_faults=1),
+        "warning; faults that the module told: 1",
+    ),
+    (
+        slow_hosts,
+        grown("port", pause_storms=1),
+        grown("port", pause_storms=2),
+        "warning; pause storms: 2",
     ),
 ]
 

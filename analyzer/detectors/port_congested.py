@@ -1,0 +1,301 @@
+"""A network port that waits for others while the jobs behind it get less through.
+
+What a sender waits for lies beyond its port: only counters of switches could say which link is full.
+What can be said from hosts is the smallest set of ports that wait: one, all of a node, or those of
+one name on several nodes, which share a leaf where the fabric is rail-optimised.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TypeVar
+
+import numpy as np
+
+from gpuvigil.faults import FAULTS, found_by
+from gpuvigil.model import Allocation, Evidence, Finding, Incident, Subject
+from gpuvigil.store import Aggregate, Function
+
+from ..evidence.port_drops import NODES, fabric_ports
+from ..evidence.port_rates import (
+    LOOKS,
+    PAUSED,
+    PAUSED_SHARE,
+    TICKS,
+    Look,
+    Rates,
+    jobs_through,
+    rates_of,
+    still_waits,
+)
+from ..evidence.port_rates import NEEDS as RATES
+from ..window.columns import fabric
+from ..window.rows import Row
+from ..window.window import Need, Span, Window
+from . import Detector
+from .port_receiver import NEEDS as RECEIVERS
+from .port_receiver import stopping
+
+_DISCARDS = Aggregate(function=Function.INCREASE, field="transmit_discards")
+NEEDS = (
+    *RATES,
+    *RECEIVERS,
+    Need(measurement="port", span=Span.RECENT, aggregates=(_DISCARDS,)),
+)
+# NVSentinel: degraded at more than 100 discards a second.
+_DISCARDS_PER_SECOND = 100.0
+# Of a node's fabric ports, those that make it a matter of the node.
+_MOST_OF_NODE, _LEAST_OF_NODE = 0.5, 2
+# What stands is over once its ports wait for so much less than they did over the whole span.
+_LESS = 0.5
+_NODE_WAITS = "Node's network is slow: its ports wait"
+_CHECK_NODE = "Look at the node's network settings (PFC, ECN, MTU), then at its switch ports."
+_SHOWN = 8
+_BEYOND = Evidence(name="beyond the port", value="not observable without switch counters")
+
+
+_Rail = tuple[str, str | None, str | None]
+_Place = TypeVar("_Place", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Waiting:
+    """A port that waits, or drops what it cannot send, and what says so."""
+
+    port: Subject
+    since: datetime
+    evidence: tuple[Evidence, ...]
+    alone: bool  # whether it is told where no other port waits with it
+
+
+def congested_ports(window: Window) -> list[Finding]:
+    """One finding per port, or per node or switch of which several wait."""
+    found = {one.port: one for one in _dropping(window)}
+    for look in LOOKS:
+        for one in _waiting(window, look):
+            known = found.get(one.port)
+            found[one.port] = one if known is None else _with(one, known)
+    return sorted(_grouped(window, found), key=lambda finding: finding.subject.key)
+
+
+def says_whether_it_waits(window: Window, incident: Incident) -> bool:
+    """Whether a standing incident would show: only where most of its ports wait much less than before.
+
+    What lasts as long as the spans look back shows no change any more, and is not over.
+    """
+    lately, long = window.get("port", Span.RECENT), window.get("port", Span.TREND)
+    ports = {incident.subject, *map(Subject.parse, incident.members)}
+    told = [_is_back(lately.get(port), long.get(port)) for port in ports if port.kind == "port"]
+    known = [one for one in told if one is not None]
+    return not known or 2 * sum(known) >= len(known)
+
+
+def _is_back(lately: Row | None, long: Row | None) -> bool | None:
+    """None where nobody counts its waits; not back as long as nothing is heard of it."""
+    for column in (PAUSED.column, TICKS.column):
+        now, usual = _per_second(lately, column), _per_second(long, column)
+        if usual is not None:
+            return now is not None and now <= _LESS * usual
+    return None
+
+
+def _per_second(row: Row | None, column: str) -> float | None:
+    gained = None if row is None else row.get(column)
+    if row is None or gained is None:
+        return None
+    span = (row["last_at"] - row["first_at"]).total_seconds()
+    return gained / span if span > 0.0 else None
+
+
+def _dropping(window: Window) -> Iterator[_Waiting]:
+    rows, span = window.get("port", Span.RECENT), window.settings.window_seconds
+    for port, row in rows.where(rows.values(_DISCARDS.column) > _DISCARDS_PER_SECOND * span):
+        yield _Waiting(
+            port=port,
+            since=row["first_at"],
+            evidence=(
+                Evidence(
+                    name="discards",
+                    value=f"{row[_DISCARDS.column] / span:.0f} per second",
+                    limit=f"{_DISCARDS_PER_SECOND:g} per second at most",
+                ),
+            ),
+            alone=True,
+        )
+
+
+def _waiting(window: Window, look: Look) -> Iterator[_Waiting]:
+    """Ports that wait more than before while less gets through, in the same jobs."""
+    rates = window.once(rates_of, look)
+    if not len(rates.rows):
+        return
+    slow = rates.waits & (rates.fall >= look.least_fall) & fabric(window, rates.rows)
+    slow &= still_waits(window, rates)
+    echoes = _echoes(window) if slow.any() else set()
+    for number in np.flatnonzero(slow).tolist():
+        port = rates.rows.subjects[number]
+        jobs = jobs_through(window, port, look)
+        rail = _rail(port)
+        told = echoes.isdisjoint((rail, job) for job in jobs)
+        # In a minute, a host that the others wait for may not have been heard.
+        heard = look.now is Span.STEADY or all(
+            window.once(_is_heard, (rail, job, look)) for job in jobs
+        )
+        if jobs and told and heard:
+            row = Row(rates.rows, number)
+            yield _Waiting(
+                port=port,
+                since=row["first_at"],
+                evidence=tuple(_evidence(rates, number, list(jobs.values()))),
+                # Others may be about to follow.
+                alone=look.now is Span.STEADY,
+            )
+
+
+def _is_heard(window: Window, asked: tuple[_Rail, str, Look]) -> bool:
+    """Whether of each host of a job the port of that name was measured."""
+    (_, device, port), job, look = asked
+    rates = window.once(rates_of, look)
+    places = (
+        rates.rows.index.number(replace(node, device=device, port=port))
+        for node in window.holdings[job].nodes
+    )
+    return all(place is not None and bool(rates.measured[place]) for place in places)
+
+
+def _echoes(window: Window) -> set[tuple[_Rail, str]]:
+    """Names of ports and jobs whose host somewhere does not keep up: that one is told, not who waits for it."""
+    return {
+        (_rail(port), job)
+        for port in stopping(window)
+        for look in LOOKS
+        for job in jobs_through(window, port, look)
+    }
+
+
+def _rail(port: Subject) -> _Rail:
+    """On a rail-optimised fabric ports of one name talk to each other, over one leaf."""
+    return port.cluster, port.device, port.port
+
+
+def _evidence(rates: Rates, number: int, jobs: Sequence[Allocation]) -> Iterator[Evidence]:
+    if rates.paused[number] >= PAUSED_SHARE:
+        yield Evidence(
+            name="others stop it",
+            value=f"{100.0 * min(rates.paused[number], 1.0):.0f} % of the time",
+            limit=f"{100.0 * PAUSED_SHARE:g} %",
+        )
+    elif rates.ticks_before[number] > 0.0:
+        times = rates.ticks[number] / rates.ticks_before[number]
+        yield Evidence(name="waits for credit", value=f"{times:.1f} times as long as before")
+    yield Evidence(name="traffic", value=f"{100.0 * rates.fall[number]:.0f} % less than before")
+    yield Evidence(name="its job", value=", ".join(str(job.holder) for job in jobs[:_SHOWN]))
+
+
+def _with(one: _Waiting, other: _Waiting) -> _Waiting:
+    names = {evidence.name for evidence in one.evidence}
+    more = tuple(it for it in other.evidence if it.name not in names)
+    return _Waiting(
+        port=one.port,
+        since=min(one.since, other.since),
+        evidence=(*one.evidence, *more),
+        alone=one.alone or other.alone,
+    )
+
+
+def _grouped(window: Window, found: dict[Subject, _Waiting]) -> Iterator[Finding]:
+    """Most ports of a node are the node's; those of one name on several nodes are a leaf's."""
+    nodes = _by(found.values(), lambda one: one.port.of_node())
+    slow = {node: them for node, them in nodes.items() if _is_most(window, node, them)}
+    # All ports of several nodes: their jobs wait for something, which hosts cannot tell apart.
+    slow = slow if len(slow) < NODES else {}
+    for node, them in slow.items():
+        yield _of_node(node, them)
+    left = [one for one in found.values() if one.port.of_node() not in slow]
+    told = _congested_rails(window)
+    for rail, them in _by(left, lambda one: _rail(one.port)).items():
+        if len({one.port.of_node() for one in them}) >= NODES:
+            yield _of_switch(them)
+        elif rail not in told:
+            yield from (_finding("port_congested", one, one.evidence) for one in them if one.alone)
+
+
+def _by(
+    them: Iterable[_Waiting], key: Callable[[_Waiting], _Place]
+) -> Mapping[_Place, Sequence[_Waiting]]:
+    groups: dict[_Place, list[_Waiting]] = defaultdict(list)
+    for one in them:
+        groups[key(one)].append(one)
+    return groups
+
+
+def _congested_rails(window: Window) -> set[_Rail]:
+    """Names of ports of which a switch's incident stands: one more that waits is no matter of its own."""
+    return {
+        _rail(incident.subject)
+        for incident in window.stood
+        if incident.fault == "switch_congested" and incident.resolved_at is None
+    }
+
+
+def _is_most(window: Window, node: Subject, them: Sequence[_Waiting]) -> bool:
+    ports = fabric_ports(window, node)
+    return len(them) >= max(_LEAST_OF_NODE, _MOST_OF_NODE * len(ports))
+
+
+def _of_node(node: Subject, them: Sequence[_Waiting]) -> Finding:
+    first = _first(them)
+    one = _finding("port_congested", first, (_named(them), *first.evidence))
+    return replace(
+        one,
+        subject=node,
+        title=_NODE_WAITS,
+        condition="node_network",
+        action=_CHECK_NODE,
+        members=tuple(sorted(it.port for it in them)),
+    )
+
+
+def _of_switch(them: Sequence[_Waiting]) -> Finding:
+    first = _first(them)
+    one = _finding("switch_congested", first, (_named(them), *first.evidence))
+    return replace(one, members=tuple(sorted(it.port for it in them if it is not first)))
+
+
+def _first(them: Sequence[_Waiting]) -> _Waiting:
+    return min(them, key=lambda one: (one.since, one.port))
+
+
+def _named(them: Sequence[_Waiting]) -> Evidence:
+    """Which ports wait: names and nodes, as far as they can be shown."""
+    devices = ", ".join(sorted({one.port.device or "" for one in them}))
+    nodes = sorted({one.port.node for one in them})
+    more = f" and {len(nodes) - _SHOWN} more" if len(nodes) > _SHOWN else ""
+    return Evidence(name="ports", value=f"{devices} of {', '.join(nodes[:_SHOWN])}{more}")
+
+
+def _finding(fault: str, one: _Waiting, evidence: tuple[Evidence, ...]) -> Finding:
+    known = FAULTS[fault]
+    return Finding(
+        fault=fault,
+        subject=one.port,
+        severity=known.severity,
+        since=one.since,
+        evidence=(*evidence, _BEYOND),
+        detector="port_congested",
+        action=known.action,
+        source=known.source,
+        own_limit=known.own_limit,
+    )
+
+
+DETECTOR = Detector(
+    name="port_congested",
+    find=congested_ports,
+    faults=found_by("port_congested"),
+    needs=NEEDS,
+    sentence="Network ports that wait for others, or drop packets, while their jobs get less through.",
+    source="NVSentinel's limit of discards; of waits, a port's own past",
+    would_show=says_whether_it_waits,
+)

@@ -1,0 +1,79 @@
+"""A network port whose packets are lost on their way and have to be sent again."""
+
+import numpy as np
+
+from gpuvigil.faults import FAULTS, found_by
+from gpuvigil.model import Evidence, Finding, Subject
+
+from ..evidence.port_rates import LOOKS, NEEDS, Rates, jobs_through, rates_of
+from ..window.columns import Mask, clusters, per_group, port_kinds, together
+from ..window.rows import Row
+from ..window.window import Span, Window
+from . import Detector
+
+_FAULT = FAULTS["port_packet_loss"]
+# Packets sent again per second, now and before; and so many times those of the port's peers [own].
+_PER_SECOND, _TIMES_PEERS = 1.0, 10.0
+
+
+def lossy_ports(window: Window) -> list[Finding]:
+    """One finding per port that sends again and again: for longer than a burst, or so that jobs feel it."""
+    found: dict[Subject, Finding] = {}
+    for look in LOOKS:
+        rates = window.once(rates_of, look)
+        if not len(rates.rows):
+            continue
+        losing, usual = _losing(window, rates)
+        lasts = losing & (rates.resent_before >= _PER_SECOND) & (look.now is Span.STEADY)
+        felt = losing & (rates.fall >= look.least_fall) & ~lasts
+        for number in np.flatnonzero(lasts | felt).tolist():
+            port = rates.rows.subjects[number]
+            if lasts[number] or jobs_through(window, port, look):
+                found.setdefault(port, _finding(rates, number, usual[number]))
+    return [found[port] for port in sorted(found)]
+
+
+def _losing(window: Window, rates: Rates) -> tuple[Mask, np.ndarray]:
+    peers = together(clusters(rates.rows), port_kinds(window, rates.rows))
+    usual, _ = per_group(peers, rates.resent)
+    return rates.resent >= np.fmax(_PER_SECOND, _TIMES_PEERS * usual), usual
+
+
+def _finding(rates: Rates, number: int, usual: float) -> Finding:
+    row = Row(rates.rows, number)
+    fall = rates.fall[number]
+    less = (
+        ()
+        if not fall > 0.0
+        else (Evidence(name="traffic", value=f"{100.0 * fall:.0f} % less than before"),)
+    )
+    return Finding(
+        fault="port_packet_loss",
+        subject=rates.rows.subjects[number],
+        severity=_FAULT.severity,
+        since=row["first_at"],
+        evidence=(
+            Evidence(
+                name="packets sent again",
+                value=f"{rates.resent[number]:.1f} per second",
+                limit=f"{_PER_SECOND:g} per second",
+                peers=None if np.isnan(usual) else f"{usual:.2g}",
+            ),
+            *less,
+            Evidence(name="beyond the port", value="not observable without switch counters"),
+        ),
+        detector="port_losses",
+        action=_FAULT.action,
+        source=_FAULT.source,
+        own_limit=_FAULT.own_limit,
+    )
+
+
+DETECTOR = Detector(
+    name="port_losses",
+    find=lossy_ports,
+    faults=found_by("port_losses"),
+    needs=NEEDS,
+    sentence="A network port whose packets have to be sent again.",
+    source="retransmissions that its network card counts, and the cluster's other ports",
+)

@@ -1,0 +1,169 @@
+"""A host that does not take in time what its network port receives, so that others have to wait.
+
+It says so itself: it pauses its switch, or has no buffer for what comes. Those that send to it wait,
+and are told of nothing.
+"""
+
+import numpy as np
+
+from gpuvigil.faults import FAULTS, found_by
+from gpuvigil.model import Evidence, Finding, Incident, Subject
+from gpuvigil.store import Aggregate, Function
+
+from ..window.columns import Floats, clusters, per_group, port_kinds, together
+from ..window.rows import Row, Rows
+from ..window.window import Need, Span, Window
+from . import Detector
+
+_PAUSES, _STORMS, _UNBUFFERED, _DISCARDS = (
+    Aggregate(function=Function.INCREASE, field=name)
+    for name in ("transmit_pause_microseconds", "pause_storms", "out_of_buffer", "receive_discards")
+)
+_ASKED = (_PAUSES, _STORMS, _UNBUFFERED, _DISCARDS)
+NEEDS = tuple(
+    Need(measurement="port", span=span, aggregates=_ASKED) for span in (Span.RECENT, Span.STEADY)
+)
+
+_FAULT = FAULTS["port_slow_receiver"]
+# Share of the time in the last minute; and over the steady span, since a burst is a checkpoint's [own].
+_PAUSED_SHARE, _PAUSED_STEADY = 0.05, 0.03
+# Packets a second without a buffer, and dropped for want of room; and so many times those of the
+# port's peers [own].
+_UNBUFFERED_PER_SECOND, _DISCARDS_PER_SECOND, _TIMES_PEERS = 100.0, 1.0, 10.0
+# mlx5 says that a pause lasted long enough to be a storm; some at least [own].
+_STORMS_LEAST = 2.0
+_COVERAGE = 0.5
+# Who waits for a host is not told while that host shows so much of what would be told of it.
+_FIRST_SIGN = 0.1
+
+
+def slow_hosts(window: Window) -> list[Finding]:
+    """One finding per port whose host does not keep up."""
+    return [
+        Finding(
+            fault="port_slow_receiver",
+            subject=port,
+            severity=_FAULT.severity,
+            since=row["first_at"],
+            evidence=evidence,
+            detector="port_receiver",
+            action=_FAULT.action,
+            source=_FAULT.source,
+            own_limit=_FAULT.own_limit,
+        )
+        for port, (row, evidence) in slow_receivers(window).items()
+    ]
+
+
+def slow_receivers(window: Window) -> dict[Subject, tuple[Row, tuple[Evidence, ...]]]:
+    """The ports whose host does not keep up: the line of the steady span, and what says so."""
+    rows = window.get("port", Span.STEADY)
+    if not len(rows):
+        return {}
+    lately = window.get("port", Span.RECENT)
+    alike = together(clusters(rows), port_kinds(window, rows))
+    found: dict[Subject, tuple[Row, tuple[Evidence, ...]]] = {}
+    for one, least, of_least, words in _SIGNS:
+        rate = rate_of(rows, one, window.settings.steady_seconds)
+        now = rate_of(lately, one, window.settings.window_seconds, beside=rows)
+        usual, _ = per_group(alike, rate)
+        most = np.fmax(least, _TIMES_PEERS * usual)
+        for number in np.flatnonzero((rate >= of_least * most) & (now >= most)).tolist():
+            _add(found, rows, number, words(now[number]))
+    storms = rows.values(_STORMS.column)
+    for number in np.flatnonzero(storms >= _STORMS_LEAST).tolist():
+        _add(found, rows, number, Evidence(name="pause storms", value=f"{storms[number]:.0f}"))
+    return found
+
+
+def _add(
+    found: dict[Subject, tuple[Row, tuple[Evidence, ...]]],
+    rows: Rows,
+    number: int,
+    evidence: Evidence,
+) -> None:
+    port = rows.subjects[number]
+    row, before = found.get(port, (Row(rows, number), ()))
+    found[port] = row, (*before, evidence)
+
+
+def rate_of(rows: Rows, one: Aggregate, span: float, beside: Rows | None = None) -> Floats:
+    """Per second of a span, in the order of other rows where some are given.
+
+    NaN where the span's lines do not cover enough of it.
+    """
+    order = rows if beside is None else beside
+    length = (rows.beside(order, "last_at") - rows.beside(order, "first_at")) / 1e6
+    covered = np.where(length >= _COVERAGE * span, length, np.nan)
+    found: Floats = rows.beside(order, one.column) / covered
+    return found
+
+
+def stopping(window: Window) -> set[Subject]:
+    """Ports that stop others or have no room for what comes, though it be too little yet to tell."""
+    found: set[Subject] = set()
+    for span, length, share in (
+        (Span.RECENT, window.settings.window_seconds, 1.0),
+        (Span.STEADY, window.settings.steady_seconds, _FIRST_SIGN),
+    ):
+        rows = window.get("port", span)
+        if len(rows):
+            signs = [rate_of(rows, one, length) >= share * least for one, least, *_ in _SIGNS]
+            found.update(port for port, _ in rows.where(np.logical_or.reduce(signs)))
+    return found
+
+
+def says_whether_slow(window: Window, incident: Incident) -> bool:
+    """Whether a standing incident would show: only where its port stopped nobody over the steady span."""
+    rows = window.get("port", Span.STEADY)
+    number = rows.index.number(incident.subject) if len(rows) else None
+    if number is None:
+        return False
+    span = window.settings.steady_seconds
+    rates = [
+        float(rate_of(rows, one, span)[number]) / (least * share) for one, least, share, _ in _SIGNS
+    ]
+    known = [share for share in rates if not np.isnan(share)]
+    return bool(known) and max(known) < 1.0
+
+
+def _paused(rate: float) -> Evidence:
+    return Evidence(
+        name="stops its switch",
+        value=f"{min(rate / 1e4, 100.0):.0f} % of the time",
+        limit=f"{100.0 * _PAUSED_SHARE:g} %",
+    )
+
+
+def _unbuffered(rate: float) -> Evidence:
+    return Evidence(
+        name="packets without a buffer",
+        value=f"{rate:.0f} per second",
+        limit=f"{_UNBUFFERED_PER_SECOND:g} per second",
+    )
+
+
+def _discarded(rate: float) -> Evidence:
+    return Evidence(
+        name="received and dropped",
+        value=f"{rate:.1f} packets per second",
+        limit=f"{_DISCARDS_PER_SECOND:g} per second",
+    )
+
+
+# What is counted; per second in the last minute, the share of that over the steady span; and in words.
+_SIGNS = (
+    (_PAUSES, _PAUSED_SHARE * 1e6, _PAUSED_STEADY / _PAUSED_SHARE, _paused),
+    (_UNBUFFERED, _UNBUFFERED_PER_SECOND, 1.0, _unbuffered),
+    (_DISCARDS, _DISCARDS_PER_SECOND, 1.0, _discarded),
+)
+
+DETECTOR = Detector(
+    name="port_receiver",
+    find=slow_hosts,
+    faults=found_by("port_receiver"),
+    needs=NEEDS,
+    sentence="A host that does not take in time what its network port receives.",
+    source="pauses that it sends, packets without a buffer, and the cluster's other ports",
+    would_show=says_whether_slow,
+)

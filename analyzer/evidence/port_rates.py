@@ -1,0 +1,166 @@
+"""What ports carry and how long they wait, per second: now, and in what a longer span has before.
+
+A port that waits is no fault: collectives come in bursts. It is one where more is waited for than
+before and less gets through, while the same jobs run.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuvigil.clock import micros
+from gpuvigil.model import Allocation, Subject
+from gpuvigil.store import Aggregate, Function
+
+from ..window.columns import Floats, Mask, seconds
+from ..window.holdings import holder_key
+from ..window.rows import Rows
+from ..window.window import Need, Span, Window
+
+PAUSED, TICKS, RECEIVED, SENT, RESENT = (
+    Aggregate(function=Function.INCREASE, field=name)
+    for name in (
+        "receive_pause_microseconds",
+        "transmit_wait_ticks",
+        "receive_bytes",
+        "transmit_bytes",
+        "retransmits",
+    )
+)
+_ASKED = (PAUSED, TICKS, RECEIVED, SENT, RESENT)
+NEEDS = tuple(
+    Need(measurement="port", span=span, aggregates=_ASKED)
+    for span in (Span.RECENT, Span.STEADY, Span.TREND)
+)
+MICROSECONDS = 1e6
+# Of a span, what its lines must cover, and how many there must be.
+_COVERAGE, _LINES = 0.5, 3
+# What a port carries beside jobs: heartbeats, mounts, subnet management; bytes a second [own].
+_IDLE_BYTES = 10e6
+# A port waits where it does so for this share of the time and so many times as much as before; of
+# ticks, whose length no maker of a card publishes, only the latter says something [own].
+PAUSED_SHARE, _TIMES_SHARE, _TIMES_TICKS = 0.05, 3.0, 4.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """A span held against what is before it in a longer one, and which fall of traffic tells."""
+
+    now: Span
+    long: Span
+    least_fall: float  # a share
+
+
+# In a minute every job has its pauses.
+LOOKS = (
+    Look(now=Span.STEADY, long=Span.TREND, least_fall=0.07),
+    Look(now=Span.RECENT, long=Span.STEADY, least_fall=0.15),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Per port, in the order of `rows`; NaN where nothing was measured."""
+
+    rows: Rows
+    paused: Floats  # share of the time for which others stopped it, now
+    paused_before: Floats
+    ticks: Floats  # without credit, per second
+    ticks_before: Floats
+    traffic: Floats  # bytes per second, both ways
+    traffic_before: Floats
+    resent: Floats  # packets per second
+    resent_before: Floats
+
+    @property
+    def measured(self) -> Mask:
+        """Which ports told enough lines lately."""
+        found: Mask = ~np.isnan(self.traffic)
+        return found
+
+    @property
+    def fall(self) -> Floats:
+        """What its traffic lost, as a share of what it was; NaN where there was none."""
+        before = np.where(self.traffic_before > _IDLE_BYTES, self.traffic_before, np.nan)
+        found: Floats = 1.0 - self.traffic / before
+        return found
+
+    @property
+    def waits(self) -> Mask:
+        """Which ports wait more than they did."""
+        paused = (self.paused >= PAUSED_SHARE) & (self.paused >= _TIMES_SHARE * self.paused_before)
+        known = np.where(self.ticks_before > 0.0, self.ticks_before, np.nan)
+        found: Mask = paused | (self.ticks >= _TIMES_TICKS * known)
+        return found
+
+
+def rates_of(window: Window, look: Look) -> Rates:
+    """Every port's rates in a look."""
+    rows, long = window.get("port", look.now), window.get("port", look.long)
+    spans = {
+        Span.RECENT: window.settings.window_seconds,
+        Span.STEADY: window.settings.steady_seconds,
+        Span.TREND: window.settings.trend_seconds,
+    }
+    lines, every = rows.values("samples"), long.beside(rows, "samples")
+    now = seconds(rows)
+    spanned = (long.beside(rows, "last_at") - long.beside(rows, "first_at")) / 1e6
+    known = (now >= _COVERAGE * spans[look.now]) & (lines >= _LINES)
+    then = spanned - now
+    before = known & (then >= _COVERAGE * (spans[look.long] - spans[look.now]))
+    before &= every - lines >= _LINES
+    now, then = np.where(known, now, np.nan), np.where(before, then, np.nan)
+
+    def both(one: Aggregate) -> tuple[Floats, Floats]:
+        gained, in_all = rows.values(one.column), long.beside(rows, one.column)
+        return gained / now, np.fmax(in_all - gained, 0.0) / then
+
+    (paused, was_paused), (ticks, were_ticks) = both(PAUSED), both(TICKS)
+    (received, was_received), (sent, was_sent) = both(RECEIVED), both(SENT)
+    resent, was_resent = both(RESENT)
+    return Rates(
+        rows=rows,
+        paused=paused / MICROSECONDS,
+        paused_before=was_paused / MICROSECONDS,
+        ticks=ticks,
+        ticks_before=were_ticks,
+        traffic=received + sent,
+        traffic_before=was_received + was_sent,
+        resent=resent,
+        resent_before=was_resent,
+    )
+
+
+def still_waits(window: Window, rates: Rates) -> Mask:
+    """Which ports wait in the last minute, too, as far as two lines of it tell."""
+    lately = window.get("port", Span.RECENT)
+    length = (lately.beside(rates.rows, "last_at") - lately.beside(rates.rows, "first_at")) / 1e6
+    length = np.where(length > 0.0, length, np.nan)
+    paused = lately.beside(rates.rows, PAUSED.column) / length / MICROSECONDS
+    ticks = lately.beside(rates.rows, TICKS.column) / length
+    before = np.where(rates.ticks_before > 0.0, rates.ticks_before, np.nan)
+    found: Mask = (paused >= PAUSED_SHARE) | (ticks >= _TIMES_TICKS * before)
+    return found
+
+
+def jobs_through(window: Window, port: Subject, look: Look) -> Mapping[str, Allocation]:
+    """By `holder_key`, jobs over several nodes that have had GPUs of the port's node for the whole look."""
+    return window.once(_jobs_through, (port.of_node(), look))
+
+
+def _jobs_through(window: Window, asked: tuple[Subject, Look]) -> Mapping[str, Allocation]:
+    node, look = asked
+    length = {
+        Span.STEADY: window.settings.steady_seconds,
+        Span.TREND: window.settings.trend_seconds,
+    }
+    begun = micros(window.now) - length[look.long] * 1e6
+    inventory = (window.whole or window).inventories.get(node.key)
+    found: dict[str, Allocation] = {}
+    for known in () if inventory is None else inventory.gpus:
+        for held in window.held(Subject(cluster=node.cluster, node=node.node, gpu=known.uuid)):
+            holding = window.holdings.get(key := holder_key(held))
+            if micros(held.started_at) <= begun and holding is not None and len(holding.nodes) > 1:
+                found.setdefault(key, held)
+    return found

@@ -1,0 +1,212 @@
+"""What goes wrong between nodes: links, hosts that do not keep up, leaves.
+
+Jobs over several nodes go at the pace of their slowest link, so all of their links carry less alike;
+where the fault is shows in who waits, who makes others wait, and what is sent again.
+"""
+
+from gpuvigil.model import EventKind, Severity
+
+from .changes import How, On
+from .ports import TICKS_PER_SECOND
+from .site import FaultKind, Site
+
+_CRITICAL, _WARNING = Severity.CRITICAL, Severity.WARNING
+_FLAP_DOWN_SECONDS = 8.0
+_SPEAKS_UP = 20.0  # symbol errors per second at which a cable loses its link, too [chosen]
+_DETOUR = 0.25  # what jobs lose over a rail that is gone [chosen]
+_COMMUNICATES = 0.2  # share of its time in which a job over several nodes moves data [chosen]
+_STORMS_FROM = 0.5  # of a job's pace: who loses more to one host makes it pause for long [chosen]
+_HARMFUL_CELSIUS = 85.0  # from here on a module's link has errors, too [chosen]
+
+
+def _port_goes(site: Site, ports: tuple[int, ...], start: float, end: float) -> None:
+    site.bend(On.PORT, "up", ports, How.SET, 0.0, span=(start, end))
+    site.bend(On.PORT, "physical_state", ports, How.SET, 2.0, span=(start, end))
+    site.bend(On.PORT, "throughput", ports, How.SET, 0.0, span=(start, end))
+    site.bend(On.PORT, "link_downed", ports, How.STEP, 1.0, span=(start, end))
+    for port in ports:
+        site.tell(EventKind.PORT_DOWN, ("port", port), at=start)
+        site.tell(EventKind.PORT_UP, ("port", port), at=end)
+
+
+def port_down(site: Site) -> None:
+    """A job over several nodes hangs until its collectives give up."""
+    _port_goes(site, (site.port,), site.start, site.end)
+    if _communicates(site):
+        site.stop((site.gpu_of_port,), linger=600.0, shut=False)
+        site.wait(600.0)
+
+
+def port_flap(site: Site) -> None:
+    gap = 3600.0 / site.size
+    at = site.start
+    while at < site.end:
+        _port_goes(site, (site.port,), at, min(at + _FLAP_DOWN_SECONDS, site.end))
+        at += gap * (0.5 + site.dice.share())
+
+
+def bad_cable(site: Site) -> None:
+    """Errors all the time; a very bad one costs the link now and then."""
+    site.bend(On.PORT, "symbol_errors", (site.port,), How.COUNT, site.size)
+    site.bend(On.PORT, "receive_errors", (site.port,), How.COUNT, site.size / 20.0)
+    if site.size > _SPEAKS_UP:
+        at = site.start + 3.0 * 3600.0 * site.dice.share()
+        if at + _FLAP_DOWN_SECONDS < site.end:
+            _port_goes(site, (site.port,), at, at + _FLAP_DOWN_SECONDS)
+
+
+def congestion(site: Site) -> None:
+    """Jobs over several nodes go at the pace of the full rail, so all of their rails fall alike."""
+    ports = _rail(site)
+    site.bend(On.WORK, "wait", _gpus_of_pod(site), How.SET, site.size)
+    site.bend(On.PORT, "transmit_discards", ports, How.COUNT, 200.0 * site.size)
+    _waits(site, ports, 0.25 + 0.5 * site.size)
+    site.affected += [("port", port) for port in ports]
+
+
+def slow_link(site: Site) -> None:
+    """The link was trained anew with fewer lanes, or slower ones."""
+    site.bend(On.PORT, "speed_bits_per_second", (site.port,), How.TIMES, site.size)
+    if site.dice.share() < 0.5:
+        site.bend(On.PORT, "width_lanes", (site.port,), How.TIMES, site.size)
+    site.bend(On.PORT, "link_recoveries", (site.port,), How.STEP)
+    _waits(site, (site.port,), 0.3 * (1.0 - site.size))
+    time = 1.0 - _COMMUNICATES + _COMMUNICATES / site.size
+    _slows(site, 1.0 - 1.0 / time)
+
+
+def slow_receiver(site: Site) -> None:
+    """The host does not take what comes in time: it pauses its switch, or has no buffers."""
+    if not _communicates(site):
+        return
+    port = (site.port,)
+    site.bend(On.PORT, "transmit_pause_microseconds", port, How.COUNT, 1e6 * 0.6 * site.size)
+    site.bend(On.PORT, "out_of_buffer", port, How.COUNT, 2000.0 * site.size)
+    site.bend(On.PORT, "receive_discards", port, How.COUNT, 20.0 * site.size)
+    if site.size > _STORMS_FROM:
+        site.bend(On.PORT, "pause_storms", port, How.COUNT, 0.05)
+    _slows(site, site.size)
+    _waits(site, _others(site), 0.2 * site.size)
+
+
+def lossy_path(site: Site) -> None:
+    """Somewhere beyond the port packets are lost: they are sent again, and jobs wait for them."""
+    if not _communicates(site):
+        return
+    site.bend(On.PORT, "retransmits", (site.port,), How.COUNT, site.size)
+    site.bend(On.PORT, "out_of_sequence", _others(site), How.COUNT, site.size / 8.0)
+    _slows(site, min(0.05 + site.size / 1000.0, 0.5))
+
+
+def hot_module(site: Site) -> None:
+    """Its air is blocked, or it wears out; a very hot one makes errors."""
+    site.bend(On.PORT, "module_celsius", (site.port,), How.SET, site.size)
+    if site.size >= _HARMFUL_CELSIUS:
+        site.bend(On.PORT, "symbol_errors", (site.port,), How.COUNT, 1.0)
+
+
+def slow_node_network(site: Site) -> None:
+    """Everything that a node sends waits, on all of its ports: a host's or its switch's setting."""
+    if not _communicates(site):
+        return
+    topology = site.topology
+    first = site.node * topology.ports_per_node
+    ports = tuple(range(first, first + topology.per_node))
+    site.bend(On.PORT, "throughput", ports, How.TIMES, 1.0 - site.size / 2.0)
+    _waits(site, ports, 0.2 + 0.5 * site.size)
+    _slows(site, site.size)
+    site.affected += [("port", port) for port in ports]
+
+
+def _communicates(site: Site) -> bool:
+    """Whether a job over several nodes is there to feel it."""
+    return len({gpu // site.topology.per_node for gpu in site.peers}) > 1
+
+
+def _slows(site: Site, lost: float) -> None:
+    """The jobs over several nodes on the fault's GPUs lose this share of their pace."""
+    if site.peers:
+        site.bend(On.WORK, "wait", site.peers, How.SET, min(lost, 0.9))
+
+
+def _waits(site: Site, ports: tuple[int, ...], share: float) -> None:
+    """Ports wait for so much of the time, for credits or because their switch pauses them."""
+    site.bend(On.PORT, "transmit_wait_ticks", ports, How.COUNT, share * TICKS_PER_SECOND)
+    site.bend(On.PORT, "receive_pause_microseconds", ports, How.COUNT, share * 1e6)
+    site.bend(On.PORT, "cnp_handled", ports, How.COUNT, share * 1e4)
+
+
+def _others(site: Site) -> tuple[int, ...]:
+    """The ports of the job's other GPUs, which send to the one at fault."""
+    topology = site.topology
+    nodes = {gpu // topology.per_node for gpu in site.peers} - {site.node}
+    rail = site.order.port or 0
+    return tuple(node * topology.ports_per_node + rail for node in sorted(nodes))
+
+
+def leaf_down(site: Site) -> None:
+    """What went over this rail goes over NVLink and the other rails, slower."""
+    ports = _rail(site)
+    _port_goes(site, ports, site.start, site.end)
+    site.bend(On.WORK, "wait", _gpus_of_pod(site), How.SET, _DETOUR)
+    site.affected += [("port", port) for port in ports]
+
+
+def _rail(site: Site) -> tuple[int, ...]:
+    """The ports at the same leaf."""
+    topology, rail = site.topology, site.order.port or 0
+    site.group = topology.leaf(site.node, rail)
+    nodes = topology.nodes_of_pod(topology.places[site.node].pod)
+    return tuple(node * topology.ports_per_node + rail for node in nodes)
+
+
+def _gpus_of_pod(site: Site) -> tuple[int, ...]:
+    nodes = site.topology.nodes_of_pod(site.topology.places[site.node].pod)
+    return tuple(gpu for node in nodes for gpu in site.gpus(node))
+
+
+_CABLE = "Reseat or replace the cable or transceiver; check the switch port's counters."
+
+KINDS = (
+    FaultKind(key="port down", target="port", make=port_down, severity=_WARNING,
+              action="Check the cable and the switch port at the other end.",
+              cause="the port has lost its link", symptoms=("job hangs",), hours=(0.05, 1.5, 72.0),
+              nvidia=False, names_itself=True),
+    FaultKind(key="port flap", target="port", make=port_flap, severity=_WARNING, action=_CABLE,
+              cause="the port loses its link again and again", sizes=(2.0, 30.0), unit="flaps/h",
+              hours=(0.3, 6.0, 120.0),              nvidia=False, names_itself=True),
+    FaultKind(key="bad cable", target="port", make=bad_cable, severity=_WARNING, action=_CABLE,
+              cause="the link has physical errors", sizes=(0.05, 100.0), unit="symbol errors/s",
+              hours=(1.0, 48.0, 336.0), nvidia=False, names_itself=True),
+    FaultKind(key="congestion", target="port", make=congestion, severity=_WARNING,
+              action="Look at what else runs on this leaf, and at its uplinks.",
+              cause="a leaf is congested", symptoms=("jobs slow",), sizes=(0.1, 0.7),
+              unit="share of the throughput",
+              hours=(0.05, 0.4, 12.0),  # GREYHOUND, ATC 2025: slow communication, 24 minutes
+
+              nvidia=False),
+    FaultKind(key="leaf down", target="port", make=leaf_down, severity=_CRITICAL,
+              action="Check the leaf switch and its power.", cause="a leaf switch is down",
+              symptoms=("port down", "jobs slow"), hours=(0.1, 0.7, 8.0), nvidia=False),
+    FaultKind(key="slow link", target="port", make=slow_link, severity=_WARNING, action=_CABLE,
+              cause="the link runs with fewer or slower lanes", symptoms=("jobs slow",),
+              sizes=(0.5, 0.25, 0.1), unit="share of its speed", discrete=True,
+              hours=(0.3, 12.0, 168.0), nvidia=False, names_itself=True),
+    FaultKind(key="slow receiver", target="port", make=slow_receiver, severity=_WARNING,
+              action="Look at the host: PCIe link of the network card, CPUs, memory, its settings.",
+              cause="the host does not take what it receives", symptoms=("jobs slow",),
+              sizes=(0.1, 0.7), unit="share of the job's pace", hours=(0.2, 3.0, 48.0),
+              nvidia=False),
+    FaultKind(key="lossy path", target="port", make=lossy_path, severity=_WARNING, action=_CABLE,
+              cause="packets are lost beyond the port", symptoms=("jobs slow",),
+              sizes=(5.0, 500.0), unit="packets sent again/s", hours=(0.3, 6.0, 120.0),
+              nvidia=False),
+    FaultKind(key="hot module", target="port", make=hot_module, severity=_WARNING,
+              action="Check the transceiver's cooling; replace it.",
+              cause="the transceiver is too hot", sizes=(78.0, 95.0), unit="°C",
+              hours=(0.5, 24.0, 336.0), nvidia=False, names_itself=True),
+    FaultKind(key="slow node network", target="node", make=slow_node_network, severity=_WARNING,
+              action="Look at the node's network settings and at its leaf's.",
+              cause="the node's network is slow", symptoms=("job slow",), sizes=(0.1, 0.5),
+              unit="share of the job's pace", hours=(0.2, 3.0, 48.0), nvidia=False),
+)  # fmt: skip

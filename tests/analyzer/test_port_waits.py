@@ -1,0 +1,300 @@
+"""Ports that wait, that make others wait, that send again, and that run below their speed."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from analyzer.detectors.port_congested import DETECTOR as CONGESTED
+from analyzer.detectors.port_degraded import DETECTOR as DEGRADED
+from analyzer.detectors.port_losses import DETECTOR as LOSSES
+from analyzer.detectors.port_receiver import DETECTOR as RECEIVER
+from gpuvigil.model import Finding, Incident, PortIdentity, Severity, Subject
+
+from .scene import (
+    NOON,
+    SETTINGS,
+    Scene,
+    allocation,
+    carrying,
+    healthy,
+    incident,
+    node,
+    port,
+    told,
+)
+
+MINUTES = replace(SETTINGS, steady_seconds=600.0, trend_seconds=1800.0)
+FLEET = replace(healthy(nodes=6, seconds=1900.0), settings=MINUTES)
+PAUSED, TICKS = "receive_pause_microseconds", "transmit_wait_ticks"
+GBIT = 10**9
+
+
+def congested(scene: Scene) -> list[Finding]:
+    return CONGESTED.find(scene.window((CONGESTED,)))
+
+
+def stopped(scene: Scene, ports: Iterable[Subject], share: float, seconds: float = 70.0) -> Scene:
+    for one in ports:
+        scene = scene.turned(one, PAUSED, 1_000.0, share * 1e6, seconds)
+    return scene
+
+
+def rail(*numbers: int) -> list[Subject]:
+    return [port(number) for number in numbers]
+
+
+EVERY = rail(1, 2, 3, 4)
+
+
+def test_ports_of_one_name_that_wait_while_their_job_gets_less_through_are_their_switch() -> None:
+    scene = stopped(carrying(FLEET, EVERY, 0.4), EVERY, 0.3)
+    (it,) = congested(scene)
+    assert (it.fault, it.severity) == ("switch_congested", Severity.WARNING)
+    assert sorted({it.subject, *it.members}) == EVERY
+    assert told(it) == (
+        "warning; ports: mlx5_0 of node-1, node-2, node-3, node-4;"
+        " others stop it: 30 % of the time (limit 5 %); traffic: 40 % less than before;"
+        " its job: job 7; beyond the port: not observable without switch counters"
+    )
+
+
+@pytest.mark.parametrize(("share", "lost", "is_told"), [
+    (0.049, 0.4, False), (0.051, 0.4, True), (0.3, 0.14, False), (0.3, 0.16, True),
+])  # fmt: skip
+def test_both_the_wait_and_what_is_lost_by_it_have_a_limit(
+    share: float, lost: float, is_told: bool
+) -> None:
+    assert bool(congested(stopped(carrying(FLEET, EVERY, lost), EVERY, share))) is is_told
+
+
+@pytest.mark.parametrize(("times", "is_told"), [(3.9, False), (4.1, True)])
+def test_ticks_are_held_against_the_port_itself(times: float, is_told: bool) -> None:
+    scene = carrying(FLEET, EVERY, 0.4)
+    for one in EVERY:
+        scene = scene.turned(one, TICKS, 1e6, times * 1e6, 60.0)
+    assert bool(congested(scene)) is is_told
+
+
+def test_a_burst_that_costs_nothing_is_none() -> None:
+    assert congested(stopped(carrying(FLEET, EVERY, 0.0), EVERY, 0.9)) == []
+
+
+def test_a_job_that_is_slow_by_itself_waits_less() -> None:
+    assert congested(carrying(FLEET, EVERY, 0.6)) == []
+
+
+def test_who_has_no_job_over_several_nodes_is_not_judged() -> None:
+    scene = stopped(carrying(FLEET, EVERY, 0.4), EVERY, 0.3)
+    assert congested(replace(scene, allocations=())) == []
+    young = tuple(replace(one, started_at=NOON - timedelta(minutes=5)) for one in scene.allocations)
+    assert congested(replace(scene, allocations=young)) == []
+    alone = [allocation(replace(node(n), gpu=f"GPU-{n}-0"), f"job {n}") for n in (1, 2, 3, 4)]
+    assert congested(replace(scene, allocations=tuple(alone))) == []
+
+
+def test_one_port_alone_is_told_by_the_longer_look() -> None:
+    one = rail(1)
+    assert congested(stopped(carrying(FLEET, EVERY, 0.4), one, 0.3)) == []
+    (it,) = congested(stopped(carrying(FLEET, EVERY, 0.4, 400.0), one, 0.3, 400.0))
+    assert (it.fault, it.subject, it.members) == ("port_congested", port(), ())
+    over = stopped(carrying(FLEET, EVERY, 0.4, 400.0), one, 0.3, 400.0)
+    quiet = {PAUSED: None}
+    assert congested(over.changed(port(), quiet, 60.0)) == []
+
+
+def test_while_a_host_is_unheard_that_the_others_may_wait_for_the_minute_says_nothing() -> None:
+    scene = stopped(carrying(FLEET, EVERY, 0.4), EVERY, 0.3)
+    unheard = scene.without(lambda s: s.subject == port(4) and s.at > NOON - timedelta(seconds=80))
+    assert congested(unheard) == []
+
+
+def test_who_waits_for_a_host_that_does_not_keep_up_is_not_told() -> None:
+    scene = stopped(carrying(FLEET, EVERY, 0.4), rail(1, 2, 3), 0.3)
+    assert [it.fault for it in congested(scene)] == ["switch_congested"]
+    slow = scene.turned(port(4), "transmit_pause_microseconds", 0.0, 200_000.0, 70.0)
+    assert congested(slow) == []
+    # A host of another job explains nothing.
+    other = scene.turned(port(6), "transmit_pause_microseconds", 0.0, 200_000.0, 70.0)
+    assert [it.fault for it in congested(other)] == ["switch_congested"]
+
+
+def with_more_ports(scene: Scene, names: Iterable[str]) -> Scene:
+    """Every node has these ports as well, which carry and wait as its first does."""
+    samples, identities = [], []
+    for name in names:
+        samples += [
+            replace(s, subject=replace(s.subject, device=name))
+            for s in scene.samples
+            if s.subject.kind == "port"
+        ]
+        identities.append(
+            PortIdentity(device=name, port="1", kind="infiniband", role="fabric", was_up=True)
+        )
+    inventories = tuple(replace(i, ports=(*i.ports, *identities)) for i in scene.inventories)
+    return replace(scene, samples=(*scene.samples, *samples), inventories=inventories)
+
+
+def test_most_ports_of_one_node_are_the_node() -> None:
+    scene = with_more_ports(stopped(carrying(FLEET, EVERY, 0.4), rail(2), 0.3), ["mlx5_1"])
+    (it,) = congested(scene)
+    assert (it.fault, it.subject, it.condition) == ("port_congested", node(2), "node_network")
+    assert [member.device for member in it.members] == ["mlx5_0", "mlx5_1"]
+
+
+def test_all_ports_of_several_nodes_are_told_by_their_switches() -> None:
+    scene = with_more_ports(stopped(carrying(FLEET, EVERY, 0.4), EVERY, 0.3), ["mlx5_1"])
+    assert [it.fault for it in congested(scene)] == ["switch_congested"] * 2
+
+
+def standing(fault: str, subject: Subject, members: Iterable[Subject] = ()) -> Incident:
+    keys = tuple(one.key for one in (subject, *members))
+    return replace(incident(fault, subject), members=keys)
+
+
+def test_one_more_port_of_a_switch_that_is_told_is_no_matter_of_its_own() -> None:
+    scene = stopped(carrying(FLEET, EVERY, 0.4, 400.0), rail(4), 0.3, 400.0)
+    assert [it.fault for it in congested(scene)] == ["port_congested"]
+    known = standing("switch_congested", port(1), rail(2, 3))
+    assert congested(replace(scene, stood=(known,))) == []
+    over = replace(known, resolved_at=NOON)
+    assert [it.fault for it in congested(replace(scene, stood=(over,)))] == ["port_congested"]
+
+
+def test_a_standing_one_is_over_once_its_ports_wait_much_less() -> None:
+    known = standing("switch_congested", port(1), rail(2, 3, 4))
+    assert CONGESTED.would_show is not None
+    # For so long that nothing before it is left to compare with.
+    always = stopped(carrying(FLEET, EVERY, 0.4, 1900.0), EVERY, 0.3, 1900.0)
+    assert CONGESTED.would_show(always.window((CONGESTED,)), known) is False
+    over = FLEET
+    for one in EVERY:
+        over = over.turned(one, PAUSED, 300_000.0, 1_000.0, 70.0)
+    assert CONGESTED.would_show(over.window((CONGESTED,)), known) is True
+    unheard = over.without(lambda s: s.at > NOON - timedelta(seconds=61))
+    assert CONGESTED.would_show(unheard.window((CONGESTED,)), known) is False
+    nobody = {PAUSED: None, TICKS: None}
+    for one in EVERY:
+        over = over.changed(one, nobody)
+    assert CONGESTED.would_show(over.window((CONGESTED,)), known) is True
+
+
+def receivers(scene: Scene) -> list[str]:
+    return [told(it) for it in RECEIVER.find(scene.window((RECEIVER,)))]
+
+
+@pytest.mark.parametrize(("field", "below", "at", "what"), [
+    ("transmit_pause_microseconds", 49_000.0, 51_000.0, "stops its switch: 5 % of the time (limit 5 %)"),
+    ("out_of_buffer", 99.0, 101.0, "packets without a buffer: 101 per second (limit 100 per second)"),
+    ("receive_discards", 0.9, 1.1, "received and dropped: 1.1 packets per second (limit 1 per second)"),
+])  # fmt: skip
+def test_a_host_that_does_not_keep_up_says_so(
+    field: str, below: float, at: float, what: str
+) -> None:
+    assert receivers(FLEET.rising(port(), field, below)) == []
+    assert receivers(FLEET.rising(port(), field, at)) == [f"warning; {what}"]
+
+
+def test_a_burst_of_pauses_is_a_checkpoint() -> None:
+    pauses = "transmit_pause_microseconds"
+    assert receivers(FLEET.turned(port(), pauses, 0.0, 300_000.0, 50.0)) == []
+    assert len(receivers(FLEET.turned(port(), pauses, 0.0, 300_000.0, 75.0))) == 1
+
+
+def test_what_all_hosts_do_is_none() -> None:
+    scene = FLEET
+    for number in range(1, 7):
+        scene = scene.rising(port(number), "out_of_buffer", 200.0)
+    assert receivers(scene) == []
+
+
+def test_a_slow_host_stands_until_it_stopped_nobody_for_the_whole_span() -> None:
+    known, pauses = standing("port_slow_receiver", port()), "transmit_pause_microseconds"
+    assert RECEIVER.would_show is not None
+    just = FLEET.turned(port(), pauses, 300_000.0, 0.0, 120.0)
+    assert RECEIVER.would_show(just.window((RECEIVER,)), known) is False
+    long = FLEET.turned(port(), pauses, 300_000.0, 0.0, 620.0)
+    assert RECEIVER.would_show(long.window((RECEIVER,)), known) is True
+    unheard = long.without(lambda s: s.subject == port())
+    assert RECEIVER.would_show(unheard.window((RECEIVER,)), known) is False
+
+
+def losses(scene: Scene) -> list[Finding]:
+    return LOSSES.find(scene.window((LOSSES,)))
+
+
+def test_what_is_sent_again_for_long_is_told_and_a_burst_is_not() -> None:
+    assert losses(FLEET.rising(port(), "retransmits", 0.9)) == []
+    (it,) = losses(FLEET.rising(port(), "retransmits", 1.2))
+    assert told(it) == (
+        "warning; packets sent again: 1.2 per second (limit 1 per second, peers 0);"
+        " beyond the port: not observable without switch counters"
+    )
+    burst = FLEET.turned(port(), "retransmits", 0.0, 20.0, 300.0)
+    assert losses(burst) == []
+
+
+def test_what_a_job_feels_is_told_at_once() -> None:
+    burst = FLEET.turned(port(), "retransmits", 0.0, 20.0, 70.0)
+    assert losses(carrying(burst, EVERY, 0.14)) == []
+    (it,) = losses(carrying(burst, EVERY, 0.16))
+    assert (it.fault, it.subject) == ("port_packet_loss", port())
+    assert "traffic: 16 % less than before" in told(it)
+    assert losses(replace(carrying(burst, EVERY, 0.16), allocations=())) == []
+
+
+def test_what_all_ports_send_again_is_no_port() -> None:
+    scene = FLEET
+    for number in range(1, 7):
+        scene = scene.rising(port(number), "retransmits", 3.0)
+    assert losses(scene) == []
+
+
+def degraded(scene: Scene) -> list[Finding]:
+    return DEGRADED.find(scene.window((DEGRADED,)))
+
+
+SLOW = {"speed_bits_per_second": 200 * GBIT, "width_lanes": 2}
+
+
+def test_a_link_that_trained_with_fewer_lanes_is_told_with_both_speeds() -> None:
+    (it,) = degraded(FLEET.changed(port(), SLOW, 70.0))
+    assert told(it) == (
+        "warning; speed: 200 Gb/s (limit 400 Gb/s, peers 400 Gb/s); lanes: 2 (limit 4)"
+    )
+    # A single line is one, whatever it says.
+    assert degraded(FLEET.changed(port(), SLOW, 15.0)) == []
+    assert degraded(FLEET.changed(port(), {**SLOW, "up": 0}, 70.0)) == []
+
+
+def test_peers_tell_of_one_that_was_always_slow_where_there_are_enough() -> None:
+    assert [it.subject for it in degraded(FLEET.changed(port(), SLOW))] == [port()]
+    few = replace(healthy(nodes=3, seconds=1900.0), settings=MINUTES)
+    assert degraded(few.changed(port(), SLOW)) == []
+    two = FLEET.changed(port(), SLOW).changed(port(2), SLOW)
+    # Of six, four are no longer nearly all.
+    assert degraded(two) == []
+
+
+def test_a_management_port_is_a_note() -> None:
+    scene = replace(
+        FLEET.changed(port(), SLOW, 70.0),
+        inventories=tuple(
+            replace(i, ports=tuple(replace(p, role="management") for p in i.ports))
+            for i in FLEET.inventories
+        ),
+    )
+    assert [it.severity for it in degraded(scene)] == [Severity.INFO]
+
+
+def test_one_without_peers_stands_until_it_is_faster() -> None:
+    alone = replace(healthy(nodes=1, seconds=1900.0), settings=MINUTES)
+    (it,) = degraded(alone.changed(port(), SLOW, 70.0))
+    known = replace(incident("port_degraded", port()), evidence=it.evidence)
+    assert DEGRADED.would_show is not None
+    still = alone.changed(port(), SLOW)
+    assert DEGRADED.would_show(still.window((DEGRADED,)), known) is False
+    assert DEGRADED.would_show(alone.window((DEGRADED,)), known) is True
+    assert DEGRADED.would_show(Scene().window((DEGRADED,)), known) is False
+    assert DEGRADED.would_show(FLEET.window((DEGRADED,)), known) is True
