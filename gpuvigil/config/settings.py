@@ -189,6 +189,11 @@ class CollectorSettings:
         60.0,
         "power supplies, fans, memory errors and mounts are looked at this often, by a child; 0: never",
     )
+    lldpcli: str = _setting(
+        "lldpcli",
+        "program that asks lldpd for the switch at each port's other end, with each look at the"
+        " machine (docs/topology.md); empty: none",
+    )
     watched_mounts: tuple[str, ...] = _setting(
         (),
         "mount points that are watched, which also says that they are to be mounted; empty takes"
