@@ -25,7 +25,7 @@ wait
 
 def is_possible() -> bool:
     """Whether this user may make namespaces and interfaces."""
-    made = "unshare --mount --net ip link add veth8 type veth".split()
+    made = ["unshare", "--mount", "--net", "ip", "link", "add", "veth8", "type", "veth"]
     return (
         os.geteuid() == 0 and not subprocess.run(made, capture_output=True, check=False).returncode
     )
