@@ -17,6 +17,11 @@ class Source(str, Enum):
     DOWN_TOGETHER = "down together"  # with ports whose switch is known
     PORT_NAMES = "port names"
 
+    @property
+    def rank(self) -> int:
+        """0 is believed first."""
+        return list(Source).index(self)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:

@@ -7,8 +7,6 @@ from ..model import Inventory
 from ..numbers_in_words import natural
 from .model import Doubt, Fact, Imported, Link, Placed, Question, Source, Wire
 
-_RANK = {source: rank for rank, source in enumerate(Source)}
-
 
 def links(inventories: Iterable[Inventory], imported: Imported) -> tuple[list[Link], list[Doubt]]:
     """Every port of the nodes, ordered, and where two sources name different switches for one."""
@@ -24,7 +22,7 @@ def links(inventories: Iterable[Inventory], imported: Imported) -> tuple[list[Li
     for one in nodes:
         name = one.subject.node or ""
         for port in sorted(one.ports, key=lambda it: natural(f"{it.device}/{it.port}")):
-            wires = sorted(told[name, port.device, port.port], key=lambda one: _RANK[one.source])
+            wires = sorted(told[name, port.device, port.port], key=lambda one: one.source.rank)
             link = Link(
                 node=name,
                 device=port.device,
@@ -46,9 +44,7 @@ def places(inventories: Iterable[Inventory], imported: Imported) -> dict[str, Fa
     found: dict[str, Placed] = {}
     for placed in imported.places:
         node = real.of(placed.node)
-        if node is not None and (
-            node not in found or _RANK[placed.source] < _RANK[found[node].source]
-        ):
+        if node is not None and (node not in found or placed.source.rank < found[node].source.rank):
             found[node] = placed
     return {node: Fact(value=one.place, source=one.source) for node, one in found.items()}
 
@@ -98,7 +94,7 @@ def _rail(wires: Iterable[Wire]) -> Fact | None:
 def _disagree(link: Link, wires: list[Wire]) -> Iterator[Doubt]:
     by_switch: Mapping[str, Wire] = {short(wire.switch): wire for wire in reversed(wires)}
     if len(by_switch) > 1:
-        said = sorted(by_switch.values(), key=lambda one: _RANK[one.source])
+        said = sorted(by_switch.values(), key=lambda one: one.source.rank)
         words = ", ".join(f"{wire.source.value} says {wire.switch}" for wire in said)
         yield Doubt(
             question=Question.SOURCES,

@@ -21,6 +21,8 @@ from gpuvigil.clock import SystemClock
 from gpuvigil.config import CollectorSettings
 from gpuvigil.model import PortIdentity, Subject
 from tests import lldpd
+from tests.collector.agent import Agent
+from tests.collector.receiver import Receiver
 from tests.polling import wait_until
 from tests.sysfs import PortTree
 
@@ -141,6 +143,36 @@ def test_a_port_that_goes_down_keeps_its_switch(tmp_path: Path) -> None:
     assert (known["mlx5_0", "1"].switch, changed) == ("leaf1", False)
     book.recall([port("mlx5_0")])
     assert known["mlx5_0", "1"].switch_port == "7"
+
+
+@pytest.mark.server
+def test_a_moved_cable_is_in_the_next_inventory_and_a_restart_forgets_none(
+    agent: Agent, receiver: Receiver, tmp_path: Path
+) -> None:
+    root = Path(str(agent.settings["sysfs_root"]))
+    PortTree(root).infiniband("mlx5_0")
+    (root / "class/infiniband/mlx5_0/device/net/ib0").mkdir(parents=True)
+
+    def plug(*switches: str) -> str:
+        said = answer(*(heard("ib0", switch, ifname="7") for switch in switches))
+        return program(tmp_path, f"echo '{said}'")
+
+    def told() -> list[str | None]:
+        (known,) = receiver.records("inventory")[-1]["body"]["ports"]
+        return [known.get("switch"), known.get("switch_port")]
+
+    agent.settings |= {"gpus": False, "machine_seconds": 0.2, "lldpcli": plug("leaf1")}
+    agent.start()
+    wait_until("the inventory", lambda: receiver.records("inventory"))
+    wait_until("the leaf", lambda: told() == ["leaf1", "7"], 20.0)
+    plug("leaf2")
+    wait_until("the other leaf", lambda: told() == ["leaf2", "7"], 20.0)
+    plug()
+    agent.stop()
+    before = len(receiver.records("inventory"))
+    agent.start()
+    wait_until("another inventory", lambda: len(receiver.records("inventory")) > before)
+    assert told() == ["leaf2", "7"]
 
 
 @pytest.mark.server
