@@ -5,7 +5,7 @@ No device and no root: the tools are run with a library before them that speaks 
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -14,36 +14,57 @@ from tests.polling import wait_until
 PROGRAMS = ("ibsim", "ibsim-run", "opensm", "sminfo", "ibnetdiscover")
 
 
-def netlist(leaves: int, spines: int, hosts_per_leaf: int) -> str:
-    """Leaves with hosts at their first ports and spines at the next.
+Cable = tuple[str, str, str]
+"""A host, its device and the leaf that it is at."""
+
+
+def netlist(cables: Sequence[Cable], spines: int) -> str:
+    """Hosts at the first ports of their leaves, and each leaf at each spine by its last ports.
 
     The simulator wants every cable at both of its ends, and a blank line between nodes.
     """
-    return "\n".join(_nodes(leaves, spines, hosts_per_leaf))
+    leaves = sorted({leaf for _, _, leaf in cables})
+    hosts = {leaf: [(host, it) for host, it, at in cables if at == leaf] for leaf in leaves}
+    uplinks = [
+        (leaf, f"spine{n}", 64 - n, number)
+        for number, leaf in enumerate(leaves, 1)
+        for n in range(1, spines + 1)
+    ]
+    lines = []
+    for number, leaf in enumerate(leaves, 1):
+        lines += _switch(0x10000000 + number, leaf)
+        lines += [
+            f'[{n}] "H-{host}-{it}"[1] # "{host} {it}" lid 0 4xHDR'
+            for n, (host, it) in enumerate(hosts[leaf], 1)
+        ]
+        lines += [
+            f'[{p}] "S-{spine}"[{q}] # "{spine}" lid 0 4xHDR'
+            for at, spine, p, q in uplinks
+            if at == leaf
+        ]
+        lines.append("")
+    for number in range(1, spines + 1):
+        lines += _switch(0x20000000 + number, f"spine{number}")
+        lines += [
+            f'[{q}] "S-{leaf}"[{p}] # "{leaf}" lid 0 4xHDR'
+            for leaf, spine, p, q in uplinks
+            if spine == f"spine{number}"
+        ]
+        lines.append("")
+    for number, (host, it, leaf) in enumerate(cables, 1):
+        lines += [f"caguid=0x3000{number:04x}", f'Ca 1 "H-{host}-{it}" # "{host} {it}"']
+        p = hosts[leaf].index((host, it)) + 1
+        lines += [f'[1](3100{number:04x}) "S-{leaf}"[{p}] # lid 0 lmc 0 "{leaf}" lid 0 4xHDR', ""]
+    return "\n".join(lines)
 
 
-def _nodes(leaves: int, spines: int, per_leaf: int) -> Iterator[str]:
-    for leaf in range(1, leaves + 1):
-        yield f'switchguid=0x1000{leaf:04x}(1000{leaf:04x})\nSwitch 64 "S-leaf{leaf}" # "leaf{leaf}" enhanced port 0 lid 0 lmc 0'
-        for p in range(1, per_leaf + 1):
-            host = (leaf - 1) * per_leaf + p
-            yield f'[{p}] "H-host{host}"[1] # "host{host} mlx5_0" lid 0 4xHDR'
-        for spine in range(1, spines + 1):
-            yield f'[{per_leaf + spine}] "S-spine{spine}"[{leaf}] # "spine{spine}" lid 0 4xHDR'
-        yield ""
-    for spine in range(1, spines + 1):
-        yield f'switchguid=0x2000{spine:04x}(2000{spine:04x})\nSwitch 64 "S-spine{spine}" # "spine{spine}" enhanced port 0 lid 0 lmc 0'
-        for leaf in range(1, leaves + 1):
-            yield f'[{leaf}] "S-leaf{leaf}"[{per_leaf + spine}] # "leaf{leaf}" lid 0 4xHDR'
-        yield ""
-    for host in range(1, leaves * per_leaf + 1):
-        leaf, p = (host - 1) // per_leaf + 1, (host - 1) % per_leaf + 1
-        yield f'caguid=0x3000{host:04x}\nCa 1 "H-host{host}" # "host{host} mlx5_0"'
-        yield f'[1](3100{host:04x}) "S-leaf{leaf}"[{p}] # lid 0 lmc 0 "leaf{leaf}" lid 0 4xHDR\n'
+def _switch(guid: int, name: str) -> list[str]:
+    port0 = "enhanced port 0 lid 0 lmc 0"
+    return [f"switchguid=0x{guid:x}({guid:x})", f'Switch 64 "S-{name}" # "{name}" {port0}']
 
 
 class Subnet:
-    """The subnet of a netlist, up and with a manager; as seen from `host1`."""
+    """The subnet of a netlist, up and with a manager; as seen from device mlx5_0 of `host1`."""
 
     def __init__(self, folder: Path, net: str) -> None:
         folder.mkdir()
@@ -52,7 +73,7 @@ class Subnet:
         self._environment = {
             **os.environ,
             "IBSIM_SOCKNAME": f"gpuvigil-{os.getpid()}-{folder.parent.name}"[:60],
-            "SIM_HOST": "H-host1",
+            "SIM_HOST": "H-host1-mlx5_0",
             "OSM_CACHE_DIR": str(folder),
             "OSM_TMP_DIR": str(folder),
         }

@@ -14,6 +14,8 @@ _HEAD = re.compile(r'(Switch|Ca|Rt)\s+\d+\s+"([^"]+)"\s+#\s+"(.*?)"')
 _PORT = re.compile(
     r'\[(\d+)\](?:\(\w+\))?\s+"([^"]+)"\[(\d+)\](?:\(\w+\))?\s+#\s.*?"(.*)"\s+lid\s+\d+\s+\S+\s*$'
 )
+# How a managed switch of NVIDIA's describes itself: MF0;name:model/U1.
+_MANAGED = re.compile(r"MF0;([^:;]+):[^/:]+/U\d+")
 _HOST = re.compile(r"(\S+)\s+(\S+)")
 
 
@@ -31,7 +33,13 @@ def from_ibnetdiscover(text: str) -> Imported:
             kinds[here] = (head[1], head[3].strip())
         elif (port := _PORT.match(line)) and here:
             cables.append(_Cable(here, port[1], port[2], port[3]))
-    names = _apart({guid: name or guid for guid, (kind, name) in kinds.items() if kind == "Switch"})
+    names = _apart(
+        {
+            guid: _MANAGED.sub(r"\1", name) or guid
+            for guid, (kind, name) in kinds.items()
+            if kind == "Switch"
+        }
+    )
     return Imported(
         wires=tuple(
             _wire(it, host, names[it.far])

@@ -25,8 +25,9 @@ def learn(
 ) -> Topology:
     """The fabric of one cluster's nodes. `events`: of their ports, those that went down count."""
     nodes = list(inventories)
-    links, said = stated.links(nodes, imported)
-    places = stated.places(nodes, imported)
+    told = stated.alike(nodes, imported)
+    links, said = stated.links(nodes, told)
+    places = stated.places(nodes, told)
     links = _only_ports(links, places)
     racks = {one.subject.node or "": one.rack for one in nodes if one.rack}
     blocks = {node: fact.value for node, fact in places.items()}
@@ -34,7 +35,7 @@ def learn(
     links = _named_rails(
         _where_peers_are(links, of_pods, together.switches(links, events)), of_pods
     )
-    uplinks = _reached(imported.uplinks, links, places)
+    uplinks = _reached(told.uplinks, links, places)
     leaves = {link.switch.value for link in links if link.switch is not None and _is_fabric(link)}
     found: list[Doubt] = [
         *doubts.miswired(links, of_pods),

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from ..model import Inventory
 from ..numbers_in_words import natural
@@ -49,8 +50,24 @@ def places(inventories: Iterable[Inventory], imported: Imported) -> dict[str, Fa
     return {node: Fact(value=one.place, source=one.source) for node, one in found.items()}
 
 
+def alike(inventories: Iterable[Inventory], imported: Imported) -> Imported:
+    """The same, with switches by the names that they have by LLDP: with their domain, say."""
+    heard = Names({it.switch for one in inventories for it in one.ports if it.switch is not None})
+
+    def name(said: str) -> str:
+        return heard.of(said) or said
+
+    return Imported(
+        wires=tuple(replace(it, switch=name(it.switch)) for it in imported.wires),
+        uplinks=tuple(
+            replace(it, lower=name(it.lower), upper=name(it.upper)) for it in imported.uplinks
+        ),
+        places=tuple(replace(it, place=name(it.place)) for it in imported.places),
+    )
+
+
 class Names:
-    """Nodes by what others call them: in any case, and with a domain or without."""
+    """Machines by what others call them: in any case, and with a domain or without."""
 
     def __init__(self, nodes: Iterable[str]) -> None:
         self._exact: dict[str, str] = {}
@@ -60,7 +77,7 @@ class Names:
             self._short[short(node)].add(node)
 
     def of(self, said: str) -> str | None:
-        """The node that is meant; None where there is none, or several may be."""
+        """The one that is meant; None where there is none, or several may be."""
         if (exact := self._exact.get(said.casefold())) is not None:
             return exact
         alike = self._short.get(short(said), set())

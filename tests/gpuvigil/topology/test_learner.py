@@ -193,6 +193,13 @@ def test_a_leaf_without_an_uplink_is_named_where_others_have_one() -> None:
     assert found.uplinks == tuple(uplinks)
     # A file about one leaf of three says nothing of the others.
     assert learned(hosts, Imported(uplinks=tuple(uplinks[:1]))).doubts == ()
+    # A file may call switches by less than they call themselves.
+    full = {
+        node: {it: f"{leaf}.example" for it, leaf in ports.items()} for node, ports in hosts.items()
+    }
+    assert texts(learned(full, Imported(uplinks=tuple(uplinks))), Question.NO_UPLINK) == [
+        "c.example has ports of nodes and no uplink, unlike 2 other leaves."
+    ]
     elsewhere = Uplink(lower="z", upper="zz", source=Source.FILE)
     assert learned(hosts, Imported(uplinks=(elsewhere,))).uplinks == ()
 
