@@ -5,6 +5,7 @@ import getpass
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
 from accounting.compare.faults import MACHINE, USUAL
 from accounting.compare.query import compared
@@ -26,7 +27,7 @@ from gpuvigil.state_directory import config_of_up
 from gpuvigil.store.configured import hubs
 from report.span import span_of
 
-from . import compare, lemons, queue, rma, status, usage, who, why
+from . import compare, lemons, queue, rma, status, topology, usage, who, why
 
 _WIDTH = 80  # of a terminal that does not say, and at least
 _COMPARED = "28d"
@@ -228,6 +229,33 @@ def rma_main(arguments: Sequence[str]) -> int:
     return _run(commands, arguments, grid)
 
 
+def topology_main(arguments: Sequence[str]) -> int:
+    """`gpuvigil topology`: the same exit codes; 2 also for a file that cannot be read."""
+    what = "Say which switch each port is at and who says so, and what does not fit together."
+    commands = _parser("topology", what)
+    commands.add_argument(
+        "--file",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="FILE",
+        help="read this beside topology.files: Slurm's topology, ibnetdiscover's output, labels, TOML",
+    )
+    chosen = commands.parse_args(arguments)
+
+    def said(hub: Hub, config: Config) -> str:
+        files = (*config.topology.files, *chosen.file)
+        clusters = topology.look(hub, files, SystemClock().now())
+        _known(clusters, chosen.cluster)
+        wanted = {name: it for name, it in clusters.items() if chosen.cluster in {None, name}}
+        if chosen.form == "json":
+            return topology.json_text(wanted)
+        grid = topology.ports(wanted) if chosen.form == "csv" else topology.switches(wanted)
+        return _said(grid, chosen.form)
+
+    return _tell(commands, chosen, said)
+
+
 _Grid = Callable[[Hub, Config, argparse.Namespace], Grid]
 
 
@@ -260,24 +288,35 @@ def _run(commands: argparse.ArgumentParser, arguments: Sequence[str], grid: _Gri
 
 
 def _answer(commands: argparse.ArgumentParser, chosen: argparse.Namespace, grid: _Grid) -> int:
+    def said(hub: Hub, config: Config) -> str:
+        return _said(grid(hub, config, chosen), chosen.form)
+
+    return _tell(commands, chosen, said)
+
+
+def _tell(
+    commands: argparse.ArgumentParser,
+    chosen: argparse.Namespace,
+    say: Callable[[Hub, Config], str],
+) -> int:
     try:
         config = load(config_of_up(chosen.config))
         hub = hubs(config)()
         try:
-            found = grid(hub, config, chosen)
+            said = say(hub, config)
         finally:
             hub.close()
     except GpuvigilError as error:
         return fail(commands.prog, error)
     try:
-        sys.stdout.write(_said(found, chosen.form))
+        sys.stdout.write(said)
         sys.stdout.flush()
     except BrokenPipeError:  # whoever reads has seen enough
         sys.stderr.close()
     except OSError as error:
-        said = f"the answer cannot be written: {error.strerror}"
+        why = f"the answer cannot be written: {error.strerror}"
         sys.stdout = None  # Python would write the rest of it at its end
-        return fail(commands.prog, GpuvigilError(said))
+        return fail(commands.prog, GpuvigilError(why))
     return 0
 
 

@@ -35,6 +35,7 @@ from ..samples.messages import NO_DRIVER, STARTING, Tick, XidSeen
 from ..sensors.firmware import with_firmware
 from ..sensors.host import boot_id, booted_at, read_host
 from ..sensors.kernel_log import Source
+from ..sensors.neighbours import connect
 from ..sensors.ports import PortSensor
 from ..sensors.steps import Steps
 from ..spool.batches import Sender
@@ -215,6 +216,8 @@ class Agent:
     def _look_at_machine(self) -> None:
         """Once the reader has begun: what a node is for comes first."""
         words = self._machine.keep() if self._ticked is not None else ""
+        root, heard = self._settings.sysfs_root, self._machine.heard()
+        self._changed |= connect(self._known.ports, root, heard)
         if words:
             now = self._clock.now()
             self._tell([self._events.make(EventKind.HOST, self._node, now, words)])

@@ -17,23 +17,25 @@ from gpuvigil import lifeline
 
 from ..processes import cpu_time
 from ..processes.cpu_time import Threads
-from . import parts
+from . import lldp, parts
 from .inspection_result import Seen, line
 from .mounts import NOT_MOUNTED, Mount, is_gone, is_mounted, used_share, watched
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Look with SYSFS, PROC, SECONDS and the mounts that were chosen; returns the exit code."""
+    """Look with SYSFS, PROC, SECONDS, LLDPCLI and the mounts that were chosen; returns the exit code."""
     lifeline.hold()
-    sysfs, proc, seconds, *chosen = arguments
-    seen = look(Path(sysfs), Path(proc), float(seconds), chosen)
+    sysfs, proc, seconds, lldpcli, *chosen = arguments
+    seen = look(Path(sysfs), Path(proc), float(seconds), chosen, lldpcli)
     sys.stdout.write(line(seen) + "\n")
     sys.stdout.flush()
     # Threads that are stuck would be waited for.
     os._exit(0)
 
 
-def look(sysfs: Path, proc: Path, seconds: float, chosen: Sequence[str] = ()) -> Seen:
+def look(
+    sysfs: Path, proc: Path, seconds: float, chosen: Sequence[str] = (), lldpcli: str = ""
+) -> Seen:
     """What can be seen within `seconds`; threads that have not come back by then are left."""
     mounts = watched(proc, chosen)
     told: dict[str, object] = {}
@@ -42,6 +44,8 @@ def look(sysfs: Path, proc: Path, seconds: float, chosen: Sequence[str] = ()) ->
         "fans": lambda: parts.fans(sysfs),
         "supplies": lambda: parts.supplies(sysfs),
         "memory": lambda: parts.memory_errors(sysfs),
+        # It is ended before this process ends, and outlives it never.
+        "neighbours": lambda: lldp.ask(lldpcli, seconds / 2),
     }
     works |= {f"mount {one.path}": _asked(one, proc) for one in mounts}
     threads = [
@@ -57,6 +61,7 @@ def look(sysfs: Path, proc: Path, seconds: float, chosen: Sequence[str] = ()) ->
     waits = {thread.name: thread.native_id for thread in threads if thread.name not in found}
     hung = _had_time(waits, before, time.monotonic() - began, seconds / 2)
     fans, supplies, memory = found.get("fans"), found.get("supplies"), found.get("memory")
+    heard = found.get("neighbours")
     answers = {
         one.path: found[f"mount {one.path}"] for one in mounts if f"mount {one.path}" in found
     }
@@ -70,6 +75,7 @@ def look(sysfs: Path, proc: Path, seconds: float, chosen: Sequence[str] = ()) ->
         hung=tuple(one.path for one in mounts if f"mount {one.path}" in hung),
         gone=tuple((path, why) for path, why in answers.items() if isinstance(why, str)),
         fullest=(path, round(share, 4)) if path else None,
+        heard=heard if isinstance(heard, lldp.Heard) else lldp.Heard(),
     )
 
 

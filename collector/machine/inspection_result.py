@@ -3,6 +3,7 @@
 import json
 from typing import Any, NamedTuple
 
+from .lldp import Heard, Neighbour
 from .parts import Part
 
 
@@ -19,6 +20,7 @@ class Seen(NamedTuple):
     hung: tuple[str, ...] = ()  # mounts that do not answer
     gone: tuple[tuple[str, str], ...] = ()  # mounts that answer with an error, and with which
     fullest: tuple[str, float] | None = None  # a mount, and the share of it in use
+    heard: Heard = Heard()  # by lldpd
 
 
 def line(seen: Seen) -> str:
@@ -38,6 +40,7 @@ def parse(text: str | bytes) -> Seen:
             hung=tuple(map(str, said["hung"])),
             gone=tuple((str(path), str(why)) for path, why in said["gone"]),
             fullest=None if said["fullest"] is None else _full(*said["fullest"]),
+            heard=_heard(*said["heard"]),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"no look at the machine: {error!r}") from error
@@ -49,6 +52,11 @@ def _parts(said: Any) -> tuple[Part, ...] | None:
 
 def _pair(said: Any) -> tuple[int, int] | None:
     return None if said is None else (int(said[0]), int(said[1]))
+
+
+def _heard(neighbours: Any, why_not: str) -> Heard:
+    known = None if neighbours is None else tuple(Neighbour(*one) for one in neighbours)
+    return Heard(known, str(why_not))
 
 
 def _full(path: str, share: float) -> tuple[str, float]:

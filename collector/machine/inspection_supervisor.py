@@ -16,6 +16,7 @@ from gpuvigil.log import Log
 from ..rows.catalogue_rows import Number
 from . import inspection_result
 from .inspection_result import Seen
+from .lldp import Neighbour
 from .parts import Part
 
 log = Log("collector")
@@ -40,6 +41,8 @@ class Machine:
         self._due = 0.0
         self._seen, self._seen_at = Seen(), math.inf  # before the first look nothing is late
         self._told_old = False
+        self._new_neighbours: tuple[Neighbour, ...] = ()
+        self._told_why = ""
         # What was last read of each, for the news: what could not be read is not well again.
         self._fans: Sequence[Part] = ()
         self._supplies: Sequence[Part] = ()
@@ -77,6 +80,11 @@ class Machine:
         """Corrected and not, as the kernel counts them since it was booted."""
         return None if self._is_old() else self._seen.memory_errors
 
+    def heard(self) -> Mapping[str, tuple[str, str | None]]:
+        """Switch and port that each interface is plugged into, once for each look."""
+        new, self._new_neighbours = self._new_neighbours, ()
+        return {one.interface: (one.switch, one.port) for one in new}
+
     def stop(self) -> None:
         """End the child; one that cannot be killed is left where it is."""
         if self._child is not None:
@@ -108,6 +116,7 @@ class Machine:
                 [
                     *own_command.command("machine", "collector.machine.inspection_child"),
                     *words,
+                    settings.lldpcli,
                     *settings.watched_mounts,
                 ],
                 stdin=subprocess.DEVNULL,
@@ -142,6 +151,7 @@ class Machine:
         except ValueError as error:
             log.warning("the machine is not looked at", why=str(error))
             return ""
+        self._take_neighbours()
         if self._seen.fans is not None:
             self._fans = self._seen.fans
         if self._seen.supplies is not None:
@@ -152,6 +162,14 @@ class Machine:
             self._worked |= new
             _remember(self._file, self._worked)
         return self._news(parts)
+
+    def _take_neighbours(self) -> None:
+        """One line in the log where lldpd is there and says nothing to this user."""
+        neighbours, why = self._seen.heard
+        self._new_neighbours = neighbours or ()
+        if why and not self._told_why:
+            log.info("no switch at the ports' other ends is known", why=why)
+        self._told_why = why or self._told_why
 
     def _news(self, parts: Iterable[Part]) -> str:
         """What changed of what fails, in words."""

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpuvigil.hostlist import expand
+
 from ..sensors import files
-from .hostlist import expand
 
 _DEVICE = re.compile(r"nvidia(\d+)$")
 _DEEPEST_INCLUDE = 3

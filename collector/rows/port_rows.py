@@ -35,7 +35,13 @@ class PortBook:
         for port in ports:
             key = (port.device, port.port)
             known = self._known.setdefault(key, port)
-            self._known[key] = replace(known, was_up=known.was_up or port.was_up)
+            at_switch = known if known.switch else port
+            self._known[key] = replace(
+                known,
+                was_up=known.was_up or port.was_up,
+                switch=at_switch.switch,
+                switch_port=at_switch.switch_port,
+            )
 
     def take(self, readings: Sequence[PortReading], now: datetime) -> tuple[list[Event], bool]:
         """The events since the last look, and whether the node has other ports than before."""
@@ -120,4 +126,10 @@ def _merged(known: PortIdentity | None, reading: PortReading) -> PortIdentity:
     if known is None or known.kind != identity.kind:
         return replace(identity, was_up=reading.up is True)
     role = "management" if known.role == "management" else identity.role
-    return replace(identity, role=role, was_up=known.was_up or reading.up is True)
+    return replace(
+        identity,
+        role=role,
+        was_up=known.was_up or reading.up is True,
+        switch=known.switch,
+        switch_port=known.switch_port,
+    )

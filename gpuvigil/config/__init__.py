@@ -51,6 +51,7 @@ from .settings import (
     SimulatorSettings,
     SlurmSettings,
     StoreSettings,
+    TopologySettings,
 )
 
 if sys.version_info >= (3, 11):
@@ -91,6 +92,7 @@ __all__ = [
     "StoreSettings",
     "TeamsSettings",
     "TimesSettings",
+    "TopologySettings",
     "WebhookSettings",
     "load",
     "read_secret",

@@ -189,6 +189,11 @@ class CollectorSettings:
         60.0,
         "power supplies, fans, memory errors and mounts are looked at this often, by a child; 0: never",
     )
+    lldpcli: str = _setting(
+        "lldpcli",
+        "program that asks lldpd for the switch at each port's other end, with each look at the"
+        " machine (docs/topology.md); empty: none",
+    )
     watched_mounts: tuple[str, ...] = _setting(
         (),
         "mount points that are watched, which also says that they are to be mounted; empty takes"
@@ -408,6 +413,18 @@ class ActionsSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TopologySettings:
+    """Which switch each port is at, beside what LLDP says of it."""
+
+    files: tuple[Path, ...] = _setting(
+        (),
+        "files that say how the fabric is wired, for the nodes named in them: Slurm's topology.conf or"
+        " topology.yaml, ibnetdiscover's output, `kubectl get nodes -o json`, topograph's JSON, or TOML"
+        " (docs/topology.md)",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
     """What the services say about themselves."""
 
@@ -431,4 +448,5 @@ class Config:
     dashboard: DashboardSettings = _setting(DashboardSettings(), "the dashboard")
     actions: ActionsSettings = _setting(ActionsSettings(), "what gpuvigil does itself: nothing")
     cost: CostSettings = _setting(CostSettings(), "what GPU-hours and energy cost")
+    topology: TopologySettings = _setting(TopologySettings(), "how the fabric is wired")
     log: LogSettings = _setting(LogSettings(), "the log")

@@ -207,8 +207,8 @@ class GpuIdentity:
     minor: int | None = None  # of its device file: 3 of /dev/nvidia3
 
 
-# A record without them says the same: most sites have no use for the one, or cannot tell the other.
-_OPTIONAL = frozenset({"minor", "firmware"})
+# A record without them says the same: most sites have no use for the one, or cannot tell the others.
+_OPTIONAL = frozenset({"minor", "firmware", "switch", "switch_port"})
 
 
 def _told(identity: "GpuIdentity | PortIdentity") -> dict[str, Any]:
@@ -226,6 +226,9 @@ class PortIdentity:
     role: str  # fabric, storage, management
     was_up: bool = False  # a port that was never seen up is unprovisioned, not broken
     firmware: str | None = None  # of its device
+    # At the other end of its cable, as the switch named itself when it was last heard (LLDP):
+    switch: str | None = None
+    switch_port: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from collector.owners.hostlist import expand
 from gpuvigil.clock import EPOCH
+from gpuvigil.hostlist import expand
 from gpuvigil.model import ENDED_STATES, Job, Subject
 
 from . import counts

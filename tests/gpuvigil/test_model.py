@@ -106,7 +106,11 @@ def test_an_inventory_survives_json(subject: Subject, at: datetime) -> None:
         ports=(PortIdentity(device="mlx5_0", port="1", kind="infiniband", role="fabric"),),
     )
     assert Inventory.from_record(through_json(inventory.to_record())) == inventory
-    ports = (replace(inventory.ports[0], firmware="28.43.2566"),)
+    ports = (
+        replace(
+            inventory.ports[0], firmware="28.43.2566", switch="leaf1", switch_port="Ethernet1/7"
+        ),
+    )
     told = replace(inventory, kernel="6.8.0-87-generic", ports=ports)
     assert Inventory.from_record(through_json(told.to_record())) == told
 
@@ -122,7 +126,7 @@ def test_an_inventory_of_before_there_were_kernels_in_it_is_read() -> None:
     )
     value = told.to_record().to_json()
     assert "kernel" not in value["body"]
-    assert "firmware" not in value["body"]["ports"][0]
+    assert not {"firmware", "switch", "switch_port"} & set(value["body"]["ports"][0])
     assert Inventory.from_record(Record.from_json(value)) == told
 
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.owners.gres import read
-from collector.owners.hostlist import expand
 from collector.owners.jobfiles import numbers
+from gpuvigil.hostlist import expand
 
 
 @pytest.mark.parametrize(

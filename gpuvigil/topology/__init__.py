@@ -1,0 +1,20 @@
+"""Which port of a node is at which switch: from files that say it, from LLDP, and from what follows."""
+
+from .learner import learn
+from .model import Doubt, Fact, Imported, Link, Placed, Question, Source, Topology, Uplink, Wire
+from .reader import read
+
+__all__ = [
+    "Doubt",
+    "Fact",
+    "Imported",
+    "Link",
+    "Placed",
+    "Question",
+    "Source",
+    "Topology",
+    "Uplink",
+    "Wire",
+    "learn",
+    "read",
+]

@@ -1,0 +1,151 @@
+"""A cluster's fabric from what is said outright and what follows from it.
+
+What follows is marked as such, with the share of the evidence that agrees, and is left out where there
+is no clear majority: a switch that is not known is better than a wrong one.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from ..model import Event, Inventory
+from ..numbers_in_words import natural
+from . import doubts, stated, together
+from .model import Doubt, Fact, Imported, Link, Source, Topology, Uplink
+from .pods import PEERS, Pods, majority, pods
+
+_HALF = 0.5
+_NOTHING = Imported()
+
+
+def learn(
+    inventories: Iterable[Inventory],
+    imported: Imported = _NOTHING,
+    events: Iterable[Event] = (),
+) -> Topology:
+    """The fabric of one cluster's nodes. `events`: of their ports, those that went down count."""
+    nodes = list(inventories)
+    told = stated.alike(nodes, imported)
+    links, said = stated.links(nodes, told)
+    places = stated.places(nodes, told)
+    links = _only_ports(links, places)
+    racks = {one.subject.node or "": one.rack for one in nodes if one.rack}
+    blocks = {node: fact.value for node, fact in places.items()}
+    of_pods = pods(links, (blocks, racks))
+    links = _named_rails(
+        _where_peers_are(links, of_pods, together.switches(links, events)), of_pods
+    )
+    uplinks = _reached(told.uplinks, links, places)
+    leaves = {link.switch.value for link in links if link.switch is not None and _is_fabric(link)}
+    found: list[Doubt] = [
+        *doubts.miswired(links, of_pods),
+        *said,
+        *doubts.without_uplink(leaves, uplinks),
+        *doubts.rails_missing(links, of_pods),
+    ]
+    return Topology(links=tuple(links), uplinks=uplinks, doubts=tuple(found), places=places)
+
+
+def _is_fabric(link: Link) -> bool:
+    return link.role == "fabric"
+
+
+def _only_ports(links: Sequence[Link], places: Mapping[str, Fact]) -> list[Link]:
+    """A node with one port in the fabric has it at the switch that the node is at."""
+    count = Counter(link.node for link in links if _is_fabric(link))
+    return [
+        replace(link, switch=places[link.node])
+        if _is_fabric(link)
+        and link.switch is None
+        and link.was_up
+        and count[link.node] == 1
+        and link.node in places
+        else link
+        for link in links
+    ]
+
+
+def _where_peers_are(
+    links: Iterable[Link], of_pods: Pods, fell: Mapping[together.Port, Fact]
+) -> list[Link]:
+    """With the switch of ports of which it was not said: where that port of their peers is.
+
+    A port that was never up is plugged in nowhere, as far as anybody knows.
+    """
+    found = []
+    for link in links:
+        if link.switch is not None or not _is_fabric(link) or not link.was_up:
+            found.append(link)
+            continue
+        facts = [it for it in (_by_peers(link, of_pods), fell.get(_key(link))) if it is not None]
+        agree = len({fact.value for fact in facts}) == 1
+        found.append(replace(link, switch=facts[0]) if agree else link)
+    return found
+
+
+def _key(link: Link) -> together.Port:
+    return link.node, link.device, link.port
+
+
+def _by_peers(link: Link, of_pods: Pods) -> Fact | None:
+    norm = of_pods.likely(link)
+    if norm is None or norm.hosts < PEERS:
+        return None
+    return Fact(value=norm.leaf, source=Source.PEERS, confidence=round(norm.share, 3))
+
+
+def _named_rails(links: Sequence[Link], of_pods: Pods) -> list[Link]:
+    """With the rail of each port: the name that the port has on the hosts at its leaf."""
+    fabric = [link for link in links if _is_fabric(link)]
+    hosts = len({link.node for link in fabric})
+    names = Counter(name for _, name in {(link.node, link.name) for link in fabric})
+    at_leaf: dict[str, Counter[str]] = defaultdict(Counter)
+    for link in fabric:
+        if link.switch is not None and link.node not in of_pods.renumbered:
+            at_leaf[link.switch.value][link.name] += 1
+    return [
+        replace(link, rail=_rail(link, of_pods, at_leaf, names[link.name] / hosts))
+        if _is_fabric(link) and link.rail is None and names[link.name] > 1
+        else link
+        for link in links
+    ]
+
+
+def _rail(
+    link: Link, of_pods: Pods, at_leaf: Mapping[str, Counter[str]], share: float
+) -> Fact | None:
+    """By its own name where that is where it belongs, else by its leaf's, else by its own."""
+    norm = of_pods.norm(link)
+    if norm is not None:
+        confidence = round(norm.share, 3)
+        return Fact(value=link.name, source=Source.PORT_NAMES, confidence=confidence)
+    if link.switch is not None:
+        votes = at_leaf.get(link.switch.value, Counter())
+        name = majority(votes, _HALF)
+        if name is not None:
+            agree = round(votes[name] / votes.total(), 3)
+            return Fact(value=name, source=Source.PEERS, confidence=agree)
+    if link.node in of_pods.renumbered:
+        return None
+    return Fact(value=link.name, source=Source.PORT_NAMES, confidence=round(share, 3))
+
+
+def _reached(
+    uplinks: Iterable[Uplink], links: Iterable[Link], places: Mapping[str, Fact]
+) -> tuple[Uplink, ...]:
+    """Of the cables between switches those that this cluster's nodes are connected by."""
+    beside: dict[str, set[str]] = defaultdict(set)
+    known = list(uplinks)
+    for up in known:
+        beside[up.lower].add(up.upper)
+        beside[up.upper].add(up.lower)
+    reached: set[str] = set()
+    waiting = [link.switch.value for link in links if link.switch is not None]
+    waiting += [fact.value for fact in places.values()]
+    while waiting:
+        switch = waiting.pop()
+        if switch not in reached:
+            reached.add(switch)
+            waiting += beside.get(switch, ())
+    mine = [up for up in known if up.lower in reached]
+    return tuple(sorted(mine, key=lambda up: (natural(up.lower), natural(up.upper))))

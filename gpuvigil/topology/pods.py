@@ -1,0 +1,162 @@
+"""Which leaves serve the same nodes, and at which of them each port of such nodes belongs.
+
+In a rail-optimised fabric the nodes of one pod have port 0 at one leaf, port 1 at the next and so on
+(NVIDIA DGX SuperPOD reference architecture); other pods have other leaves. So a port is compared with
+the ports of the same name in its own pod.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import combinations
+
+from .model import Fact, Link
+
+AGREE = 0.8  # of hosts, that a majority takes
+HOSTS = 5  # at least, before one is told that it differs
+PEERS = 3  # at least, before a port is taken to be where theirs are
+_RENUMBERED = 2  # more misfits than one swap makes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Norm:
+    """The leaf at which a port of this name is in a pod, by so many of so many hosts."""
+
+    leaf: str
+    agree: int
+    hosts: int
+
+    @property
+    def share(self) -> float:
+        return self.agree / self.hosts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pods:
+    """The pods of a cluster's nodes; a pod goes by the first of its leaves.
+
+    `renumbered`: nodes whose ports are numbered otherwise than in the rest of their pod.
+    """
+
+    of_node: Mapping[str, str] = field(default_factory=dict)
+    norms: Mapping[tuple[str, str], Norm] = field(default_factory=dict)  # pod and port
+    renumbered: frozenset[str] = frozenset()
+    of_all: Mapping[tuple[str, str], Norm] = field(default_factory=dict)  # with those hosts
+    heard: frozenset[str] = frozenset()  # nodes of which a port's switch is known
+
+    def likely(self, link: Link) -> Norm | None:
+        """Where a port of which nothing was said most likely is.
+
+        A host that says nothing at all may be numbered otherwise as well as those that are known to.
+        """
+        if link.node in self.heard or self.norm(link) is None:
+            return self.norm(link)
+        found = self.of_all[self.of_node[link.node], link.name]
+        return found if found.share >= AGREE else None
+
+    def norm(self, link: Link) -> Norm | None:
+        """Where the majority has this port; None where there is no clear majority."""
+        if link.node in self.renumbered or link.node not in self.of_node:
+            return None
+        found = self.norms.get((self.of_node[link.node], link.name))
+        return found if found is not None and found.share >= AGREE else None
+
+
+def pods(links: Iterable[Link], groups: Iterable[Mapping[str, str]]) -> Pods:
+    """From the fabric ports whose switch is known. `groups`: racks and blocks of nodes, by node.
+
+    A node none of whose switches is known is in the pod that its group is in.
+    """
+    known = [link for link in links if link.role == "fabric" and link.switch is not None]
+    by_node: dict[str, list[Link]] = defaultdict(list)
+    for link in known:
+        by_node[link.node].append(link)
+    of_leaf = _of_leaf({node: {_leaf(one) for one in ports} for node, ports in by_node.items()})
+    of_node = {}
+    for node, ports in by_node.items():
+        pod = majority(Counter(of_leaf[_leaf(one)] for one in ports), 0.5)
+        if pod is not None:
+            of_node[node] = pod
+    for group in groups:
+        of_node |= _of_group(group, of_node)
+    norms = _norms(known, of_node)
+    first = Pods(of_node=of_node, norms=norms)
+    odd = frozenset(node for node, ports in by_node.items() if _is_renumbered(ports, first))
+    rest = [link for link in known if link.node not in odd]
+    return Pods(
+        of_node=of_node,
+        norms=_norms(rest, of_node),
+        renumbered=odd,
+        of_all=norms,
+        heard=frozenset(by_node),
+    )
+
+
+def majority(votes: Counter[str], over: float) -> str | None:
+    """What has more than this share of the votes."""
+    if not votes:
+        return None
+    ((first, count),) = votes.most_common(1)
+    return first if count > over * votes.total() else None
+
+
+def _leaf(link: Link) -> str:
+    known: Fact | None = link.switch
+    assert known is not None
+    return known.value
+
+
+def _of_leaf(leaves_of: Mapping[str, set[str]]) -> dict[str, str]:
+    """The pod of each leaf: two are of one when more than half of the smaller one's nodes share them."""
+    sizes, both = Counter[str](), Counter[tuple[str, str]]()
+    for leaves in leaves_of.values():
+        sizes.update(leaves)
+        both.update(combinations(sorted(leaves), 2))
+    pod = {leaf: leaf for leaf in sizes}
+
+    def top(leaf: str) -> str:
+        while pod[leaf] != leaf:
+            pod[leaf] = leaf = pod[pod[leaf]]
+        return leaf
+
+    for (a, b), shared in both.items():
+        if shared > min(sizes[a], sizes[b]) / 2:
+            first, second = sorted((top(a), top(b)))
+            pod[second] = first
+    return {leaf: top(leaf) for leaf in sizes}
+
+
+def _of_group(group: Mapping[str, str], of_node: Mapping[str, str]) -> dict[str, str]:
+    """The pod of nodes without one, where nearly all others of their group are in the same."""
+    votes: dict[str, Counter[str]] = defaultdict(Counter)
+    for node, name in group.items():
+        if node in of_node:
+            votes[name][of_node[node]] += 1
+    found = {}
+    for node, name in group.items():
+        pod = majority(votes[name], AGREE)
+        if node not in of_node and pod is not None and votes[name][pod] >= PEERS:
+            found[node] = pod
+    return found
+
+
+def _norms(known: Iterable[Link], of_node: Mapping[str, str]) -> dict[tuple[str, str], Norm]:
+    votes: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for link in known:
+        if link.node in of_node:
+            votes[of_node[link.node], link.name][_leaf(link)] += 1
+    found = {}
+    for key, counts in votes.items():
+        ((leaf, agree),) = counts.most_common(1)
+        found[key] = Norm(leaf=leaf, agree=agree, hosts=counts.total())
+    return found
+
+
+def _is_renumbered(ports: Iterable[Link], pods_: Pods) -> bool:
+    """Whether most ports of a node are elsewhere: then its driver counts them otherwise."""
+    norms = [(one, norm) for one in ports if (norm := pods_.norm(one)) is not None]
+    misfits = [(_leaf(one), norm.leaf) for one, norm in norms if norm.leaf != _leaf(one)]
+    if len(misfits) > max(_RENUMBERED, len(norms) / 2):
+        return True
+    is_all = len(misfits) == len(norms) == _RENUMBERED
+    return is_all and {at for at, _ in misfits} != {leaf for _, leaf in misfits}
