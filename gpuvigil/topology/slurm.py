@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import yaml
+
 from ..hostlist import expand
 from .model import Imported, Placed, Source, Uplink
-from .plain_yaml import parse
 
 _PAIR = re.compile(r"(\w+)\s*=\s*(\S+)")
 
@@ -28,7 +29,10 @@ def from_conf(text: str) -> Imported:
 
 def from_yaml(text: str) -> Imported:
     """What a topology.yaml says, of each topology that it has; ValueError or TypeError when it is none."""
-    whole = parse(text)
+    try:
+        whole = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from None
     if not isinstance(whole, list):
         raise TypeError("a topology.yaml is a list of topologies")
     found = Imported()

@@ -3,17 +3,13 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gpuvigil.errors import ConfigError
 from gpuvigil.topology import Imported, Question, Source, Uplink, Wire, learn, read
 from gpuvigil.topology.labels import layers
-from gpuvigil.topology.plain_yaml import parse
+from gpuvigil.topology.slurm import from_yaml
 from tests import ibsim
 from tests.gpuvigil.topology.fabrics import inventory, port
 
@@ -235,36 +231,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         read(tmp_path / "a.conf")
 
 
-TEXTS = st.from_regex(r"[a-z][a-z0-9\[\]_.-]{0,8}", fullmatch=True).filter(
-    lambda text: text not in {"y", "n", "yes", "no", "on", "off"}
-)
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-99, 99) | TEXTS,
-    lambda inner: (
-        st.lists(inner, min_size=1, max_size=4)
-        | st.dictionaries(TEXTS, inner, min_size=1, max_size=4)
-    ),
-    max_leaves=12,
-)
-
-
-@given(VALUES, st.sampled_from([2, 4]))
-def test_what_people_write_as_yaml_is_read_as_by_a_library(value: Any, indent: int) -> None:
-    text = yaml.safe_dump(value, default_flow_style=False, indent=indent)
-    assert parse(text) == yaml.safe_load(text) == value
-
-
-@pytest.mark.parametrize(
-    "text", [YAML, "a: [n1, 'x']  # y\nb:\n- 1\n\nc: '#'\n", "- - 1\n  - 2\n- a:\n"]
-)
-def test_comments_and_lists_in_brackets_are_read_as_by_a_library(text: str) -> None:
-    assert parse(text) == yaml.safe_load(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["a: &x 1", "a: |\n  b", "a: 1\n  b: 2", "a: 1\na: 2", "\ta: 1", "a: 'b", "- " * 40, "a: [1"],
-)
-def test_yaml_beyond_that_is_refused_by_its_line(text: str) -> None:
-    with pytest.raises(ValueError, match=r"^line \d"):
-        parse(text)
+@pytest.mark.parametrize("text", ["\ta: 1", "a: 'b", "a: [1"])
+def test_what_is_no_yaml_is_refused_by_its_line(text: str) -> None:
+    with pytest.raises(ValueError, match=r"line \d"):
+        from_yaml(text)
