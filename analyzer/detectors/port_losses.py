@@ -5,7 +5,7 @@ import numpy as np
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Evidence, Finding, Subject
 
-from ..evidence.port_rates import LOOKS, NEEDS, Rates, jobs_through, rates_of
+from ..evidence.port_rates import LOOKS, NEEDS, PEERS, Rates, jobs_through, rates_of
 from ..window.columns import Mask, clusters, per_group, port_kinds, together
 from ..window.rows import Row
 from ..window.window import Span, Window
@@ -35,7 +35,8 @@ def lossy_ports(window: Window) -> list[Finding]:
 
 def _losing(window: Window, rates: Rates) -> tuple[Mask, np.ndarray]:
     peers = together(clusters(rates.rows), port_kinds(window, rates.rows))
-    usual, _ = per_group(peers, rates.resent)
+    usual, count = per_group(peers, rates.resent)
+    usual = np.where(count >= PEERS, usual, np.nan)
     return rates.resent >= np.fmax(_PER_SECOND, _TIMES_PEERS * usual), usual
 
 

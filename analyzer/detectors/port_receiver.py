@@ -10,6 +10,7 @@ from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Evidence, Finding, Incident, Subject
 from gpuvigil.store import Aggregate, Function
 
+from ..evidence.port_rates import PEERS
 from ..window.columns import Floats, clusters, per_group, port_kinds, together
 from ..window.rows import Row, Rows
 from ..window.window import Need, Span, Window
@@ -66,8 +67,8 @@ def slow_receivers(window: Window) -> dict[Subject, tuple[Row, tuple[Evidence, .
     for one, least, of_least, words in _SIGNS:
         rate = rate_of(rows, one, window.settings.steady_seconds)
         now = rate_of(lately, one, window.settings.window_seconds, beside=rows)
-        usual, _ = per_group(alike, rate)
-        most = np.fmax(least, _TIMES_PEERS * usual)
+        usual, count = per_group(alike, rate)
+        most = np.fmax(least, np.where(count >= PEERS, _TIMES_PEERS * usual, 0.0))
         for number in np.flatnonzero((rate >= of_least * most) & (now >= most)).tolist():
             _add(found, rows, number, words(now[number]))
     storms = rows.values(_STORMS.column)

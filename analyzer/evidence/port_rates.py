@@ -36,6 +36,8 @@ NEEDS = tuple(
 MICROSECONDS = 1e6
 # Of a span, what its lines must cover, and how many there must be.
 _COVERAGE, _LINES = 0.5, 3
+# Of fewer ports of a kind, the middle is no measure of one of them.
+PEERS = 3
 # What a port carries beside jobs: heartbeats, mounts, subnet management; bytes a second [own].
 _IDLE_BYTES = 10e6
 # A port waits where it does so for this share of the time and so many times as much as before; of

@@ -209,6 +209,13 @@ def test_what_all_hosts_do_is_none() -> None:
     assert receivers(scene) == []
 
 
+def test_a_port_alone_is_no_measure_of_itself() -> None:
+    alone = replace(healthy(nodes=1, seconds=1900.0), settings=MINUTES)
+    assert len(receivers(alone.rising(port(), "out_of_buffer", 200.0))) == 1
+    (it,) = losses(alone.rising(port(), "retransmits", 20.0))
+    assert "peers" not in told(it)
+
+
 def test_a_slow_host_stands_until_it_stopped_nobody_for_the_whole_span() -> None:
     known, pauses = standing("port_slow_receiver", port()), "transmit_pause_microseconds"
     assert RECEIVER.would_show is not None
