@@ -81,7 +81,13 @@ class _Place:
 class _Port:
     """One port, and what it has to read."""
 
-    def __init__(self, place: _Place, device: str, reader_of: Callable[[str], Read]) -> None:
+    def __init__(
+        self,
+        place: _Place,
+        device: str,
+        reader_of: Callable[[str], Read],
+        monotonic: Callable[[], float],
+    ) -> None:
         self._place = place
         infiniband = place.kind == "rdma" and not _is_roce(place)
         found = (
@@ -95,7 +101,8 @@ class _Port:
         self._of_files = frozenset(it.counter.metric for it in counters)
         self._stays_at, self._wraps_at = limits(counters)
         self._since_seen = frozenset() if infiniband else _COUNTED_SINCE_SEEN
-        self.links = Links({os.path.basename(it): reader_of(it) for it in place.links})
+        readers = {os.path.basename(it): reader_of(it) for it in place.links}
+        self.links = Links(readers, monotonic)
         self._temperatures = module_temperature.inputs((device, *place.links))
         self._counts: dict[str, float | int] = {}
         self._seldom: dict[str, float | int] | None = None
@@ -180,7 +187,7 @@ class PortSensor:
 
     def _port(self, place: _Place) -> _Port:
         folder = self._infiniband if place.kind == "rdma" else self._net
-        return _Port(place, f"{folder}/{place.device}", self._reader_of)
+        return _Port(place, f"{folder}/{place.device}", self._reader_of, self._monotonic)
 
     def _lay_out(
         self, devices: list[str], interfaces: list[str], routes: str
