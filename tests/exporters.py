@@ -119,4 +119,5 @@ node_infiniband_physical_state_id{device="mlx5_0",port="1"} 5
 node_infiniband_physical_state_id{device="mlx5_1",port="1"} 2
 node_infiniband_rate_bytes_per_second{device="mlx5_0",port="1"} 5.0e+10
 node_infiniband_link_downed_total{device="mlx5_0",port="1"} 3
+node_infiniband_port_transmit_wait_total{device="mlx5_0",port="1"} 4.2949e+07
 """

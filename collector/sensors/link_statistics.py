@@ -7,6 +7,7 @@ drivers/net/ethernet/google/gve/gve_ethtool.c.
 import errno
 import os
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 
@@ -14,6 +15,10 @@ from . import ethtool, firmware
 
 # What an interface answers whose driver has no statistics, or which nobody here may ask.
 _REFUSALS = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM})
+# The kernel asks one driver at a time, and one whose firmware is stuck holds it up, and with it the
+# thread that tells whether this node lives: an interface that took so long is left alone for a while.
+_LONGEST_SECONDS = 1.0
+_REST_SECONDS = 600.0
 Read = Callable[[], Mapping[str, int]]
 
 # Of several lines of one metric the first counts of which the driver has a name; it is the sum of all
@@ -76,25 +81,46 @@ def _parts(names: tuple[str, ...]) -> tuple[tuple[str, tuple[str, ...]], ...]:
 class Links:
     """The cables of one port: one interface, or those of a bond."""
 
-    def __init__(self, readers: Mapping[str, Read]) -> None:
+    def __init__(
+        self, readers: Mapping[str, Read], monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         """`readers` by interface."""
         self._readers = dict(readers)
+        self._monotonic = monotonic
+        self._rests_until = 0.0
         self.unread: dict[str, str] = {}  # interfaces, and why they cannot be read
 
     def read(self) -> dict[str, int]:
         """By metric; nothing while one of the cables does not answer, since the sum would fall."""
+        if self._monotonic() < self._rests_until:
+            return {}
         each = []
-        for interface, read in tuple(self._readers.items()):
-            try:
-                each.append(of_link(read()))
-            except OSError as error:
-                self.unread[interface] = os.strerror(error.errno or 0)
-                if error.errno not in _REFUSALS:
-                    return {}
-                del self._readers[interface]
-            else:
-                self.unread.pop(interface, None)
+        for interface in tuple(self._readers):
+            link = self._read_one(interface)
+            if link is None:
+                return {}
+            each.append(link)
         return of_links(each)
+
+    def _read_one(self, interface: str) -> dict[str, int] | None:
+        """None where it does not answer now, nothing where it never will."""
+        began, why, link = self._monotonic(), "", None
+        try:
+            link = of_link(self._readers[interface]())
+        except OSError as error:
+            why = os.strerror(error.errno or 0)
+            if error.errno in _REFUSALS:
+                del self._readers[interface]
+                link = {}
+        ended = self._monotonic()
+        if ended - began > _LONGEST_SECONDS:
+            self._rests_until = ended + _REST_SECONDS
+            why = f"took {ended - began:.0f} s"
+        if why:
+            self.unread[interface] = why
+        else:
+            self.unread.pop(interface, None)
+        return link
 
 
 def reader_of(interface: str) -> Read:

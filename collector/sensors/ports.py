@@ -81,13 +81,19 @@ class _Place:
 class _Port:
     """One port, and what it has to read."""
 
-    def __init__(self, place: _Place, device: str, reader_of: Callable[[str], Read]) -> None:
+    def __init__(
+        self,
+        place: _Place,
+        device: str,
+        reader_of: Callable[[str], Read],
+        monotonic: Callable[[], float],
+    ) -> None:
         self._place = place
         infiniband = place.kind == "rdma" and not _is_roce(place)
         found = (
-            rdma_counters(place.path, device)
-            if place.kind == "rdma"
-            else interface_counters(place.path)
+            interface_counters(place.path)
+            if place.kind == "net"
+            else rdma_counters(place.path, device)
         )
         counters = [it for it in found if infiniband or it.counter.metric != "symbol_errors"]
         self._quick = [it for it in counters if it.counter.metric in _QUICK]
@@ -95,7 +101,8 @@ class _Port:
         self._of_files = frozenset(it.counter.metric for it in counters)
         self._stays_at, self._wraps_at = limits(counters)
         self._since_seen = frozenset() if infiniband else _COUNTED_SINCE_SEEN
-        self.links = Links({os.path.basename(it): reader_of(it) for it in place.links})
+        readers = {os.path.basename(it): reader_of(it) for it in place.links}
+        self.links = Links(readers, monotonic)
         self._temperatures = module_temperature.inputs((device, *place.links))
         self._counts: dict[str, float | int] = {}
         self._seldom: dict[str, float | int] | None = None
@@ -179,8 +186,8 @@ class PortSensor:
         return True
 
     def _port(self, place: _Place) -> _Port:
-        folder = self._infiniband if place.kind == "rdma" else self._net
-        return _Port(place, f"{folder}/{place.device}", self._reader_of)
+        folder = self._net if place.kind == "net" else self._infiniband
+        return _Port(place, f"{folder}/{place.device}", self._reader_of, self._monotonic)
 
     def _lay_out(
         self, devices: list[str], interfaces: list[str], routes: str
@@ -201,14 +208,20 @@ class PortSensor:
             interface = of_device.get(device)
             links = self._cables(interface, rdma)
             counted |= set(links)
+            kind = "efa" if self._is_efa(device) else "rdma"
             for port in files.names(ports):
-                yield _Place("rdma", device, port, f"{ports}/{port}", role, interface, links)
+                yield _Place(kind, device, port, f"{ports}/{port}", role, interface, links)
         for interface in interfaces:
             if self._is_ethernet(interface, rdma):
                 role = "management" if interface in management else "storage"
                 path = f"{self._net}/{interface}"
                 links = () if path in counted else (path,)
                 yield _Place("net", interface, "1", path, role, path, links)
+
+    def _is_efa(self, device: str) -> bool:
+        """Amazon's: `efa_0`, or by its PCI address where rdma-core names devices, `rdmap16s27`."""
+        driver = os.path.realpath(f"{self._infiniband}/{device}/device/driver")
+        return device.startswith("efa") or os.path.basename(driver) == "efa"
 
     def _cables(self, interface: str | None, rdma: dict[str | None, str]) -> tuple[str, ...]:
         """The interface of an RDMA device; where it stands for a bond, those of the bond.
@@ -267,9 +280,9 @@ def _is_roce(place: _Place) -> bool:
 
 
 def _rdma_state(place: _Place) -> tuple[str, dict[str, int | None]]:
-    device, port = place.device, place.path
+    port = place.path
     layer = _text(f"{port}/link_layer")
-    kind = "efa" if device.startswith("efa") else _KINDS.get(layer, "infiniband")
+    kind = "efa" if place.kind == "efa" else _KINDS.get(layer, "infiniband")
     state = _leading_number(_text(f"{port}/state"))
     rate = _RATE.match(_text(f"{port}/rate"))
     up = None if state is None else int(state == _IB_ACTIVE)
@@ -297,7 +310,7 @@ def _ethernet_state(place: _Place) -> tuple[str, dict[str, int | None]]:
     }
 
 
-_STATE = {"rdma": _rdma_state, "net": _ethernet_state}
+_STATE = {"rdma": _rdma_state, "efa": _rdma_state, "net": _ethernet_state}
 
 
 def _ethernet_up(interface: str) -> int | None:

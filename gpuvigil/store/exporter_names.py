@@ -163,6 +163,15 @@ _INFINIBAND = Exporter(
         "transmit_discards": Column(metric="node_infiniband_port_discards_transmitted_total"),
         "link_downed": Column(metric="node_infiniband_link_downed_total"),
         "symbol_errors": Column(metric="node_infiniband_symbol_error_total"),
+        "link_recoveries": Column(metric="node_infiniband_link_error_recovery_total"),
+        "local_integrity_errors": Column(
+            metric="node_infiniband_local_link_integrity_errors_total"
+        ),
+        "buffer_overruns": Column(metric="node_infiniband_excessive_buffer_overrun_errors_total"),
+        "receive_remote_errors": Column(
+            metric="node_infiniband_port_receive_remote_physical_errors_total"
+        ),
+        "transmit_wait_ticks": Column(metric="node_infiniband_port_transmit_wait_total"),
     },
     subject=lambda labels: (
         labels.get("device", ""),

@@ -108,14 +108,14 @@ def test_what_dcgm_says_is_in_the_units_of_the_catalogue(site: Site) -> None:
 
 def test_ports_and_nodes_are_those_of_node_exporter(site: Site) -> None:
     since = now() - 10 * SECOND
-    rows = site.store.latest("port", ["up", "speed_bits_per_second", "link_downed"], since)
+    fields = ["up", "speed_bits_per_second", "link_downed", "transmit_wait_ticks"]
+    rows = site.store.latest("port", fields, since)
     assert [
-        (it["device"], it["kind"], it["up"], it["speed_bits_per_second"], it["link_downed"])
-        for it in rows.to_pylist()
+        (it["device"], it["kind"], *(it[name] for name in fields)) for it in rows.to_pylist()
     ] == [
-        ("eth0", "ethernet", 1, 10_000_000_000, 2),
-        ("mlx5_0", "infiniband", 1, 400_000_000_000, 3),
-        ("mlx5_1", "infiniband", 0, None, None),
+        ("eth0", "ethernet", 1, 10_000_000_000, 2, None),
+        ("mlx5_0", "infiniband", 1, 400_000_000_000, 3, 42_949_000),
+        ("mlx5_1", "infiniband", 0, None, None, None),
     ]
     nodes = site.store.latest("node", ["load_average", "memory_total_bytes"], since).to_pylist()
     assert [(it["node"], it["load_average"], it["memory_total_bytes"]) for it in nodes] == [

@@ -86,9 +86,11 @@ class Cable:
         self.statistics = statistics
         self.error = 0
         self.asked = 0
+        self.now = self.takes = 0.0
 
     def read(self) -> Mapping[str, int]:
         self.asked += 1
+        self.now += self.takes
         if self.error:
             raise OSError(self.error, "")
         return self.statistics
@@ -112,3 +114,17 @@ def test_a_driver_without_statistics_is_asked_once(refusal: int) -> None:
     assert [links.read() for _ in range(3)] == [{}, {}, {}]
     assert cable.asked == 1
     assert list(links.unread) == ["ens1"]
+
+
+@pytest.mark.parametrize("error", [0, errno.ETIMEDOUT])
+def test_a_driver_that_holds_up_its_caller_is_left_alone_for_ten_minutes(error: int) -> None:
+    cable = Cable(rx_discards_phy=5)
+    links = Links({"ens1": cable.read}, lambda: cable.now)
+    cable.takes, cable.error = 3.0, error
+    links.read()
+    assert links.unread == {"ens1": "took 3 s"}
+    cable.takes = cable.error = 0
+    assert links.read() == {}
+    assert cable.asked == 1
+    cable.now += 600
+    assert (links.read(), links.unread) == ({"receive_discards": 5}, {})

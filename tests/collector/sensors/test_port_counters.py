@@ -1,5 +1,6 @@
 """Which counters a port has, where they come from, and how often they are read."""
 
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -193,3 +194,34 @@ def test_an_interface_of_another_network_namespace_is_named(machine: Machine) ->
     (reading,) = sensor.read()
     assert "receive_discards" not in reading.values
     assert sensor.unread_statistics() == {"eno1": "No such device"}
+
+
+def test_efa_is_told_by_its_driver_however_it_is_called(machine: Machine) -> None:
+    for device, pci in (("efa_0", FIRST), ("rdmap16s27", SECOND)):
+        machine.tree.bare(device, {"rx_bytes": 5, "tx_bytes": 6, "retrans_pkts": 1})
+        machine.files(f"class/infiniband/{device}/ports/1", {"link_layer": "Unknown"})
+        machine.attach(f"class/infiniband/{device}", pci)
+        (machine.sys / "devices" / pci / "driver").symlink_to(machine.sys / "bus/pci/drivers/efa")
+    for reading in Watch(machine, Drivers()).read().values():
+        assert reading.identity.kind == "efa"
+        assert reading.values["receive_bytes"] == 5
+        assert reading.values["retransmits"] == 1
+
+
+def test_nine_ports_cost_less_than_a_thousandth_of_a_processor(machine: Machine) -> None:
+    """Ten looks at their state and all of their counters once, as in ten seconds of an agent's."""
+    interfaces = [f"ens{number}" for number in range(9)]
+    for number, interface in enumerate(interfaces):
+        roce(machine, f"mlx5_{number}", interface, f"0000:{number:02x}:00.0")
+        machine.temperatures(f"0000:{number:02x}:00.0", Module0=50_000)
+    counted = {f"rx_prio{priority}_pause_duration": 1 for priority in range(8)}
+    watch = Watch(machine, Drivers(**dict.fromkeys(interfaces, counted)))
+    seconds = []
+    for _ in range(5):
+        began = time.process_time()
+        for _ in range(10):
+            watch.read(counters=False)
+        assert len(watch.read()["mlx5_0"].values) > 20
+        watch.now += 10
+        seconds.append(time.process_time() - began)
+    assert min(seconds) < 10.0 / 1000
