@@ -10,6 +10,7 @@ from gpuvigil.model import CoveredBy, Ended, EndedBy, Finding, Impact, Incident,
 
 from ..detectors.node_silent import Hearing, hearing, is_missed
 from ..evidence.cures import last_cure, tried
+from ..evidence.switches import other_end
 from ..window.fault_kinds import LINKS_DOWN, OF_PORTS, SHARED, SILENCES, STALLED_JOBS
 from ..window.subject_names import gpus, label
 from ..window.window import Window
@@ -400,11 +401,12 @@ def _candidate(
     severity = min(severities, key=lambda severity: severity.rank)
     cause = tried(window, cause)
     more = case(window, cause if severity is cause.severity else replace(cause, severity=severity))
+    more = (*more, *other_end(window, cause))
     return Candidate(
         finding=replace(cause, evidence=(*cause.evidence, *more)) if more else cause,
         severity=severity,
         title=title(cause),
-        label=several(cause) or label(window, cause.subject),
+        label=several(window, cause) or label(window, cause.subject),
         gpus=gpus(window, about),
         impact=who,
         members=tuple(sorted(subject.key for subject in members)),
@@ -418,7 +420,7 @@ def title(finding: Finding) -> str:
 
 
 def _covered_by(window: Window, root: Finding) -> CoveredBy:
-    place = several(root) if is_of_switch(root) else label(window, root.subject)
+    place = several(window, root) if is_of_switch(root) else label(window, root.subject)
     return CoveredBy(fingerprint=root.fingerprint, what=f"{place}: {title(root)}")
 
 

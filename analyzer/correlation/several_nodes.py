@@ -2,7 +2,9 @@
 
 from gpuvigil.model import Finding, GroupKind, Incident, Subject
 
+from ..evidence.switches import switch_of_all
 from ..window.fault_kinds import SWITCHES
+from ..window.window import Window
 from .causes import spreads
 
 _NAMED = 3
@@ -36,10 +38,12 @@ def rack_of(finding: Finding) -> str:
     return finding.group.label if finding.group is not None and is_rack else ""
 
 
-def several(finding: Finding) -> str:
-    """What is about several nodes is called by them; empty for what is about one."""
+def several(window: Window, finding: Finding) -> str:
+    """What is about several nodes is called by them, and by their switch; empty for what is about one."""
     if not is_of_switch(finding):
         return rack_of(finding)
     nodes = sorted({s.of_node() for s in (finding.subject, *finding.members)})
     shown = ", ".join(node.node for node in nodes[:_NAMED])
-    return shown + (f" and {len(nodes) - _NAMED} more nodes" if len(nodes) > _NAMED else "")
+    shown += f" and {len(nodes) - _NAMED} more nodes" if len(nodes) > _NAMED else ""
+    switch = switch_of_all(window, (finding.subject, *finding.members))
+    return f"switch {switch} ({shown})" if switch else shown

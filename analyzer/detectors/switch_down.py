@@ -1,6 +1,6 @@
 """Fabric ports of several nodes went down at once: what they share is gone, not their cables.
 
-Which port leads to which switch nobody tells gpuvigil, so a switch is told by the ports that it takes
+Which port leads to which switch is known only where lldpd runs, so a switch is told by the ports that it takes
 along: those of one name, where the fabric is rail-optimised, or all ports of a rack. What is neither is
 told as what it is: nodes that lost their fabric ports at once.
 """
@@ -24,6 +24,7 @@ from ..evidence.port_drops import (
     role_of,
     together,
 )
+from ..evidence.switches import switch_of_all
 from ..window.rows import Rows
 from ..window.window import Need, Span, Window
 from . import Detector
@@ -137,7 +138,7 @@ def _finding(window: Window, group: Sequence[Drop]) -> Finding:
     cut_off = [node for node in nodes if ports.issuperset(fabric_ports(window, node))]
     racks = {racks_of(window).get(node.key) for node in nodes}
     of_rail = len({drop.name for drop in group}) == 1 and 2 * len(cut_off) < len(nodes)
-    known = of_rail or (len(racks) == 1 and None not in racks)
+    known = of_rail or (len(racks) == 1 and None not in racks) or switch_of_all(window, ports)
     silent = _silent_with(window, first, nodes)
     return Finding(
         fault="switch_down",
@@ -186,7 +187,6 @@ def _evidence(
     yield Evidence(name="nodes without any fabric port", value=f"{len(cut_off)} of {len(nodes)}")
     if silent:
         yield Evidence(name="fell silent with it", value=_named(silent))
-    yield Evidence(name="which switch", value="not known here: look it up by these ports")
 
 
 def _named(nodes: Sequence[Subject]) -> str:
