@@ -14,6 +14,8 @@ from . import Detector
 _FAULT = FAULTS["port_packet_loss"]
 # Packets sent again per second, now and before; and so many times those of the port's peers [own].
 _PER_SECOND, _TIMES_PEERS = 1.0, 10.0
+# A burst of some packets a second may fall into a pause of the job; of so many it is felt [own].
+_FELT_PER_SECOND = 50.0
 
 
 def lossy_ports(window: Window) -> list[Finding]:
@@ -25,7 +27,8 @@ def lossy_ports(window: Window) -> list[Finding]:
             continue
         losing, usual = _losing(window, rates)
         lasts = losing & (rates.resent_before >= _PER_SECOND) & (look.now is Span.STEADY)
-        felt = losing & (rates.fall >= look.least_fall) & ~lasts
+        felt = losing & (rates.resent >= _FELT_PER_SECOND) & (rates.fall >= look.least_fall)
+        felt &= ~lasts
         for number in np.flatnonzero(lasts | felt).tolist():
             port = rates.rows.subjects[number]
             if lasts[number] or jobs_through(window, port, look):

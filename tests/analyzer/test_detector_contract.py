@@ -187,7 +187,7 @@ FAULTY: dict[str, tuple[Callable[[Scene], Scene], Subject]] = {
         port(),
     ),
     "port_packet_loss": (
-        lambda scene: carrying(scene, [port(1), port(2)], 0.3).rising(port(), "retransmits", 20.0),
+        lambda scene: carrying(scene, [port(1), port(2)], 0.3).rising(port(), "retransmits", 90.0),
         port(),
     ),
     "port_module": (lambda scene: scene.changed(port(), {"module_celsius": 80}), port()),

@@ -243,7 +243,9 @@ def test_what_is_sent_again_for_long_is_told_and_a_burst_is_not() -> None:
 
 
 def test_what_a_job_feels_is_told_at_once() -> None:
-    burst = FLEET.turned(port(), "retransmits", 0.0, 20.0, 70.0)
+    few = FLEET.turned(port(), "retransmits", 0.0, 49.0, 60.0)
+    assert losses(carrying(few, EVERY, 0.5)) == []
+    burst = FLEET.turned(port(), "retransmits", 0.0, 51.0, 60.0)
     assert losses(carrying(burst, EVERY, 0.14)) == []
     (it,) = losses(carrying(burst, EVERY, 0.16))
     assert (it.fault, it.subject) == ("port_packet_loss", port())
