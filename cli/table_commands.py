@@ -5,6 +5,7 @@ import getpass
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from accounting.compare.faults import MACHINE, USUAL
@@ -13,7 +14,7 @@ from accounting.cost.money import Prices
 from accounting.usage import query
 from accounting.usage.ledger_query import answer
 from dashboard.data import offenders
-from dashboard.lists import holders, inefficient, inference, inference_usage
+from dashboard.lists import holders, inefficient, inference, inference_usage, network
 from dashboard.lists.fleet_now import Moment, look
 from dashboard.lists.idle_reasons import reasons
 from dashboard.lists.table import FORMS, Grid, csv_text, json_text, text
@@ -227,6 +228,17 @@ def rma_main(arguments: Sequence[str]) -> int:
         return rma.told(hub, chosen.incident, RmaState(chosen.state), by, chosen.note, now)
 
     return _run(commands, arguments, grid)
+
+
+def network_main(arguments: Sequence[str]) -> int:
+    """`gpuvigil network`: the same exit codes."""
+    what = "Say whether the network is a bottleneck, which links, and whose jobs."
+
+    def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
+        found = network.look(hub, _look(hub, config, chosen))
+        return replace(found.grid, notes=[*found.grid.notes, *found.unseen])
+
+    return _run(_parser("network", what), arguments, grid)
 
 
 def topology_main(arguments: Sequence[str]) -> int:

@@ -21,6 +21,7 @@ COMMANDS: dict[str, str] = {
     "rma": "track returns to the manufacturer",
     "inefficient": "show busy holders that use their GPUs poorly, and what would help",
     "inference": "show the load of inference replicas, and how many would carry it",
+    "network": "show whether the network is a bottleneck, which links, and whose jobs",
     "topology": "show which switch and rail each port is at, and what contradicts itself",
     "queue": "show pending jobs, what they wait for, and what is free meanwhile",
     "usage": "show where the GPU-hours went, by user or job",

@@ -7,9 +7,9 @@ away still tells how they ended, and counters keep what they missed.
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
@@ -37,6 +37,7 @@ class Effect(str, Enum):
     NVLINK = "nvlink"
     PORT_DOWN = "port down"
     PORT_FLAP = "port flap"
+    PORT_NUMBERS = "port numbers"
     NODE_SILENT = "node silent"
 
 
@@ -49,6 +50,11 @@ class Kind:
     sentence: str
     xid: int | None = None
     uncorrected_errors: int = 0
+    # Of a port: what counters gain a second, and what other numbers are set to or multiplied by.
+    grows: Mapping[str, float] = field(default_factory=dict)
+    sets: Mapping[str, float] = field(default_factory=dict)
+    times: Mapping[str, float] = field(default_factory=dict)
+    on_rail: bool = False  # the port of that name of up to 32 nodes: those at one leaf
 
 
 def _xid(code: int, sentence: str, uncorrected_errors: int = 0) -> Kind:
@@ -107,6 +113,53 @@ KINDS: dict[str, Kind] = {
         target=Target.PORT,
         effect=Effect.PORT_FLAP,
         sentence="the port loses its link again and again",
+    ),
+    "port-slow": Kind(
+        target=Target.PORT,
+        effect=Effect.PORT_NUMBERS,
+        sentence="the port's link trains anew with a quarter of its lanes",
+        times={"speed_bits_per_second": 0.25, "width_lanes": 0.25},
+    ),
+    "bad-cable": Kind(
+        target=Target.PORT,
+        effect=Effect.PORT_NUMBERS,
+        sentence="the port counts symbol errors, one a second",
+        grows={"symbol_errors": 1.0},
+    ),
+    "slow-receiver": Kind(
+        target=Target.PORT,
+        effect=Effect.PORT_NUMBERS,
+        sentence="the host does not keep up with what the port receives",
+        grows={"out_of_buffer": 500.0, "transmit_pause_microseconds": 300_000.0},
+    ),
+    "packet-loss": Kind(
+        target=Target.PORT,
+        effect=Effect.PORT_NUMBERS,
+        sentence="packets are lost on the port's way, and sent again",
+        grows={"retransmits": 200.0},
+    ),
+    "hot-module": Kind(
+        target=Target.PORT,
+        effect=Effect.PORT_NUMBERS,
+        sentence="the port's transceiver has 85 °C",
+        sets={"module_celsius": 85.0},
+    ),
+    "congestion": Kind(
+        target=Target.PORT,
+        effect=Effect.PORT_NUMBERS,
+        sentence="the leaf of the port is congested: that port of all its nodes waits and drops packets",
+        grows={
+            "transmit_wait_ticks": 1.5e7,
+            "receive_pause_microseconds": 300_000.0,
+            "transmit_discards": 200.0,
+        },
+        on_rail=True,
+    ),
+    "leaf-down": Kind(
+        target=Target.PORT,
+        effect=Effect.PORT_DOWN,
+        sentence="the leaf of the port is lost: all its nodes lose that port",
+        on_rail=True,
     ),
 }
 

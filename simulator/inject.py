@@ -21,6 +21,7 @@ from .cluster import Node, build, node_name
 from .faults import KINDS, Effect, InjectedFault, Target, change, read
 
 EVERYTHING = "all"
+_AT_LEAF = 32  # nodes, as in the simulated fleet's pods
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -84,7 +85,13 @@ def inject(chosen: argparse.Namespace, settings: SimulatorSettings, now: datetim
         if clear and EVERYTHING in {chosen.clear, chosen.fault}:
             return _clear_all(settings.faults_file, now)
         fault = wanted(chosen, settings, now)
-        return _clear(settings.faults_file, fault) if clear else _add(settings, fault)
+        faults = _on_rail(fault, settings) if fault.kind.on_rail else [fault]
+        if clear:
+            said = [_clear(settings.faults_file, one) for one in faults]
+        else:
+            said = [_add(settings, one) for one in faults]
+        more = f" and {len(said) - 1} more nodes" if len(said) > 1 else ""
+        return said[0] + more
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot change {settings.faults_file}: {error}") from None
 
@@ -105,6 +112,14 @@ def wanted(chosen: argparse.Namespace, settings: SimulatorSettings, now: datetim
         port = _port(chosen.device, chosen.port, node)
         return replace(fault, device=port.device, port=port.port)
     return fault
+
+
+def _on_rail(fault: InjectedFault, settings: SimulatorSettings) -> list[InjectedFault]:
+    """The same fault on that port of all nodes at its leaf; the one that was named comes first."""
+    nodes = [node.subject.node for node in _nodes(settings)]
+    first = nodes.index(fault.node) // _AT_LEAF * _AT_LEAF
+    others = [name for name in nodes[first : first + _AT_LEAF] if name != fault.node]
+    return [fault, *(replace(fault, node=name) for name in others)]
 
 
 def _refuse_other_places(chosen: argparse.Namespace, name: str) -> None:

@@ -1,5 +1,6 @@
 """What injected faults do to the numbers of the simulated fleet while it plays. Pure."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -126,6 +127,16 @@ def _port(hit: _Hit) -> Iterator[_Bend]:
         yield On.PORT, "throughput", hit.port, How.SET, 0.0
 
 
+def _port_numbers(hit: _Hit) -> Iterator[_Bend]:
+    kind, lasted = hit.fault.kind, hit.fault.lasted_seconds(hit.at)
+    for name, per_second in kind.grows.items():
+        yield On.PORT, name, hit.port, How.STEP, float(math.floor(per_second * lasted))
+    for name, value in kind.sets.items():
+        yield On.PORT, name, hit.port, How.SET, value
+    for name, value in kind.times.items():
+        yield On.PORT, name, hit.port, How.TIMES, value
+
+
 _BENDS: Mapping[Effect, Callable[[_Hit], Iterator[_Bend]]] = {
     Effect.LOST: _lost,
     Effect.SILENT: _silent,
@@ -135,5 +146,6 @@ _BENDS: Mapping[Effect, Callable[[_Hit], Iterator[_Bend]]] = {
     Effect.NVLINK: _nvlink,
     Effect.PORT_DOWN: _port,
     Effect.PORT_FLAP: _port,
+    Effect.PORT_NUMBERS: _port_numbers,
     Effect.NODE_SILENT: _node_silent,
 }

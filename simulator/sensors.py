@@ -183,13 +183,28 @@ def _port(
     fields = port_fields(port, moved, moment.counted_seconds)
     if not mine:
         return fields
-    fields["link_downed"] = sum(times_down(fault, moment.at) for fault in mine)
-    if any(is_down(fault, moment.at) for fault in mine):
+    _port_numbers(fields, mine, moment.at)
+    links = [f for f in mine if f.kind.effect is not Effect.PORT_NUMBERS]
+    fields["link_downed"] = sum(times_down(fault, moment.at) for fault in links)
+    if any(is_down(fault, moment.at) for fault in links):
         fields["up"] = 0
         del fields["speed_bits_per_second"]
         if port.kind == "infiniband":
             fields["physical_state"] = PHYSICAL_STATE_POLLING
     return fields
+
+
+def _port_numbers(fields: Fields, faults: Sequence[InjectedFault], now: datetime) -> None:
+    """What the port has is bent; a port of Ethernet has no lanes and no credits."""
+    for fault in faults:
+        for name in fault.kind.grows.keys() & fields.keys():
+            gained = math.floor(fault.kind.grows[name] * fault.lasted_seconds(now))
+            fields[name] = int(fields[name] or 0) + gained
+        if fault.active(now):
+            for name in fault.kind.sets.keys() & fields.keys():
+                fields[name] = int(fault.kind.sets[name])
+            for name in fault.kind.times.keys() & fields.keys():
+                fields[name] = int(float(fields[name] or 0) * fault.kind.times[name])
 
 
 def is_down(fault: InjectedFault, now: datetime) -> bool:

@@ -42,6 +42,7 @@ PAGES = (
     Page(path=page_links.NODE, script="pages/node.py", title="Node", listed=False),
     Page(path=page_links.GPU, script="pages/gpu.py", title="GPU", listed=False),
     Page(path=page_links.INCIDENTS, script="pages/incidents.py", title="Incidents"),
+    Page(path=page_links.NETWORK, script="pages/network.py", title="Network"),
     Page(path=page_links.EFFICIENCY, script="pages/efficiency.py", title="Efficiency"),
     Page(path=page_links.SILENCES, script="pages/silences.py", title="Silences"),
     Page(path=page_links.PIPELINE, script="pages/pipeline.py", title="Pipeline"),

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from ..model import Subject
 
 OVERVIEW, GPU, NODE, INCIDENTS, PIPELINE = "/", "/gpu", "/node", "/incidents", "/pipeline"
-SILENCES, EFFICIENCY = "/silences", "/efficiency"
+SILENCES, EFFICIENCY, NETWORK = "/silences", "/efficiency", "/network"
 # How much a linked page shows around what happened.
 MARGIN = timedelta(minutes=30)
 

@@ -57,6 +57,22 @@ def test_a_port_fault_hits_the_first_infiniband_port_unless_told(config: Path) -
     ]
 
 
+def test_a_leaf_takes_that_port_of_all_its_nodes(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(config, "leaf-down", "--node", "sim-003", "--device", "mlx5_1") == 0
+    hit = faults(config)
+    assert sorted(fault.node for fault in hit) == [f"sim-{n:03d}" for n in range(16)]
+    assert {(fault.name, fault.device, fault.cleared_at) for fault in hit} == {
+        ("leaf-down", "mlx5_1", None)
+    }
+    said = capsys.readouterr().out
+    assert said.startswith("injected leaf-down on sim-003 mlx5_1 port 1: ")
+    assert said.endswith(" and 15 more nodes\n")
+    assert run(config, "leaf-down", "--node", "sim-005", "--device", "mlx5_1", "--clear") == 0
+    assert all(fault.cleared_at is not None for fault in faults(config))
+
+
 def test_the_list_names_every_fault_and_those_that_stand(
     config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

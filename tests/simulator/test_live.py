@@ -197,6 +197,13 @@ def test_it_is_injected_where_the_fleet_has_its_nodes() -> None:
         ("heat", {"gpu": 2}, "gpu", {"temperature_celsius": 92, "clock_event_reasons": 0x48}),
         ("nvlink-errors", {"gpu": 2}, "gpu", {"nvlink_worst_link": 3}),
         ("port-down", {"device": "mlx5_0", "port": "1"}, "port", {"up": 0, "link_downed": 1}),
+        (
+            "port-slow",
+            {"device": "mlx5_0", "port": "1"},
+            "port",
+            {"speed_bits_per_second": 100_000_000_000, "width_lanes": 1},
+        ),
+        ("hot-module", {"device": "mlx5_0", "port": "1"}, "port", {"module_celsius": 85}),
     ],
 )
 def test_an_injected_fault_is_read_and_a_cleared_one_no_more(

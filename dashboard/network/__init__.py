@@ -1,0 +1,1 @@
+"""The page of the network: whether it is a bottleneck, which link, whose job."""

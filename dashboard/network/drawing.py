@@ -1,0 +1,193 @@
+"""The page's parts, as trees."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+from gpuvigil.clock import moment as time_of
+from gpuvigil.model import SIMULATED_CLUSTER, Subject
+from gpuvigil.numbers_in_words import counted
+from gpuvigil.web import page_links
+
+from ..layout.tree import Node, each, el
+from ..lists.network import SPAN, Cell, Network
+from ..lists.table import Value
+
+MOST_ROWS = 15
+MOST_RACKS = 40
+_DASH = "–"
+_SIMULATED = el("span", "SIMULATED: no real hardware", class_="badge simulated")
+# From so many percent of the time on, a cell is coloured; and of the load.
+_WARM, _HOT = 5.0, 20.0
+_BUSY, _FULL = 60.0, 95.0
+
+
+def page(found: Network, now: datetime) -> Sequence[Node]:
+    """The answer, what it rests on, and what is not seen."""
+    return each(
+        (
+            _answer(found),
+            _numbers(found),
+            _findings(found, now),
+            _matrix(found),
+            _busiest(found, now),
+            _unseen(found),
+        )
+    )
+
+
+def _answer(found: Network) -> Node:
+    worst = found.worst
+    kind = "good" if worst is None else worst.severity.value
+    return el(
+        "section",
+        el("h2", found.answer),
+        el("p", found.said, class_="impact") if found.said else None,
+        el("p", el("b", "Do now: "), found.to_do, class_="action") if found.to_do else None,
+        el("p", el("a", "Open the incident", href=page_links.incident_page(worst.id)))
+        if worst is not None
+        else None,
+        class_=f"story-head {kind}",
+        key="answer",
+    )
+
+
+def _numbers(found: Network) -> Node:
+    keys = {key for one in found.findings for key in (one.subject.key, *one.members)}
+    told = [key for key in keys if Subject.parse(key).kind == "port"]
+    facts = (
+        ("Links with a finding", f"{len(told)} of {len(found.links):,}"),
+        ("Jobs that suffer", counted(len(found.jobs), "job") if found.jobs else "none"),
+        ("Findings", str(len(found.findings))),
+    )
+    pairs = (part for name, value in facts for part in (el("dt", name), el("dd", value)))
+    return el("section", el("dl", *pairs), key="numbers")
+
+
+def _findings(found: Network, now: datetime) -> Node | None:
+    if not found.findings:
+        return None
+    rows = found.grid.rows[: len(found.findings)]
+    simulated = any(one.subject.cluster == SIMULATED_CLUSTER for one in found.findings)
+    lines = (
+        el(
+            "tr",
+            el("td", _link(row, one.subject, now)),
+            el("td", el("a", one.title, href=page_links.incident_page(one.id))),
+            el("td", time_of(one.since)),
+            el("td", one.impact.text),
+            *(el("td", _shown(found, place, row), class_="number") for place in (4, 5, 6, 7)),
+            key=one.id,
+        )
+        for row, one in zip(rows[:MOST_ROWS], found.findings[:MOST_ROWS], strict=True)
+    )
+    more = len(found.findings) - MOST_ROWS
+    return el(
+        "section",
+        el("h2", "Findings", *([" ", _SIMULATED] if simulated else [])),
+        _table(("Link", "Verdict", "Since", "Suffers", *_RATES), lines),
+        el("p", f"{more:,} more: gpuvigil network", class_="sub") if more > 0 else None,
+        key="findings",
+    )
+
+
+_RATES = ("Load", "Wait", "Wait, times peers", "Errors/h")
+
+
+def _table(names: Sequence[str], lines: Iterable[Node]) -> Node:
+    head = (
+        el("th", name, scope="col", class_="number" if name in _RATES else None) for name in names
+    )
+    return el("table", el("thead", el("tr", *head)), el("tbody", *lines))
+
+
+def _shown(found: Network, place: int, row: Sequence[Value]) -> str:
+    value = row[place]
+    return _DASH if value is None else found.grid.columns[place].show(value)
+
+
+def _link(row: Sequence[Value], subject: Subject, now: datetime) -> Node:
+    """A port's place on the page of its node."""
+    return el(
+        "a", str(row[0]), href=page_links.subject_page(subject, now - timedelta(hours=1), now)
+    )
+
+
+def _busiest(found: Network, now: datetime) -> Node | None:
+    """Links without a finding that wait or carry most."""
+    first, most = len(found.findings), found.grid.rows_for_people or 0
+    rows = found.grid.rows[first : max(first + 5, most)][:MOST_ROWS]
+    if not rows:
+        return None
+    lines = (
+        el(
+            "tr",
+            el("td", _link(row, _subject(row), now)),
+            *(el("td", _shown(found, place, row), class_="number") for place in (4, 5, 6, 7)),
+            key=f"{row[11]} {row[12]} {row[13]}",
+        )
+        for row in rows
+    )
+    minutes = f" without a finding, in the last {SPAN.seconds // 60} minutes"
+    return el(
+        "section",
+        el("h2", "Busiest links", el("small", minutes)),
+        _table(("Link", *_RATES), lines),
+        key="busiest",
+    )
+
+
+def _subject(row: Sequence[Value]) -> Subject:
+    node, device, port, cluster = (str(row[place]) for place in (11, 12, 13, 15))
+    return Subject(cluster=cluster, node=node, device=device, port=port)
+
+
+def _matrix(found: Network) -> Node | None:
+    """Racks by rails: where waits or load gather."""
+    if not found.rails:
+        return None
+    racks = sorted(found.racks.items(), key=lambda it: -max(map(_rank, it[1].values()), default=0))
+    lines = (
+        el(
+            "tr",
+            el("th", rack, scope="row"),
+            *(_cell(cells.get(rail)) for rail in found.rails),
+            key=rack,
+        )
+        for rack, cells in racks[:MOST_RACKS]
+    )
+    head = (el("th", name, scope="col") for name in ("Rack", *found.rails))
+    more = len(racks) - MOST_RACKS
+    said = " worst port of each: % of the time it waits, else % of its speed that it carries"
+    return el(
+        "section",
+        el("h2", "Rack × rail", el("small", said)),
+        el("table", el("thead", el("tr", *head)), el("tbody", *lines), class_="heat"),
+        el("p", f"{counted(more, 'more rack')}, all calmer", class_="sub") if more > 0 else None,
+        key="matrix",
+    )
+
+
+def _rank(cell: Cell) -> float:
+    return 1000.0 * (cell.wait or 0.0) + (cell.load or 0.0)
+
+
+def _cell(cell: Cell | None) -> Node:
+    if cell is None or (cell.wait is None and cell.load is None):
+        return el("td", _DASH)
+    if cell.wait is not None and cell.wait >= 1.0:
+        kind = "hot" if cell.wait >= _HOT else "warm" if cell.wait >= _WARM else "calm"
+        return el("td", f"waits {cell.wait:.0f} %", class_=kind)
+    load = cell.load or 0.0
+    kind = "hot" if load >= _FULL else "warm" if load >= _BUSY else "calm"
+    return el("td", f"{load:.0f} %", class_=kind)
+
+
+def _unseen(found: Network) -> Node | None:
+    if not found.unseen:
+        return None
+    return el(
+        "section",
+        el("h2", "Not seen, and what it hides"),
+        el("ul", *(el("li", line) for line in found.unseen)),
+        key="unseen",
+    )
