@@ -5,8 +5,8 @@ import numpy as np
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Evidence, Finding, Subject
 
-from ..evidence.port_rates import LOOKS, NEEDS, PEERS, Rates, jobs_through, rates_of
-from ..window.columns import Mask, clusters, per_group, port_kinds, together
+from ..evidence.port_rates import LOOKS, NEEDS, PEERS, RESENT, Rates, jobs_through, rates_of
+from ..window.columns import Floats, Mask, clusters, per_group, port_kinds, together
 from ..window.rows import Row
 from ..window.window import Span, Window
 from . import Detector
@@ -27,6 +27,7 @@ def lossy_ports(window: Window) -> list[Finding]:
             continue
         losing, usual = _losing(window, rates)
         lasts = losing & (rates.resent_before >= _PER_SECOND) & (look.now is Span.STEADY)
+        lasts &= _lately(window, rates) >= _PER_SECOND
         felt = losing & (rates.resent >= _FELT_PER_SECOND) & (rates.fall >= look.least_fall)
         felt &= ~lasts
         for number in np.flatnonzero(lasts | felt).tolist():
@@ -36,7 +37,15 @@ def lossy_ports(window: Window) -> list[Finding]:
     return [found[port] for port in sorted(found)]
 
 
-def _losing(window: Window, rates: Rates) -> tuple[Mask, np.ndarray]:
+def _lately(window: Window, rates: Rates) -> Floats:
+    """Per second in the last minute, as far as two lines of it tell: a burst that is over is none."""
+    rows = window.get("port", Span.RECENT)
+    length = (rows.beside(rates.rows, "last_at") - rows.beside(rates.rows, "first_at")) / 1e6
+    found: Floats = rows.beside(rates.rows, RESENT.column) / np.where(length > 0.0, length, np.nan)
+    return found
+
+
+def _losing(window: Window, rates: Rates) -> tuple[Mask, Floats]:
     peers = together(clusters(rates.rows), port_kinds(window, rates.rows))
     usual, count = per_group(peers, rates.resent)
     usual = np.where(count >= PEERS, usual, np.nan)

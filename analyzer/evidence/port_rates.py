@@ -43,6 +43,7 @@ _IDLE_BYTES = 10e6
 # A port waits where it does so for this share of the time and so many times as much as before; of
 # ticks, whose length no maker of a card publishes, only the latter says something [own].
 PAUSED_SHARE, _TIMES_SHARE, _TIMES_TICKS = 0.05, 3.0, 4.0
+_EXPLAINS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +91,10 @@ class Rates:
 
     @property
     def waits(self) -> Mask:
-        """Which ports wait more than they did."""
+        """Which ports wait more than they did, and so much that it explains what they lost."""
         paused = (self.paused >= PAUSED_SHARE) & (self.paused >= _TIMES_SHARE * self.paused_before)
+        # What a job lost by waiting, it has waited; else it is slow by itself.
+        paused &= self.paused - self.paused_before >= _EXPLAINS * self.fall
         known = np.where(self.ticks_before > 0.0, self.ticks_before, np.nan)
         found: Mask = paused | (self.ticks >= _TIMES_TICKS * known)
         return found

@@ -61,7 +61,7 @@ def test_ports_of_one_name_that_wait_while_their_job_gets_less_through_are_their
 
 
 @pytest.mark.parametrize(("share", "lost", "is_told"), [
-    (0.049, 0.4, False), (0.051, 0.4, True), (0.3, 0.14, False), (0.3, 0.16, True),
+    (0.0995, 0.16, True), (0.049, 0.16, False), (0.3, 0.14, False), (0.3, 0.17, True),
 ])  # fmt: skip
 def test_both_the_wait_and_what_is_lost_by_it_have_a_limit(
     share: float, lost: float, is_told: bool
@@ -79,6 +79,12 @@ def test_ticks_are_held_against_the_port_itself(times: float, is_told: bool) -> 
 
 def test_a_burst_that_costs_nothing_is_none() -> None:
     assert congested(stopped(carrying(FLEET, EVERY, 0.0), EVERY, 0.9)) == []
+
+
+@pytest.mark.parametrize(("lost", "is_told"), [(0.57, True), (0.63, False)])
+def test_what_is_lost_must_have_been_waited_for(lost: float, is_told: bool) -> None:
+    scene = stopped(carrying(FLEET, EVERY, lost, 60.0), EVERY, 0.301, 60.0)
+    assert bool(congested(scene)) is is_told
 
 
 def test_a_job_that_is_slow_by_itself_waits_less() -> None:
@@ -240,6 +246,11 @@ def test_what_is_sent_again_for_long_is_told_and_a_burst_is_not() -> None:
     )
     burst = FLEET.turned(port(), "retransmits", 0.0, 20.0, 300.0)
     assert losses(burst) == []
+    # One that lies in both spans, and is over.
+    over = FLEET
+    for per_second, seconds in ((20.0, 720.0), (-20.0, 480.0)):
+        over = over.turned(port(), "retransmits", 0.0, per_second, seconds)
+    assert losses(over) == []
 
 
 def test_what_a_job_feels_is_told_at_once() -> None:
