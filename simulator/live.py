@@ -28,7 +28,7 @@ from gpuvigil.model import SIMULATED_CLUSTER, Allocation, Record
 from .bodies import Arriving, Posting
 from .cluster import Node
 from .faults import InjectedFault
-from .fleet import Block, Fleet, FleetSettings, build
+from .fleet import Block, FaultOrder, Fleet, FleetSettings, build
 from .fleet.changes import Change, On
 from .fleet.plan import Plan
 from .fleet.play import Playing
@@ -42,6 +42,8 @@ log = Log("simulator")
 _STORY_NAME = "fleet-story.json"
 _DAYS = 7.0
 _LEAD_SECONDS = 43_200.0
+# Who looks on for the first time is to see a network bottleneck, too, after so long and for so long.
+_SLOW_LINK_AFTER, _SLOW_LINK_SECONDS = 180.0, 3600.0
 # GPUs are warm when the first numbers are told: several time constants of their heatsinks.
 _WARM_SECONDS, _WARM_STEP_SECONDS = 300.0, 30.0
 _STEP_SECONDS = 0.1
@@ -95,6 +97,17 @@ class Story:
             gpus_per_node=self.gpus_per_node,
             start=self.origin,
             fault_rate=self.fault_rate,
+            faults=(self._slow_link(),) if self.fault_rate else (),
+        )
+
+    def _slow_link(self) -> FaultOrder:
+        return FaultOrder(
+            kind="slow link",
+            node=min(1, self.nodes - 1),
+            port=0,
+            start_seconds=_LEAD_SECONDS + _SLOW_LINK_AFTER,
+            seconds=_SLOW_LINK_SECONDS,
+            magnitude=0.25,
         )
 
     def fleet(self) -> Fleet:

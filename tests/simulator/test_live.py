@@ -172,6 +172,16 @@ def played(*faults: InjectedFault, seconds: int = 40) -> list[Body]:
     return [body for now in moments for body in live.due(now, faults)]
 
 
+def test_who_begins_to_look_sees_a_slow_link_within_ten_minutes() -> None:
+    demo = replace(SETTINGS, nodes=4, fault_rate=500.0)
+    story_ = Story.begin(demo, NOON)
+    first = [it for it in story_.fleet().truths() if it.fault == "slow link"]
+    begun = [it.start - NOON for it in first if it.end > NOON]
+    assert any(timedelta() < after < timedelta(minutes=10) for after in begun)
+    quiet = Story.begin(SETTINGS, NOON).fleet().truths()
+    assert list(quiet) == []
+
+
 def test_it_is_injected_where_the_fleet_has_its_nodes() -> None:
     live = LiveFleet(story(), 5.0, NOON, "1")
     told = [
