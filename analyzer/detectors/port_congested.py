@@ -130,8 +130,10 @@ def _waiting(window: Window, look: Look) -> Iterator[_Waiting]:
     rates = window.once(rates_of, look)
     if not len(rates.rows):
         return
-    slow = rates.waits & (rates.fall >= look.least_fall) & fabric(window, rates.rows)
-    slow &= still_waits(window, rates)
+    slow = rates.waits & (rates.fall >= look.least_fall)
+    if not slow.any():
+        return
+    slow &= fabric(window, rates.rows) & still_waits(window, rates)
     echoes = _echoes(window) if slow.any() else set()
     for number in np.flatnonzero(slow).tolist():
         port = rates.rows.subjects[number]

@@ -47,6 +47,8 @@ _ROWS_FOR_PEOPLE = 20
 # Links of which nothing is told are listed where they wait or carry so much, in percent.
 _WORTH_WAIT, _WORTH_LOAD = 1.0, 50.0
 _BITS, _HOUR = 8.0, 3600.0
+# Of its speed, so much in percent is all that a link carries beside its protocol's share [own].
+_FULL_LOAD, _FULL = 95.0, "Carries all that it can"
 # Counted over so little, a rate says nothing.
 _LEAST_SECONDS = 15.0
 _PEERS = 3
@@ -299,7 +301,7 @@ def _quiet(links: Links, place: int, identity: PortIdentity | None) -> tuple[Val
         end += f" port {identity.switch_port}"
     return (
         f"{subject.node} {subject.device}{end}",
-        None,
+        _FULL if links.load[place] >= _FULL_LOAD else None,
         None,
         None,
         *(

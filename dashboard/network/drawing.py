@@ -122,6 +122,7 @@ def _busiest(found: Network, now: datetime) -> Node | None:
         el(
             "tr",
             el("td", _link(row, _subject(row), now)),
+            el("td", _shown(found, 1, row)),
             *(el("td", _shown(found, place, row), class_="number") for place in (4, 5, 6, 7)),
             key=f"{row[11]} {row[12]} {row[13]}",
         )
@@ -131,7 +132,7 @@ def _busiest(found: Network, now: datetime) -> Node | None:
     return el(
         "section",
         el("h2", "Busiest links", el("small", minutes)),
-        _table(("Link", *_RATES), lines),
+        _table(("Link", "Verdict", *_RATES), lines),
         key="busiest",
     )
 

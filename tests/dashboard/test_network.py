@@ -179,6 +179,13 @@ def test_a_switch_is_one_row_with_the_worst_of_its_ports() -> None:
     assert '"3 of 3"' in said(found)
 
 
+@pytest.mark.parametrize(("gigabytes", "is_full"), [(47.4, False), (47.6, True)])
+def test_a_link_that_is_full_is_called_so(gigabytes: float, is_full: bool) -> None:
+    rates = {**BUSY, "receive_bytes": gigabytes * GBIT}
+    found = network(moment(), measured(told((port(NODES[0]), rates)), ["prod"]))
+    assert ("Carries all that it can" in said(found)) is is_full
+
+
 def test_a_link_says_where_its_cable_ends() -> None:
     links = measured(told((port(NODES[0]), BUSY)), ["prod"])
     found = network(moment(switch="leaf-1"), links)
