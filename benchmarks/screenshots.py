@@ -171,6 +171,7 @@ def shots(hub: Hub) -> Iterator[Shot]:
     yield Shot(name="node", address=page_links.subject_page(node, *last_hour()), size=LONG)
     yield Shot(name="incidents", address=page_links.INCIDENTS, size=LAPTOP)
     yield Shot(name="incident", address=page_links.incident_page(lost.id), size=TALL)
+    yield Shot(name="network", address=page_links.NETWORK, size=LAPTOP)
     yield Shot(name="efficiency", address=page_links.EFFICIENCY, size=LAPTOP)
     yield Shot(name="pipeline", address=page_links.PIPELINE, size=TALL)
 
