@@ -158,7 +158,9 @@ def allocations() -> Iterator[Case]:
 
 def inventories() -> Iterator[Case]:
     card = GpuIdentity(uuid="GPU-9", index=0, pci_address="0000:01:00.0", model="H100", serial="1")
-    leaf = PortIdentity(device="mlx5_0", port="1", kind="infiniband", role="fabric")
+    leaf = PortIdentity(
+        device="mlx5_0", port="1", kind="roce", role="fabric", switch="leaf-1", switch_port="swp1"
+    )
     yield Case("its own", inventory(), OF_NODE)
     # Its rack, its parts and their numbers a node alone can say.
     told = inventory(
@@ -227,7 +229,7 @@ NAMES: dict[type[Any], set[str]] = {
     Inventory: {"subject", "gpus", "ports", "rack", "missing", "on_bus"},
     BusGpu: {"address"},
     GpuIdentity: {"uuid", "pci_address", "serial"},
-    PortIdentity: {"device", "port"},
+    PortIdentity: {"device", "port", "switch", "switch_port"},
     Job: {"told_by", "number", "user", "account", "nodes", "numbers", "pods"},
     Scheduler: {"told_by", "nodes"},
     ScheduledNode: {"name"},
