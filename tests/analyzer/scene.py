@@ -106,6 +106,8 @@ PORT_FIELDS: Mapping[str, Any] = {
     "out_of_buffer": 30,
     "receive_discards": 3,
     "retransmits": 12,
+    "ecn_marked_packets": 5,
+    "cnp_sent": 5,
     "module_celsius": 55,
     "module_faults": 0,
 }

@@ -190,6 +190,7 @@ FAULTY: dict[str, tuple[Callable[[Scene], Scene], Subject]] = {
         lambda scene: carrying(scene, [port(1), port(2)], 0.3).rising(port(), "retransmits", 90.0),
         port(),
     ),
+    "port_ecn": (lambda scene: scene.rising(port(), "ecn_marked_packets", 50.0), port()),
     "port_module": (lambda scene: scene.changed(port(), {"module_celsius": 80}), port()),
     "switch_congested": (
         lambda scene: (

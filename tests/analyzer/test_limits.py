@@ -24,6 +24,7 @@ from analyzer.detectors.host_disk import full_disks
 from analyzer.detectors.host_memory import failing_hosts
 from analyzer.detectors.host_sensors import failing_parts
 from analyzer.detectors.port_congested import congested_ports
+from analyzer.detectors.port_ecn import deaf_ports
 from analyzer.detectors.port_errors import bad_ports
 from analyzer.detectors.port_module import failing_modules
 from analyzer.detectors.port_receiver import slow_hosts
@@ -288,6 +289,12 @@ LIMITS: list[tuple[Find, Scene, Scene, str]] = [
         grown("port", module_faults=0),
         grown("port", module_faults=1),
         "warning; faults that the module told: 1",
+    ),
+    (
+        deaf_ports,
+        grown("port", ecn_marked_packets=999),
+        grown("port", ecn_marked_packets=1000),
+        "info; packets marked: 1000 in 5 min; congestion notifications sent: 0 (limit one at least)",
     ),
     (
         slow_hosts,

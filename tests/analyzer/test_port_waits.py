@@ -8,6 +8,7 @@ import pytest
 
 from analyzer.detectors.port_congested import DETECTOR as CONGESTED
 from analyzer.detectors.port_degraded import DETECTOR as DEGRADED
+from analyzer.detectors.port_ecn import DETECTOR as ECN
 from analyzer.detectors.port_losses import DETECTOR as LOSSES
 from analyzer.detectors.port_receiver import DETECTOR as RECEIVER
 from gpuvigil.model import Finding, Incident, PortIdentity, Severity, Subject
@@ -318,3 +319,10 @@ def test_one_without_peers_stands_until_it_is_faster() -> None:
     assert DEGRADED.would_show(alone.window((DEGRADED,)), known) is True
     assert DEGRADED.would_show(Scene().window((DEGRADED,)), known) is False
     assert DEGRADED.would_show(FLEET.window((DEGRADED,)), known) is True
+
+
+def test_marks_that_are_answered_or_whose_answers_nobody_counts_are_none() -> None:
+    marked = FLEET.rising(port(), "ecn_marked_packets", 50.0)
+    assert [it.fault for it in ECN.find(marked.window((ECN,)))] == ["port_ecn"]
+    assert ECN.find(marked.rising(port(), "cnp_sent", 0.01).window((ECN,))) == []
+    assert ECN.find(marked.changed(port(), {"cnp_sent": None}).window((ECN,))) == []
