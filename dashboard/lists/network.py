@@ -1,7 +1,7 @@
 """The network now: is it a bottleneck, which links, whose jobs; what the page and `gpuvigil network` say."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -44,8 +44,9 @@ COLUMNS = (
 )
 _FOR_PEOPLE = 8
 _ROWS_FOR_PEOPLE = 20
-# Links of which nothing is told are listed where they wait or carry so much, in percent.
-_WORTH_WAIT, _WORTH_LOAD = 1.0, 50.0
+# Links of which nothing is told are listed where they wait or carry so much, in percent; or wait for
+# credit so many times as much as their peers [own].
+_WORTH_WAIT, _WORTH_LOAD, WORTH_TIMES = 1.0, 50.0, 4.0
 _BITS, _HOUR = 8.0, 3600.0
 # Of its speed, so much in percent is all that a link carries beside its protocol's share [own].
 _FULL_LOAD, _FULL = 95.0, "Carries all that it can"
@@ -63,13 +64,17 @@ ASKED = (
 )
 _ERRORS = ("symbol_errors", "receive_errors", "transmit_discards", "retransmits", "link_downed")
 Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+
+_Port = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
     """Ports as columns of one length; NaN is not measured."""
 
-    subjects: Sequence[Subject]
+    names: Sequence[_Port]  # cluster, node, device, port: a fleet has more than are worth an object
     roles: Sequence[str]
     load: Floats  # percent of the speed, the busier way
     wait: Floats  # percent of the time for which others stopped it
@@ -78,15 +83,20 @@ class Links:
     gbits: Floats
 
     def __len__(self) -> int:
-        return len(self.subjects)
+        return len(self.names)
+
+    def subject(self, place: int) -> Subject:
+        """The port at this place."""
+        return _subject(self.names[place])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
     """The worst of some links; None is not measured."""
 
-    wait: float | None
-    load: float | None
+    wait: float | None  # percent of the time
+    load: float | None  # percent of the speed
+    times: float | None  # waits for credit, times those of its peers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,27 +108,31 @@ class Network:
     to_do: str  # empty where nothing is
     worst: Incident | None
     findings: Sequence[Incident]  # worst first
-    jobs: Sequence[str]  # that suffer
+    jobs: Sequence[str]  # that suffer and have not ended
     links: Links
     grid: Grid
     rails: Sequence[str]
     racks: Mapping[str, Mapping[str, Cell]]  # by rack, then by rail
+    unread: int  # links that were up once and tell nothing now
     unseen: Sequence[str]
 
 
-def look(hub: Hub, moment: Moment) -> Network:
-    """HubUnavailable, HubRefused or StoreError when the hub or the store does not answer."""
+def look(hub: Hub, moment: Moment, most: int | None = None) -> Network:
+    """HubUnavailable, HubRefused or StoreError when the hub or the store does not answer.
+
+    `most`: so many of the links without a finding are listed; None: all.
+    """
     shown = {one.name for one in moment.clusters}
     told = store_of(hub).window("port", ASKED, moment.now - SPAN, moment.now)
-    return network(moment, measured(told, shown))
+    return network(moment, measured(told, shown), most)
 
 
 def measured(told: pa.Table, clusters: Iterable[str]) -> Links:
     """What the ports of these clusters did, by what a store says of the last minutes."""
     shown = set(clusters)
-    names = [told[tag].to_pylist() for tag in ("cluster", "node", "device", "port", "kind", "role")]
-    rows = [place for place, cluster in enumerate(names[0]) if cluster in shown]
-    chosen = np.array(rows, np.int64)
+    chosen = np.flatnonzero([cluster in shown for cluster in told["cluster"].to_pylist()])
+    tags = told.select(["cluster", "node", "device", "port", "kind", "role"]).take(chosen)
+    cluster, node, device, number, kind, role = (one.to_pylist() for one in tags.columns)
 
     def column(name: str) -> Floats:
         values = told[name].to_numpy(zero_copy_only=False).astype(np.float64)
@@ -135,25 +149,23 @@ def measured(told: pa.Table, clusters: Iterable[str]) -> Links:
     busier = np.fmax(rates["receive_bytes"], rates["transmit_bytes"])
     known = [rates[name] for name in _ERRORS]
     errors = np.where(np.isnan(known).all(axis=0), np.nan, np.nansum(known, axis=0))
-    kinds = [f"{names[0][place]} {names[4][place]} {names[5][place]}" for place in rows]
     return Links(
-        subjects=[
-            Subject(cluster=names[0][n], node=names[1][n], device=names[2][n], port=names[3][n])
-            for n in rows
-        ],
-        roles=[names[5][n] or "" for n in rows],
+        names=list(zip(cluster, node, device, number, strict=True)),
+        roles=[one or "" for one in role],
         load=100.0 * busier * _BITS / np.where(speed > 0.0, speed, np.nan),
         wait=np.minimum(rates["receive_pause_microseconds"] / 1e4, 100.0),
-        ticks=_times_usual(rates["transmit_wait_ticks"], kinds),
+        ticks=_times_usual(
+            rates["transmit_wait_ticks"], list(zip(cluster, kind, role, strict=True))
+        ),
         errors=errors * _HOUR,
         gbits=speed / 1e9,
     )
 
 
-def _times_usual(ticks: Floats, kinds: Sequence[str]) -> Floats:
+def _times_usual(ticks: Floats, kinds: Sequence[Hashable]) -> Floats:
     """How long a tick is differs by card: each against the middle of those of its kind that wait."""
     found = np.full(len(ticks), np.nan)
-    places: dict[str, list[int]] = defaultdict(list)
+    places: dict[Hashable, list[int]] = defaultdict(list)
     for place, kind in enumerate(kinds):
         places[kind].append(place)
     for those in places.values():
@@ -164,14 +176,14 @@ def _times_usual(ticks: Floats, kinds: Sequence[str]) -> Floats:
     return found
 
 
-def network(moment: Moment, links: Links) -> Network:
-    """The answer and everything beside it."""
+def network(moment: Moment, links: Links, most: int | None = None) -> Network:
+    """The answer and everything beside it; `most` as `look` has it."""
     findings = _findings(moment)
-    switches = _switches(moment)
-    jobs = list(dict.fromkeys(job for one in findings for job in one.impact.holders))
+    jobs = list(dict.fromkeys(job for one in findings for job in _suffering(one)))
     worst = findings[0] if findings else None
     rails, racks = _matrix(moment, links)
-    answer, said = _answer(links, findings), _said(findings)
+    answer, said = _answer(links, findings, jobs), _said(findings)
+    unread = _unread(moment, links)
     return Network(
         answer=answer,
         said=said,
@@ -180,10 +192,11 @@ def network(moment: Moment, links: Links) -> Network:
         findings=findings,
         jobs=jobs,
         links=links,
-        grid=_grid(links, findings, switches, [f"{answer} {said}".strip()]),
+        grid=_grid(links, findings, _switches(moment), [f"{answer} {said}".strip()], most),
         rails=rails,
         racks=racks,
-        unseen=list(_unseen(moment, links)),
+        unread=unread,
+        unseen=list(_unseen(moment, links, unread)),
     )
 
 
@@ -198,17 +211,32 @@ def _findings(moment: Moment) -> list[Incident]:
     return sorted(found, key=lambda one: (not one.impact.running, one.severity.rank))
 
 
-def _answer(links: Links, findings: Sequence[Incident]) -> str:
+def _suffering(one: Incident) -> Sequence[str]:
+    """A job that has ended suffers no more."""
+    return one.impact.holders if one.impact.running else ()
+
+
+def _answer(links: Links, findings: Sequence[Incident], jobs: Sequence[str]) -> str:
     """One sentence to the question whether the network is the bottleneck."""
-    if not findings:
-        if not len(links):
-            return "Not known: no network port was measured in the last five minutes."
-        return f"No: none of {counted(len(links), 'link')} has a finding."
-    suffering = {job for one in findings if one.impact.running for job in one.impact.holders}
-    found = counted(len(findings), "finding")
-    if not suffering:
-        return f"No job suffers now; {found}."
-    return f"Yes: {counted(len(suffering), 'job')} may suffer; {found}."
+    if findings:
+        found = counted(len(findings), "finding")
+        if not jobs:
+            return f"No job suffers now; {found}."
+        return f"Yes: {counted(len(jobs), 'job')} may suffer; {found}."
+    if not len(links):
+        return "Not known: no network port was measured in the last five minutes."
+    fabric, waits = _fabric(links)
+    if fabric.any() and not (fabric & waits).any():
+        return "No link has a finding, but congestion is not measured: no fabric port tells waits."
+    if len(links) == 1:
+        return "No: the only link has no finding."
+    return f"No: none of {counted(len(links), 'link')} has a finding."
+
+
+def _fabric(links: Links) -> tuple[Mask, Mask]:
+    """Which links are the fabric's, and which tell whether they wait."""
+    fabric = np.array([role == "fabric" for role in links.roles], bool)
+    return fabric, np.isfinite(links.wait) | np.isfinite(links.ticks)
 
 
 def _said(findings: Sequence[Incident]) -> str:
@@ -218,36 +246,32 @@ def _said(findings: Sequence[Incident]) -> str:
     return f"{worst.label}: {worst.title}, since {time_of(worst.since)}; {worst.impact.text}."
 
 
-def _switches(moment: Moment) -> Mapping[Subject, PortIdentity]:
-    found = {}
-    for inventory in moment.inventories:
-        at = inventory.subject
-        for port in inventory.ports:
-            if port.switch:
-                found[
-                    Subject(cluster=at.cluster, node=at.node, device=port.device, port=port.port)
-                ] = port
-    return found
+def _switches(moment: Moment) -> Mapping[_Port, PortIdentity]:
+    return {
+        (one.subject.cluster, one.subject.node, port.device, port.port): port
+        for one in moment.inventories
+        for port in one.ports
+        if port.switch
+    }
 
 
 def _grid(
     links: Links,
     findings: Sequence[Incident],
-    switches: Mapping[Subject, PortIdentity],
+    switches: Mapping[_Port, PortIdentity],
     head: Sequence[str],
+    most: int | None,
 ) -> Grid:
-    places = {subject: place for place, subject in enumerate(links.subjects)}
-    taken: set[int] = set()
+    places = dict(zip(links.names, range(len(links)), strict=True)) if findings else {}
+    quiet = np.ones(len(links), bool)
     rows = []
     for one in findings:
-        ports = [one.subject, *map(Subject.parse, one.members)]
-        here = sorted({places[port] for port in ports if port in places})
-        taken.update(here)
-        rows.append(_told(links, one, here, switches.get(one.subject)))
-    rest = [place for place in range(len(links)) if place not in taken]
-    rest.sort(key=lambda place: tuple(-np.nan_to_num(_of(links, place))))
-    rows += [_quiet(links, place, switches.get(links.subjects[place])) for place in rest]
-    worth = len(findings) + sum(_is_worth(links, place) for place in rest)
+        here = sorted({places[port] for port in map(_name, _ports(one)) if port in places})
+        quiet[here] = False
+        rows.append(_told(links, one, here, switches))
+    rest = [place for place in _worst_first(links).tolist() if quiet[place]]
+    rows += _quiet(links, rest[:most], switches)
+    worth = len(findings) + int((quiet & _is_worth(links)).sum())
     return Grid(
         columns=COLUMNS,
         rows=rows,
@@ -258,21 +282,50 @@ def _grid(
     )
 
 
-def _of(links: Links, place: int) -> Floats:
-    """What links are ordered by: waits, errors, load."""
-    return np.array([links.wait[place], links.errors[place], links.load[place]])
+def _ports(one: Incident) -> Sequence[Subject]:
+    """The ports that an incident is about; none where it is about a node as a whole."""
+    known = dict.fromkeys([one.subject, *map(Subject.parse, one.members)])
+    return [subject for subject in known if subject.kind == "port"]
 
 
-def _is_worth(links: Links, place: int) -> bool:
-    return bool(links.wait[place] >= _WORTH_WAIT or links.load[place] >= _WORTH_LOAD)
+def _name(port: Subject) -> _Port:
+    return port.cluster, port.node, port.device or "", port.port or ""
+
+
+def _subject(name: _Port) -> Subject:
+    cluster, node, device, port = name
+    return Subject(cluster=cluster, node=node, device=device, port=port)
+
+
+def _worst_first(links: Links) -> npt.NDArray[np.int64]:
+    """Places by what is worth a look: waits, waits for credit, load; then errors.
+
+    Errors that matter are findings: those of the others are the few that every link has.
+    """
+    wait, ticks = (np.nan_to_num(one) for one in (links.wait, links.ticks))
+    keys = (
+        np.nan_to_num(links.errors),
+        np.nan_to_num(links.load),
+        np.where(ticks >= WORTH_TIMES, ticks, 0.0),
+        np.where(wait >= _WORTH_WAIT, wait, 0.0),
+    )
+    return np.lexsort([-key for key in keys])
+
+
+def _is_worth(links: Links) -> Mask:
+    waits = (links.wait >= _WORTH_WAIT) | (links.ticks >= WORTH_TIMES)
+    found: Mask = waits | (links.load >= _WORTH_LOAD)
+    return found
 
 
 def _told(
-    links: Links, one: Incident, here: Sequence[int], identity: PortIdentity | None
+    links: Links, one: Incident, here: Sequence[int], switches: Mapping[_Port, PortIdentity]
 ) -> tuple[Value, ...]:
     subject = one.subject
+    alone = len(_ports(one)) == 1
+    identity = switches.get(_name(_ports(one)[0])) if alone else None
     return (
-        one.label or subject.key,
+        f"{one.label or subject.key}{_other_end(identity)}",
         one.title,
         one.since,
         _some(one.impact.holders),
@@ -288,35 +341,50 @@ def _told(
     )
 
 
+def _other_end(identity: PortIdentity | None) -> str:
+    """` → leaf-1 port 12`, or nothing where nobody tells."""
+    if identity is None:
+        return ""
+    port = f" port {identity.switch_port}" if identity.switch_port else ""
+    return f" → {identity.switch}{port}"
+
+
 def _some(holders: Sequence[str]) -> str | None:
     """`job 1042 and 3 more`."""
     more = f" and {len(holders) - 1} more" if len(holders) > 1 else ""
     return f"{holders[0]}{more}" if holders else None
 
 
-def _quiet(links: Links, place: int, identity: PortIdentity | None) -> tuple[Value, ...]:
-    subject = links.subjects[place]
-    end = "" if identity is None else f" → {identity.switch}"
-    if identity is not None and identity.switch_port:
-        end += f" port {identity.switch_port}"
-    return (
-        f"{subject.node} {subject.device}{end}",
-        _FULL if links.load[place] >= _FULL_LOAD else None,
-        None,
-        None,
-        *(
-            _worst(column[[place]])
-            for column in (links.load, links.wait, links.ticks, links.errors)
-        ),
-        _worst(links.gbits[[place]]),
-        None,
-        None,
-        subject.node,
-        subject.device,
-        subject.port,
-        None if identity is None else identity.switch,
-        subject.cluster,
-    )
+def _quiet(
+    links: Links, places: Sequence[int], switches: Mapping[_Port, PortIdentity]
+) -> Iterator[tuple[Value, ...]]:
+    columns = (links.load, links.wait, links.ticks, links.errors, links.gbits)
+    numbers = zip(*(_known(column[list(places)]) for column in columns), strict=True)
+    for place, measured_ in zip(places, numbers, strict=True):
+        cluster, node, device, port = name = links.names[place]
+        identity = switches.get(name)
+        load = measured_[0]
+        yield (
+            f"{node} {device}{_other_end(identity)}",
+            _FULL if load is not None and load >= _FULL_LOAD else None,
+            None,
+            None,
+            *measured_,
+            None,
+            None,
+            node,
+            device,
+            port,
+            None if identity is None else identity.switch,
+            cluster,
+        )
+
+
+def _known(values: Floats) -> Sequence[float | None]:
+    return [
+        value if is_known else None
+        for value, is_known in zip(values.tolist(), np.isfinite(values).tolist(), strict=True)
+    ]
 
 
 def _worst(values: Floats) -> float | None:
@@ -326,35 +394,52 @@ def _worst(values: Floats) -> float | None:
 
 def _matrix(moment: Moment, links: Links) -> tuple[Sequence[str], Mapping[str, Mapping[str, Cell]]]:
     """Of the fabric, by rack and by rail (the ports' name), where there are several of both."""
-    racks = {one.subject: one.rack for one in moment.inventories if one.rack}
+    racks = {(at.cluster, at.node): one.rack for one in moment.inventories if (at := one.subject)}
     places: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for place, (subject, role) in enumerate(zip(links.subjects, links.roles, strict=True)):
-        rack = racks.get(subject.of_node())
+    for place, (name, role) in enumerate(zip(links.names, links.roles, strict=True)):
+        rack = racks.get(name[:2])
         if role == "fabric" and rack:
-            places[rack, subject.device or ""].append(place)
+            places[rack, name[2]].append(place)
     rails = sorted({rail for _, rail in places}, key=natural)
     names = sorted({rack for rack, _ in places}, key=natural)
     if len(rails) < 2 or len(names) < 2:
         return (), {}
     return rails, {
-        rack: {
-            rail: Cell(wait=_worst(links.wait[here]), load=_worst(links.load[here]))
-            for rail in rails
-            if (here := places.get((rack, rail)))
-        }
+        rack: {rail: _cell(links, here) for rail in rails if (here := places.get((rack, rail)))}
         for rack in names
     }
 
 
-def _unseen(moment: Moment, links: Links) -> Iterator[str]:
+def _cell(links: Links, here: Sequence[int]) -> Cell:
+    wait, load, times = (_worst(one[here]) for one in (links.wait, links.load, links.ticks))
+    return Cell(wait=wait, load=load, times=times)
+
+
+def _unread(moment: Moment, links: Links) -> int:
+    """Links of the shown clusters that were up once and told nothing in the span."""
+    shown, seen = {one.name for one in moment.clusters}, set(links.names)
+    return sum(
+        (at.cluster, at.node, port.device, port.port) not in seen
+        for one in moment.inventories
+        if (at := one.subject).cluster in shown
+        for port in one.ports
+        if port.was_up
+    )
+
+
+def _unseen(moment: Moment, links: Links, unread: int) -> Iterator[str]:
     """What nobody can see from here, and what it may hide."""
-    fabric = np.array([role == "fabric" for role in links.roles], bool)
-    waits = np.isfinite(links.wait) | np.isfinite(links.ticks)
+    fabric, waits = _fabric(links)
     blind = int((fabric & ~waits).sum())
     if blind:
         yield (
             f"{counted(blind, 'fabric port')} of {int(fabric.sum()):,} tell no waits: their counters"
             " are full or their driver has none. Congestion there shows only as a slower job."
+        )
+    if unread:
+        yield (
+            f"{counted(unread, 'link')} that were up before told nothing in the last five minutes:"
+            " what is wrong there is not seen."
         )
     silent = sum(len(one.silent_nodes) for one in moment.clusters)
     if silent:

@@ -9,7 +9,7 @@ from gpuvigil.numbers_in_words import counted
 from gpuvigil.web import page_links
 
 from ..layout.tree import Node, each, el
-from ..lists.network import SPAN, Cell, Network
+from ..lists.network import SPAN, WORTH_TIMES, Cell, Network
 from ..lists.table import Value
 
 MOST_ROWS = 15
@@ -53,14 +53,21 @@ def _answer(found: Network) -> Node:
 
 def _numbers(found: Network) -> Node:
     keys = {key for one in found.findings for key in (one.subject.key, *one.members)}
-    told = [key for key in keys if Subject.parse(key).kind == "port"]
+    told = [port for port in map(Subject.parse, keys) if port.kind == "port"]
     facts = (
-        ("Links with a finding", f"{len(told)} of {len(found.links):,}"),
+        ("Links with a finding", f"{len(told):,} of {_known_links(found, told):,}"),
         ("Jobs that suffer", counted(len(found.jobs), "job") if found.jobs else "none"),
-        ("Findings", str(len(found.findings))),
+        ("Findings", f"{len(found.findings):,}"),
+        ("Links not readable", f"{found.unread:,}" if found.unread else "none"),
     )
     pairs = (part for name, value in facts for part in (el("dt", name), el("dd", value)))
     return el("section", el("dl", *pairs), key="numbers")
+
+
+def _known_links(found: Network, told: Iterable[Subject]) -> int:
+    """Those that were measured, and those with a finding that were not: of a silent node, say."""
+    names = {(one.cluster, one.node, one.device, one.port) for one in told}
+    return len(found.links) + len(names.difference(found.links.names) if names else ())
 
 
 def _findings(found: Network, now: datetime) -> Node | None:
@@ -124,7 +131,7 @@ def _busiest(found: Network, now: datetime) -> Node | None:
             el("td", _link(row, _subject(row), now)),
             el("td", _shown(found, 1, row)),
             *(el("td", _shown(found, place, row), class_="number") for place in (4, 5, 6, 7)),
-            key=f"{row[11]} {row[12]} {row[13]}",
+            key=f"{row[15]} {row[11]} {row[12]} {row[13]}",
         )
         for row in rows
     )
@@ -158,7 +165,10 @@ def _matrix(found: Network) -> Node | None:
     )
     head = (el("th", name, scope="col") for name in ("Rack", *found.rails))
     more = len(racks) - MOST_RACKS
-    said = " worst port of each: % of the time it waits, else % of its speed that it carries"
+    said = (
+        " worst port of each: % of the time it waits, or times its peers' waits for credit (×),"
+        " else % of its speed that it carries"
+    )
     return el(
         "section",
         el("h2", "Rack × rail", el("small", said)),
@@ -169,18 +179,26 @@ def _matrix(found: Network) -> Node | None:
 
 
 def _rank(cell: Cell) -> float:
-    return 1000.0 * (cell.wait or 0.0) + (cell.load or 0.0)
+    return 1000.0 * ((cell.wait or 0.0) + _times(cell)) + (cell.load or 0.0)
+
+
+def _times(cell: Cell) -> float:
+    """Waits for credit, times those of the peers, where they are worth telling."""
+    return cell.times if cell.times is not None and cell.times >= WORTH_TIMES else 0.0
 
 
 def _cell(cell: Cell | None) -> Node:
-    if cell is None or (cell.wait is None and cell.load is None):
+    if cell is None:
         return el("td", _DASH)
     if cell.wait is not None and cell.wait >= 1.0:
         kind = "hot" if cell.wait >= _HOT else "warm" if cell.wait >= _WARM else "calm"
         return el("td", f"waits {cell.wait:.0f} %", class_=kind)
-    load = cell.load or 0.0
-    kind = "hot" if load >= _FULL else "warm" if load >= _BUSY else "calm"
-    return el("td", f"{load:.0f} %", class_=kind)
+    if _times(cell):
+        return el("td", f"waits {cell.times:.0f} ×", class_="warm")
+    if cell.load is None:
+        return el("td", _DASH)
+    kind = "hot" if cell.load >= _FULL else "warm" if cell.load >= _BUSY else "calm"
+    return el("td", f"{cell.load:.0f} %", class_=kind)
 
 
 def _unseen(found: Network) -> Node | None:

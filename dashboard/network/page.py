@@ -15,7 +15,7 @@ from ..layout import panels
 from ..layout.tree import show
 from ..lists.fleet_now import look as fleet_now
 from ..lists.network import Network, look
-from .drawing import page
+from .drawing import MOST_ROWS, page
 
 # The store is asked for minutes of every port: not more often than this for all who look.
 FRESH_SECONDS = 20.0
@@ -31,7 +31,7 @@ def draw() -> None:
 def network(hub: Hub, config: Config) -> tuple[datetime, Network]:
     """The network, and when; HubError or StoreError where the hub or the store does not answer."""
     moment = fleet_now(hub, config.analyzer)
-    return moment.now, look(hub, moment)
+    return moment.now, look(hub, moment, MOST_ROWS)
 
 
 def _live() -> None:

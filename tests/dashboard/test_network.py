@@ -1,12 +1,14 @@
 """The network's answer: which links, whose jobs, and what nobody sees; by rows as a store gives them."""
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from dashboard.lists.fleet_now import Moment, moment_of
@@ -129,7 +131,7 @@ def test_ticks_are_told_by_those_of_the_other_ports() -> None:
 
 def test_without_a_finding_the_answer_is_no() -> None:
     found = network(moment(), measured(told((port(NODES[0]), BUSY)), ["prod"]))
-    assert found.answer == "No: none of 1 link has a finding."
+    assert found.answer == "No: the only link has no finding."
     assert (found.worst, found.to_do, found.said, list(found.jobs)) == (None, "", "", [])
     assert "Findings" in said(found)
     assert '"Do now: "' not in said(found)
@@ -138,7 +140,9 @@ def test_without_a_finding_the_answer_is_no() -> None:
 def test_without_any_port_it_is_not_known() -> None:
     found = network(moment(), measured(told(), ["prod"]))
     assert found.answer == "Not known: no network port was measured in the last five minutes."
-    assert list(found.unseen) == []
+    assert found.unread == 8
+    (unread,) = found.unseen
+    assert unread.startswith("8 links that were up before told nothing")
     assert text(found.grid, 100) == f"{found.answer}\n"
 
 
@@ -159,6 +163,65 @@ def test_a_finding_that_costs_a_job_comes_first_with_the_job() -> None:
     assert "/incidents?incident=" in drawn
     assert '"2 of 2"' in drawn
     assert network(moment(idle), found.links).answer == "No job suffers now; 1 finding."
+
+
+def test_a_job_that_has_ended_suffers_no_more() -> None:
+    over = bad(port(NODES[0]), "job 7")
+    over = replace(over, impact=replace(over.impact, running=False))
+    found = network(moment(over), measured(told((port(NODES[0]), BUSY)), ["prod"]))
+    assert found.answer == "No job suffers now; 1 finding."
+    assert list(found.jobs) == []
+    assert '"Jobs that suffer"], ["dd", {}, "none"]' in said(found)
+
+
+def test_a_link_with_a_finding_that_tells_nothing_is_one_more_than_was_measured() -> None:
+    links = measured(told((port(NODES[0]), BUSY)), ["prod"])
+    found = network(moment(bad(port(NODES[1]))), links)
+    assert '"1 of 2"' in said(found)
+    assert '"1 of 1"' in said(network(moment(bad(port(NODES[0]))), links))
+
+
+def test_links_that_were_up_and_tell_nothing_are_counted() -> None:
+    rows = [(port(one, device), BUSY) for one in NODES for device in ("mlx5_0", "mlx5_1")]
+    assert network(moment(), measured(told(*rows), ["prod"])).unread == 0
+    found = network(moment(), measured(told(*rows[1:]), ["prod"]))
+    assert found.unread == 1
+    assert '"Links not readable"], ["dd", {}, "1"]' in said(found)
+    assert found.answer == "No: none of 7 links has a finding."
+
+
+def test_where_no_fabric_port_tells_waits_the_answer_is_not_no() -> None:
+    blind = {"speed_bits_per_second": 400 * GBIT, "receive_bytes": 1.0}
+    ports = [(port(NODES[0]), blind), (port(NODES[1]), blind)]
+    found = network(moment(), measured(told(*ports), ["prod"]))
+    assert found.answer.startswith("No link has a finding, but congestion is not measured")
+    one_tells = [ports[0], (port(NODES[1]), BUSY)]
+    found = network(moment(), measured(told(*one_tells), ["prod"]))
+    assert found.answer == "No: none of 2 links has a finding."
+    of_a_desk = measured(told(*ports[:1], role="management"), ["prod"])
+    assert network(moment(), of_a_desk).answer == "No: the only link has no finding."
+
+
+@pytest.mark.parametrize(("times", "is_listed"), [(3.9, False), (4.1, True)])
+def test_a_link_that_waits_for_credit_far_longer_than_its_peers_is_listed_first(
+    times: float, is_listed: bool
+) -> None:
+    def of(name: str, ticks: float, gigabytes: float) -> tuple[Subject, Mapping[str, float]]:
+        rates = {"transmit_wait_ticks": ticks, "transmit_bytes": gigabytes * GBIT}
+        return port(NODES[0], name), {"speed_bits_per_second": 400 * GBIT, **rates}
+
+    usual = [of(f"mlx5_{n}", 1000.0, 10.0 + n) for n in range(4)]
+    rows = [*usual, of("mlx5_4", 1000.0 * times, 0.0)]
+    found = network(moment(), measured(told(*rows, kind="infiniband"), ["prod"]))
+    assert found.grid.rows_for_people == 1
+    assert cell(found, 0, "device") == ("mlx5_4" if is_listed else "mlx5_3")
+
+
+def test_a_busy_link_comes_before_the_few_errors_that_every_link_has() -> None:
+    full = {**BUSY, "transmit_bytes": 48.0 * GBIT, "receive_pause_microseconds": 0.0}
+    noisy = {**BUSY, "symbol_errors": 1.0, "receive_pause_microseconds": 0.0}
+    links = measured(told((port(NODES[0]), noisy), (port(NODES[1]), full)), ["prod"])
+    assert cell(network(moment(), links), 0, "node") == "n-2"
 
 
 def test_other_incidents_are_no_matter_of_the_network() -> None:
@@ -192,6 +255,25 @@ def test_a_link_says_where_its_cable_ends() -> None:
     assert cell(found, 0, "link") == "n-1 mlx5_0 → leaf-1 port Ethernet7"
     assert cell(found, 0, "switch") == "leaf-1"
     assert cell(network(moment(), links), 0, "link") == "n-1 mlx5_0"
+    standing = network(moment(bad(port(NODES[0])), switch="leaf-1"), links)
+    assert cell(standing, 0, "link") == "n-1 mlx5_0 → leaf-1 port Ethernet7"
+    assert cell(standing, 0, "switch") == "leaf-1"
+
+
+def test_a_cell_tells_waits_for_credit_where_they_are_far_longer_than_usual() -> None:
+    rows = [
+        (port(one, device), {"transmit_wait_ticks": 5000.0 if place == 3 else 1000.0})
+        for place, one in enumerate(NODES)
+        for device in ("mlx5_0", "mlx5_1")
+    ]
+    found = network(moment(), measured(told(*rows), ["prod"]))
+    assert {rack: cells["mlx5_0"].times for rack, cells in found.racks.items()} == {
+        "rack-1": 1.0,
+        "rack-2": 5.0,
+    }
+    drawn = said(found)
+    assert '"waits 5 ×"' in drawn
+    assert '"waits 1 ×"' not in drawn
 
 
 def test_racks_and_rails_are_a_matrix_where_there_are_several_of_both() -> None:
@@ -229,12 +311,30 @@ def test_many_findings_are_cut_and_say_where_the_whole_is() -> None:
     assert "2 more: gpuvigil network" in said(found)
 
 
-def test_a_thousand_ports_are_one_look() -> None:
-    rows = [
-        (port(node(f"n-{number}", "prod"), f"mlx5_{device}"), {"receive_bytes": 1e9})
-        for number in range(125)
-        for device in range(8)
-    ]
-    table = told(*rows)
-    links = measured(table, ["prod"])
-    assert len(network(moment(), links).grid.rows) == len(links) == 1000
+def of_a_large_fleet(nodes: int, devices: int) -> pa.Table:
+    """As a store tells it: of every port the same counters, and each waits a little more."""
+    count = nodes * devices
+    begin, end = (pa.scalar(one, pa.timestamp("us", tz="UTC")) for one in (NOW - SPAN, NOW))
+    tags = {
+        "cluster": ["prod"] * count,
+        "node": [f"n-{place // devices}" for place in range(count)],
+        "device": [f"mlx5_{place % devices}" for place in range(count)],
+        "port": ["1"] * count,
+        "kind": ["roce"] * count,
+        "role": ["fabric"] * count,
+    }
+    counters = {one.column: np.arange(count) for one in ASKED}
+    spans = {"first_at": pa.repeat(begin, count), "last_at": pa.repeat(end, count)}
+    return pa.table({**tags, **counters, **spans})
+
+
+def test_the_ports_of_a_large_fleet_are_looked_at_quickly() -> None:
+    told_ = of_a_large_fleet(12_500, 9)
+    standing = moment(bad(port(NODES[0]), "job 7"))
+    began = time.process_time()
+    found = network(standing, measured(told_, ["prod"]), MOST_ROWS)
+    assert time.process_time() - began < 2.0  # it was four seconds
+    assert len(found.links) == 112_500
+    assert len(found.grid.rows) == 1 + MOST_ROWS
+    assert cell(found, 1, "node") == "n-12499"
+    assert len(network(standing, found.links).grid.rows) == 112_500
