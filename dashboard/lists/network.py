@@ -437,9 +437,10 @@ def _unseen(moment: Moment, links: Links, unread: int) -> Iterator[str]:
             " are full or their driver has none. Congestion there shows only as a slower job."
         )
     if unread:
+        were = "was" if unread == 1 else "were"
         yield (
-            f"{counted(unread, 'link')} that were up before told nothing in the last five minutes:"
-            " what is wrong there is not seen."
+            f"{counted(unread, 'link')} that {were} up before told nothing in the last five"
+            " minutes: what is wrong there is not seen."
         )
     silent = sum(len(one.silent_nodes) for one in moment.clusters)
     if silent:
