@@ -33,6 +33,7 @@ COLUMNS = (
     Column(key="wait_percent", title="WAIT", show=percents, right=True),
     Column(key="wait_times_usual", title="WAIT, TIMES PEERS", show=tenths, right=True),
     Column(key="errors_per_hour", title="ERRORS/H", show=whole, right=True),
+    Column(key="losses_per_hour", title="LOST/H", show=whole, right=True),
     Column(key="speed_gbit_per_second", title="GBIT/S", show=whole, right=True),
     Column(key="severity", title="SEVERITY"),
     Column(key="incident", title="INCIDENT"),
@@ -54,15 +55,22 @@ _FULL_LOAD, _FULL = 95.0, "Carries all that it can"
 _LEAST_SECONDS = 15.0
 _PEERS = 3
 
+# What a cable, a module or a port does wrong, and packets that were dropped or sent again: congestion
+# does that, too, and with sound cables.
+_ERRORS = (
+    *("symbol_errors", "receive_errors", "local_integrity_errors"),
+    *("link_downed", "link_recoveries"),
+)
+_LOSSES = ("transmit_discards", "receive_discards", "retransmits")
 _INCREASES = (
     *("receive_bytes", "transmit_bytes", "receive_pause_microseconds", "transmit_wait_ticks"),
-    *("symbol_errors", "receive_errors", "transmit_discards", "retransmits", "link_downed"),
+    *_ERRORS,
+    *_LOSSES,
 )
 ASKED = (
     Aggregate(function=Function.MAX, field="speed_bits_per_second"),
     *(Aggregate(function=Function.INCREASE, field=name) for name in _INCREASES),
 )
-_ERRORS = ("symbol_errors", "receive_errors", "transmit_discards", "retransmits", "link_downed")
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
@@ -79,7 +87,8 @@ class Links:
     load: Floats  # percent of the speed, the busier way
     wait: Floats  # percent of the time for which others stopped it
     ticks: Floats  # without credit, times the middle of the ports of its kind
-    errors: Floats  # per hour, of all sorts
+    errors: Floats  # per hour, of cables, modules and ports
+    losses: Floats  # packets per hour, dropped or sent again
     gbits: Floats
 
     def __len__(self) -> int:
@@ -147,8 +156,6 @@ def measured(told: pa.Table, clusters: Iterable[str]) -> Links:
     rates = {name: column(f"{name}_increase") / length for name in _INCREASES}
     speed = column("speed_bits_per_second_max")
     busier = np.fmax(rates["receive_bytes"], rates["transmit_bytes"])
-    known = [rates[name] for name in _ERRORS]
-    errors = np.where(np.isnan(known).all(axis=0), np.nan, np.nansum(known, axis=0))
     return Links(
         names=list(zip(cluster, node, device, number, strict=True)),
         roles=[one or "" for one in role],
@@ -157,9 +164,16 @@ def measured(told: pa.Table, clusters: Iterable[str]) -> Links:
         ticks=_times_usual(
             rates["transmit_wait_ticks"], list(zip(cluster, kind, role, strict=True))
         ),
-        errors=errors * _HOUR,
+        errors=_sum([rates[name] for name in _ERRORS]) * _HOUR,
+        losses=_sum([rates[name] for name in _LOSSES]) * _HOUR,
         gbits=speed / 1e9,
     )
+
+
+def _sum(rates: Sequence[Floats]) -> Floats:
+    """Of what was measured; NaN where nothing was."""
+    found: Floats = np.where(np.isnan(rates).all(axis=0), np.nan, np.nansum(rates, axis=0))
+    return found
 
 
 def _times_usual(ticks: Floats, kinds: Sequence[Hashable]) -> Floats:
@@ -329,8 +343,7 @@ def _told(
         one.title,
         one.since,
         _some(one.impact.holders),
-        *(_worst(column[here]) for column in (links.load, links.wait, links.ticks, links.errors)),
-        _worst(links.gbits[here]),
+        *(_worst(column[here]) for column in _numbers(links)),
         one.severity.value,
         one.id,
         subject.node,
@@ -355,11 +368,15 @@ def _some(holders: Sequence[str]) -> str | None:
     return f"{holders[0]}{more}" if holders else None
 
 
+def _numbers(links: Links) -> Sequence[Floats]:
+    """In the order of the columns."""
+    return links.load, links.wait, links.ticks, links.errors, links.losses, links.gbits
+
+
 def _quiet(
     links: Links, places: Sequence[int], switches: Mapping[_Port, PortIdentity]
 ) -> Iterator[tuple[Value, ...]]:
-    columns = (links.load, links.wait, links.ticks, links.errors, links.gbits)
-    numbers = zip(*(_known(column[list(places)]) for column in columns), strict=True)
+    numbers = zip(*(_known(column[list(places)]) for column in _numbers(links)), strict=True)
     for place, measured_ in zip(places, numbers, strict=True):
         cluster, node, device, port = name = links.names[place]
         identity = switches.get(name)

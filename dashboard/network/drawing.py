@@ -9,7 +9,7 @@ from gpuvigil.numbers_in_words import counted
 from gpuvigil.web import page_links
 
 from ..layout.tree import Node, each, el
-from ..lists.network import SPAN, WORTH_TIMES, Cell, Network
+from ..lists.network import COLUMNS, SPAN, WORTH_TIMES, Cell, Network
 from ..lists.table import Value
 
 MOST_ROWS = 15
@@ -60,8 +60,8 @@ def _numbers(found: Network) -> Node:
         ("Findings", f"{len(found.findings):,}"),
         ("Links not readable", f"{found.unread:,}" if found.unread else "none"),
     )
-    pairs = (part for name, value in facts for part in (el("dt", name), el("dd", value)))
-    return el("section", el("dl", *pairs), key="numbers")
+    tiles = (el("div", el("dt", name), el("dd", value)) for name, value in facts)
+    return el("section", el("dl", *tiles, class_="tiles"), key="numbers")
 
 
 def _known_links(found: Network, told: Iterable[Subject]) -> int:
@@ -82,7 +82,7 @@ def _findings(found: Network, now: datetime) -> Node | None:
             el("td", el("a", one.title, href=page_links.incident_page(one.id))),
             el("td", time_of(one.since)),
             el("td", one.impact.text),
-            *(el("td", _shown(found, place, row), class_="number") for place in (4, 5, 6, 7)),
+            *(el("td", _shown(key, row), class_="number") for key in _RATES.values()),
             key=one.id,
         )
         for row, one in zip(rows[:MOST_ROWS], found.findings[:MOST_ROWS], strict=True)
@@ -97,7 +97,14 @@ def _findings(found: Network, now: datetime) -> Node | None:
     )
 
 
-_RATES = ("Load", "Wait", "Wait, times peers", "Errors/h")
+_RATES = {
+    "Load": "load_percent",
+    "Wait": "wait_percent",
+    "Wait, times peers": "wait_times_usual",
+    "Errors/h": "errors_per_hour",
+    "Lost/h": "losses_per_hour",
+}
+_PLACES = {column.key: place for place, column in enumerate(COLUMNS)}
 
 
 def _table(names: Sequence[str], lines: Iterable[Node]) -> Node:
@@ -107,9 +114,9 @@ def _table(names: Sequence[str], lines: Iterable[Node]) -> Node:
     return el("table", el("thead", el("tr", *head)), el("tbody", *lines))
 
 
-def _shown(found: Network, place: int, row: Sequence[Value]) -> str:
-    value = row[place]
-    return _DASH if value is None else found.grid.columns[place].show(value)
+def _shown(key: str, row: Sequence[Value]) -> str:
+    place = _PLACES[key]
+    return _DASH if row[place] is None else COLUMNS[place].show(row[place])
 
 
 def _link(row: Sequence[Value], subject: Subject, now: datetime) -> Node:
@@ -129,9 +136,9 @@ def _busiest(found: Network, now: datetime) -> Node | None:
         el(
             "tr",
             el("td", _link(row, _subject(row), now)),
-            el("td", _shown(found, 1, row)),
-            *(el("td", _shown(found, place, row), class_="number") for place in (4, 5, 6, 7)),
-            key=f"{row[15]} {row[11]} {row[12]} {row[13]}",
+            el("td", _shown("verdict", row)),
+            *(el("td", _shown(key, row), class_="number") for key in _RATES.values()),
+            key=_subject(row).key,
         )
         for row in rows
     )
@@ -145,7 +152,8 @@ def _busiest(found: Network, now: datetime) -> Node | None:
 
 
 def _subject(row: Sequence[Value]) -> Subject:
-    node, device, port, cluster = (str(row[place]) for place in (11, 12, 13, 15))
+    keys = ("node", "device", "port", "cluster")
+    node, device, port, cluster = (str(row[_PLACES[key]]) for key in keys)
     return Subject(cluster=cluster, node=node, device=device, port=port)
 
 

@@ -122,6 +122,14 @@ def test_links_are_measured_as_shares_and_what_was_not_is_none() -> None:
     assert len(measured(told((port(NODES[0]), BUSY)), ["another"])) == 0
 
 
+def test_packets_that_congestion_drops_are_no_errors_of_a_cable() -> None:
+    dropping = {**BUSY, "transmit_discards": 2.0, "retransmits": 1.0}
+    failing = {**BUSY, "symbol_errors": 2.0, "link_recoveries": 1.0}
+    links = measured(told((port(NODES[0]), dropping), (port(NODES[1]), failing)), ["prod"])
+    assert links.errors == pytest.approx([0.0, 3 * 3600.0])
+    assert links.losses == pytest.approx([3 * 3600.0, np.nan], nan_ok=True)
+
+
 def test_ticks_are_told_by_those_of_the_other_ports() -> None:
     ticks = {f"mlx5_{n}": 1000.0 * times for n, times in enumerate((1, 1, 1, 5))}
     rows = [(port(NODES[0], name), {"transmit_wait_ticks": rate}) for name, rate in ticks.items()]
