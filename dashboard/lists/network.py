@@ -461,7 +461,8 @@ def _unseen(moment: Moment, links: Links, unread: int) -> Iterator[str]:
         )
     silent = sum(len(one.silent_nodes) for one in moment.clusters)
     if silent:
-        yield f"{counted(silent, 'node')} without data: their ports are not seen."
+        whose = "its" if silent == 1 else "their"
+        yield f"{counted(silent, 'node')} without data: {whose} ports are not seen."
     if len(links):
         yield (
             "Beyond the hosts' ports: which link between switches is full is not observable without"
