@@ -43,7 +43,9 @@ def look(facts: Facts, settings: CollectorSettings, seconds: float) -> Facts:
             "kernel log": partial(_look_at_the_log, settings, facts.at, say),
         }
         if settings.gpus:
-            parts["driver"] = partial(_look_at_gpus, past, facts.at, say)
+            parts["driver"] = partial(
+                _look_at_gpus, past, settings.runtime_directory, facts.at, say
+            )
         return parts
 
     try:
@@ -168,7 +170,7 @@ def _look_at_the_log(settings: CollectorSettings, at: datetime, say: Say) -> Non
     say("kernel", read_log(settings, at))
 
 
-def _look_at_gpus(past: _Past, at: datetime, say: Say) -> None:
+def _look_at_gpus(past: _Past, runtime: Path, at: datetime, say: Say) -> None:
     """The driver, then every GPU in a thread of its own."""
     if past.released(at):
         return
@@ -178,7 +180,7 @@ def _look_at_gpus(past: _Past, at: datetime, say: Say) -> None:
         load_library,
     )
 
-    held = hold_the_driver(say)
+    held = hold_the_driver(runtime, say)
     load_library()
     try:
         with calling(say, "driver"):

@@ -83,7 +83,7 @@ def _look_at_driver(settings: CollectorSettings, say: Say) -> None:
     if _is_released(settings):
         say("released", True)
         return
-    held = hold_the_driver(say)
+    held = hold_the_driver(settings.runtime_directory, say)
     load_library()
     try:
         with calling(say, "driver"):

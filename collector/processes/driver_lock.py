@@ -1,7 +1,7 @@
 """One look at a time in the driver: who may get stuck there holds an abstract socket.
 
-The next one of the same user finds it, does not get stuck beside it, and knows since when the driver
-hangs.
+The next one of the same user and runtime directory finds it, does not get stuck beside it, and knows
+since when the driver hangs.
 """
 
 import os
@@ -29,14 +29,20 @@ class Stuck:
     killed: bool = False  # and has not ended: it is stuck in the kernel, and not just slow
 
 
-def hold_the_driver(say: Say) -> socket.socket:
-    """Wait until no other child of this user is in the driver.
+def socket_name(runtime: Path) -> str:
+    """What the socket is called for this user; two installations of one machine do not meet."""
+    # sun_path has room for 108 bytes, unix(7).
+    return f"\0gpuvigil-check-{os.getuid()}{str(runtime)[-64:]}"
+
+
+def hold_the_driver(runtime: Path, say: Say) -> socket.socket:
+    """Wait until no other child of this user is in the driver; `runtime` as collector.runtime_directory.
 
     Says who is, as ("stuck", Stuck), and after it how long that took, as ("others_seconds", seconds). It is
     held until the socket is closed, or the process is gone.
     """
     holder = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    name = f"\0gpuvigil-check-{os.getuid()}"
+    name = socket_name(runtime)
     asked, began = False, time.monotonic()
     while True:
         with suppress(OSError):

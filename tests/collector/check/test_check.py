@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ import pytest
 from collector.agent import saved_state
 from collector.agent.control_socket import Door, Reply, Request
 from collector.check.callers import CALLERS
+from collector.processes.driver_lock import socket_name
 from gpuvigil.clock import to_text
 from gpuvigil.model import GpuIdentity, PortIdentity
 from tests.collector.check.node import Node, run
@@ -329,15 +329,17 @@ def states(pid: int) -> list[str]:
     return found
 
 
-def test_while_one_is_stuck_in_the_driver_no_second_one_goes_there(node: Node) -> None:
+def test_while_one_is_stuck_in_the_driver_no_second_one_goes_there(
+    node: Node, tmp_path: Path
+) -> None:
     # Another process of this user holds what a stuck check would hold.
     stuck = subprocess.Popen(
         [
             sys.executable,
             "-c",
-            "import os, socket, time; s = socket.socket(socket.AF_UNIX);"
-            r" s.bind(f'\0gpuvigil-check-{os.getuid()}'); s.listen(9); print(1, flush=True);"
-            " time.sleep(60)",
+            "import socket, sys, time; s = socket.socket(socket.AF_UNIX);"
+            r" s.bind('\0' + sys.argv[1]); s.listen(9); print(1, flush=True); time.sleep(60)",
+            socket_name(tmp_path / "run")[1:],
         ],
         stdout=subprocess.PIPE,
     )
@@ -348,6 +350,9 @@ def test_while_one_is_stuck_in_the_driver_no_second_one_goes_there(node: Node) -
         # It is slow, for all that anybody can tell: nobody has killed it.
         assert told.code == 1
         assert f"not looked at: driver: process {stuck.pid} is asking the driver" in told.lines[0]
+        # That of another installation is nobody's whom this one could meet.
+        elsewhere = str(tmp_path / "elsewhere")
+        assert node.check(GPUVIGIL_COLLECTOR_RUNTIME_DIRECTORY=elsewhere).code == 0
     finally:
         stuck.kill()
         stuck.wait()
@@ -425,17 +430,3 @@ def test_a_caller_that_does_not_listen_changes_nothing(node: Node) -> None:
     assert run(["sh", "-c", script], node.environment).code == 1
     node.driver.restore(0)
     assert run(["sh", "-c", script], node.environment).code == 0
-
-
-def test_the_lock_is_this_users_own() -> None:
-    with socket.socket(socket.AF_UNIX) as free:
-        # Nothing that this test run has started is left in the driver.
-        wait_until("nobody in the driver", lambda: _binds(free))
-
-
-def _binds(free: socket.socket) -> bool:
-    try:
-        free.bind(f"\0gpuvigil-check-{os.getuid()}")
-    except OSError:
-        return False
-    return True
