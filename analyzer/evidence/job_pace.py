@@ -66,7 +66,10 @@ _LEAST_OF_LOSS = 0.2
 _POWER_OF_CLOCK = 2.0
 # A kernel at nearly every sample; bytes a second that are work and no heartbeat.
 _BUSY_PERCENT, _NVLINK_BYTES, _ACTIVE_PERCENT = 10.0, 1e6, 2.0
-_COVERAGE, _LINES = 0.8, 3.0
+_COVERAGE, _LINES = 0.8, 5.0
+# Means are held against each other where they are of the same moments: of as many lines as those of
+# the job's other GPUs, or nearly. A node that was read less often, or with gaps, saw other steps.
+_OTHER_LINES, _ONE_LINE = 0.05, 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +106,8 @@ def beside_of(window: Window, look: Look) -> Beside | None:
     rows, long = window.get("gpu", look.now), window.get("gpu", look.long)
     if not len(rows) or not len(long):
         return None
-    known = _known(window, look, rows, long)
     job = together(_jobs(window, rows), models(window, rows))
+    known = _known(window, look, job, rows, long)
     now = _now(rows, rows)
     one = {name: np.ones(len(rows)) for name in now}
     stands = np.stack([_draws(now, one), _ratio(now, one, _CLOCK.column)])
@@ -141,10 +144,10 @@ def change_of(window: Window, look: Look) -> Change | None:
     recent = window.get("gpu", Span.RECENT)
     if not len(rows) or not len(long) or not len(recent):
         return None
-    known = _known(window, look, rows, long)
+    job = together(_jobs(window, rows), models(window, rows))
+    known = _known(window, look, job, rows, long)
     if not known.any():
         return None
-    job = together(_jobs(window, rows), models(window, rows))
     before, now = _before(rows, long), _now(rows, rows)
     pace, _ = per_group(job, np.where(known, _pace(now, before), np.nan))
     # Who stands how in a job that goes on as before is asked by nobody.
@@ -199,8 +202,10 @@ def _of_all(told: Sequence[Floats], some: Codes, number: int) -> Floats:
     return found
 
 
-def _known(window: Window, look: Look, rows: Rows, long: Rows) -> Mask:
-    """Of which GPUs both spans tell, while one job had each of them all the time."""
+def _known(window: Window, look: Look, job: Codes, rows: Rows, long: Rows) -> Mask:
+    """Of which GPUs both spans tell, while one job had each of them all the time, and at the moments
+    at which they tell of its others.
+    """
     lengths = {
         Span.RECENT: window.settings.window_seconds,
         Span.STEADY: window.settings.steady_seconds,
@@ -210,10 +215,14 @@ def _known(window: Window, look: Look, rows: Rows, long: Rows) -> Mask:
     known = seconds(rows) >= _COVERAGE * lengths[look.now] - tick
     spanned = (long.beside(rows, "last_at") - long.beside(rows, "first_at")) / 1e6
     known &= spanned >= _COVERAGE * lengths[look.long]
-    known &= long.beside(rows, "samples") - rows.values("samples") >= _LINES
     begun = micros(window.now) - lengths[look.long] * 1e6
-    found: Mask = known & (window.of_allocations(rows, _held_since) <= begun)
-    return found
+    known &= window.of_allocations(rows, _held_since) <= begun
+    late = rows.values("samples")
+    for lines in (late, long.beside(rows, "samples") - late):
+        usual, _ = per_group(job, np.where(known, lines, np.nan))
+        known &= lines >= _LINES
+        known &= np.abs(lines - usual) <= np.fmax(_OTHER_LINES * usual, _ONE_LINE)
+    return known
 
 
 Numbers = Mapping[str, Floats]

@@ -1,5 +1,6 @@
 """Which GPU a job waits for, and when nobody can say."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,6 +18,7 @@ from .scene import NOON, SETTINGS, Scene, allocation, gpu, healthy, in_one_job, 
 
 GPUS = [gpu(number, index) for number in (1, 2) for index in range(4)]
 QUIET = healthy(nodes=2, gpus=4)
+MINUTE = timedelta(seconds=60)
 LESS: dict[str, Any] = {"power_watts": 520.0}
 
 
@@ -124,6 +126,32 @@ def test_a_minute_needs_eight_gpus_and_a_longer_look_four(
     few = tuple(a for a in scene.allocations if a.subject in GPUS[:gpus])
     settings = FAR if seconds > 100 else SETTINGS
     assert len(found(replace(scene, allocations=few, settings=settings))) == count
+
+
+def read_at(scene: Scene, subject: Subject, lines: Collection[int]) -> Scene:
+    """The scene with these lines of a GPU's last minute only, counted from its newest; and none but
+    every line before it.
+    """
+    times = sorted({s.at for s in scene.samples if s.subject == subject}, reverse=True)
+    kept = {at for line, at in enumerate(times) if line in lines or NOON - at >= MINUTE}
+    return replace(
+        scene, samples=tuple(s for s in scene.samples if s.subject != subject or s.at in kept)
+    )
+
+
+@pytest.mark.parametrize(("lines", "count"), [((0, 1, 2, 3, 5), 1), ((0, 1, 3, 5), 0)])
+def test_means_of_other_moments_blame_nobody(lines: Collection[int], count: int) -> None:
+    """Its job's other GPUs have six lines in a minute: one may be lost on the way, two may not."""
+    assert len(found(read_at(slowed(QUIET.changed(gpu(), LESS, 65)), gpu(), lines))) == count
+
+
+@pytest.mark.parametrize(("lines", "count"), [((0, 1, 2, 3, 5), 1), ((0, 2, 3, 5), 0)])
+def test_a_mean_of_few_lines_blames_nobody(lines: Collection[int], count: int) -> None:
+    """All nodes read their GPUs at these moments; every thirty seconds as on some it is two."""
+    scene = slowed(QUIET.changed(gpu(), LESS, 65))
+    for subject in GPUS:
+        scene = read_at(scene, subject, lines)
+    assert len(found(scene)) == count
 
 
 @pytest.mark.parametrize(("watts", "count"), [(568.0, 1), (569.0, 0)])
