@@ -1,7 +1,7 @@
 """The network now: is it a bottleneck, which links, whose jobs; what the page and `gpuvigil network` say."""
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from gpuvigil.clock import moment as time_of
-from gpuvigil.faults import About, where
+from gpuvigil.faults import About, Sign, where
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import Incident, PortIdentity, Subject
 from gpuvigil.numbers_in_words import counted, natural
@@ -23,6 +23,16 @@ from .table import Column, Grid, Value, percents, tenths, whole
 SPAN = timedelta(minutes=5)
 # Faults that say of themselves that they are about links.
 OF_LINKS = where(lambda row: row.about in {About.PORT, About.SWITCH})
+_ARE_DOWN = where(
+    lambda row: (
+        Sign.LINK_DOWN in row.signs
+        or (
+            row.about is About.SWITCH
+            and row.explains is not None
+            and Sign.LINK_DOWN in row.explains.signs
+        )
+    )
+)
 
 COLUMNS = (
     Column(key="link", title="LINK", flexible=True),
@@ -103,6 +113,7 @@ class Links:
 class Cell:
     """The worst of some links; None is not measured."""
 
+    down: int  # how many of them are told to be down
     wait: float | None  # percent of the time
     load: float | None  # percent of the speed
     times: float | None  # waits for credit, times those of its peers
@@ -195,7 +206,7 @@ def network(moment: Moment, links: Links, most: int | None = None) -> Network:
     findings = _findings(moment)
     jobs = list(dict.fromkeys(job for one in findings for job in _suffering(one)))
     worst = findings[0] if findings else None
-    rails, racks = _matrix(moment, links)
+    rails, racks = _matrix(moment, links, _down(findings))
     answer, said = _answer(links, findings, jobs), _said(findings)
     unread = _unread(moment, links)
     return Network(
@@ -409,7 +420,14 @@ def _worst(values: Floats) -> float | None:
     return float(known.max()) if len(known) else None
 
 
-def _matrix(moment: Moment, links: Links) -> tuple[Sequence[str], Mapping[str, Mapping[str, Cell]]]:
+def _down(findings: Sequence[Incident]) -> Set[_Port]:
+    """The ports that are told to be down; of a node that has none left they are its members."""
+    return {_name(port) for one in findings if one.fault in _ARE_DOWN for port in _ports(one)}
+
+
+def _matrix(
+    moment: Moment, links: Links, down: Set[_Port]
+) -> tuple[Sequence[str], Mapping[str, Mapping[str, Cell]]]:
     """Of the fabric, by rack and by rail (the ports' name), where there are several of both."""
     racks = {(at.cluster, at.node): one.rack for one in moment.inventories if (at := one.subject)}
     places: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -422,14 +440,17 @@ def _matrix(moment: Moment, links: Links) -> tuple[Sequence[str], Mapping[str, M
     if len(rails) < 2 or len(names) < 2:
         return (), {}
     return rails, {
-        rack: {rail: _cell(links, here) for rail in rails if (here := places.get((rack, rail)))}
+        rack: {
+            rail: _cell(links, here, down) for rail in rails if (here := places.get((rack, rail)))
+        }
         for rack in names
     }
 
 
-def _cell(links: Links, here: Sequence[int]) -> Cell:
+def _cell(links: Links, here: Sequence[int], down: Set[_Port]) -> Cell:
     wait, load, times = (_worst(one[here]) for one in (links.wait, links.load, links.ticks))
-    return Cell(wait=wait, load=load, times=times)
+    lost = sum(links.names[place] in down for place in here) if down else 0
+    return Cell(down=lost, wait=wait, load=load, times=times)
 
 
 def _unread(moment: Moment, links: Links) -> int:

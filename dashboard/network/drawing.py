@@ -174,7 +174,7 @@ def _matrix(found: Network) -> Node | None:
     head = (el("th", name, scope="col") for name in ("Rack", *found.rails))
     more = len(racks) - MOST_RACKS
     said = (
-        " worst port of each: % of the time it waits, or times its peers' waits for credit (×),"
+        " down, or of the worst port: % of the time it waits, or times its peers' waits for credit (×),"
         " else % of its speed that it carries"
     )
     return el(
@@ -187,7 +187,7 @@ def _matrix(found: Network) -> Node | None:
 
 
 def _rank(cell: Cell) -> float:
-    return 1000.0 * ((cell.wait or 0.0) + _times(cell)) + (cell.load or 0.0)
+    return 1e6 * cell.down + 1000.0 * ((cell.wait or 0.0) + _times(cell)) + (cell.load or 0.0)
 
 
 def _times(cell: Cell) -> float:
@@ -198,6 +198,8 @@ def _times(cell: Cell) -> float:
 def _cell(cell: Cell | None) -> Node:
     if cell is None:
         return el("td", _DASH)
+    if cell.down:
+        return el("td", f"{cell.down} down", class_="hot")
     if cell.wait is not None and cell.wait >= 1.0:
         kind = "hot" if cell.wait >= _HOT else "warm" if cell.wait >= _WARM else "calm"
         return el("td", f"waits {cell.wait:.0f} %", class_=kind)

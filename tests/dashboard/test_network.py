@@ -301,6 +301,21 @@ def test_racks_and_rails_are_a_matrix_where_there_are_several_of_both() -> None:
     assert list(network(moment(racks=0), links).rails) == []
 
 
+@pytest.mark.parametrize(
+    ("fault", "down"), [("port_down", "2 down"), ("switch_down", "2 down"), ("port_errors", None)]
+)
+def test_a_cell_tells_how_many_of_its_links_are_down(fault: str, down: str | None) -> None:
+    rows = [(port(one, device), BUSY) for one in NODES for device in ("mlx5_0", "mlx5_1")]
+    first, second = (port(NODES[place], "mlx5_1") for place in (1, 3))
+    one = bad(first, fault=fault, members=(first.key, second.key))
+    found = network(moment(one), measured(told(*rows), ["prod"]))
+    assert {rack: [it.down for it in cells.values()] for rack, cells in found.racks.items()} == {
+        "rack-1": [0, 0],
+        "rack-2": [0, 2 if down else 0],
+    }
+    assert ('"2 down"' in said(found)) is (down is not None)
+
+
 def test_what_is_not_seen_is_said() -> None:
     blind = {"speed_bits_per_second": 400 * GBIT, "receive_bytes": 1.0}
     found = network(
