@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS, found_by
+from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.faults.symptoms import PORT_DOWN
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Inventory, Severity, Subject
 from gpuvigil.store import Aggregate, Function
@@ -39,6 +40,8 @@ NEEDS = (
 )
 # Of a port whose numbers come seldom, or not at all since its event, so many times the patience.
 _WITHOUT_NUMBERS = 6.0
+# Of an InfiniBand port whose link is up: what is missing is who makes it active.
+_LINK_UP, _UNMANAGED = 5, CONDITIONS["no_subnet_manager"]
 NO_FABRIC = "Node lost all its fabric ports"
 _CHECK_HOST = (
     "Check the node's network card and cables, then the switch at their other end;"
@@ -118,7 +121,8 @@ def _down(window: Window, port: Subject, downs: list[Event], row: Row | None) ->
     since = since if event is None else event.at
     if window.now < _told_from(window, event, row, since):
         return None
-    fault = FAULTS["port_down"]
+    unmanaged = _is_unmanaged(window, port, row)
+    fault = _UNMANAGED if unmanaged else FAULTS["port_down"]
     return Finding(
         fault="port_down",
         subject=port,
@@ -129,8 +133,21 @@ def _down(window: Window, port: Subject, downs: list[Event], row: Row | None) ->
         action=fault.action,
         source=fault.source,
         own_limit=fault.own_limit,
+        title=fault.title if unmanaged else "",
+        condition=fault.key if unmanaged else "",
         certain=event is not None,
         late=row is None and window.came_late([event] if event else []),
+    )
+
+
+def _is_unmanaged(window: Window, port: Subject, row: Row | None) -> bool:
+    """Whether the cable's work is done: an InfiniBand port that has a link and is not active."""
+    if row is None or row.get("physical_state") != _LINK_UP:
+        return False
+    inventory = window.inventories.get(port.of_node().key)
+    return inventory is not None and any(
+        (known.device, known.port, known.kind) == (port.device, port.port, "infiniband")
+        for known in inventory.ports
     )
 
 
@@ -171,6 +188,7 @@ def _without_fabric(window: Window, node: Subject, lost: Sequence[Finding]) -> F
     """About the node; about the port where it has but one."""
     first = min(lost, key=lambda finding: (finding.since, finding.subject))
     ports = sorted(finding.subject for finding in lost)
+    unmanaged = all(finding.condition == _UNMANAGED.key for finding in lost)
     severity = Severity.CRITICAL if works_with_others(window, [node]) else first.severity
     left = Evidence(name="fabric ports up", value=f"0 of {len(ports)}")
     if len(lost) == 1:
@@ -182,7 +200,7 @@ def _without_fabric(window: Window, node: Subject, lost: Sequence[Finding]) -> F
         severity=severity,
         title=NO_FABRIC,
         condition="no_fabric",
-        action=_CHECK_HOST,
+        action=_UNMANAGED.action if unmanaged else _CHECK_HOST,
         evidence=(first.evidence[0], left, Evidence(name="ports", value=names)),
         members=tuple(ports),
         certain=all(finding.certain for finding in lost),
@@ -249,8 +267,11 @@ def _evidence(
         if event.message:
             evidence.append(Evidence(name="message", value=event.message))
     if row is not None and row.get("physical_state") is not None:
+        state = row["physical_state"]
         evidence.append(
-            Evidence(name="physical state", value=str(row["physical_state"]), limit="5, link up")
+            Evidence(name="physical state", value="5, link up")
+            if state == _LINK_UP
+            else Evidence(name="physical state", value=str(state), limit="5, link up")
         )
     before = window.get("port", Span.FLAP).get(port)
     if before is not None and before["speed_bits_per_second_max"]:

@@ -179,6 +179,14 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         "Set the power limit back to its default.",
         "nvmlDeviceGetEnforcedPowerLimit below nvmlDeviceGetPowerManagementDefaultLimit; peers not",
     ),
+    # port_down
+    (
+        "no_subnet_manager",
+        _WARNING,
+        "InfiniBand port has a link and no subnet manager",
+        "Check that the subnet manager (opensm, UFM) runs and reaches this port; the cable is sound.",
+        "Linux, sysfs-class-infiniband: physical state 5 is link up; only a subnet manager makes a port active",
+    ),
     # gpu_settings
     (
         "ecc_off",

@@ -122,6 +122,41 @@ def test_a_port_flaps_by_its_counter_as_well() -> None:
     assert (it.since, it.certain, it.late) == (once.at, False, False)
 
 
+@pytest.mark.parametrize(
+    ("kind", "physical", "condition"),
+    [
+        ("infiniband", 5, "no_subnet_manager"),
+        ("infiniband", 4, ""),  # it still trains
+        ("roce", 5, ""),  # nobody manages those
+    ],
+)
+def test_a_link_that_nobody_manages_is_no_bad_cable(
+    kind: str, physical: int, condition: str
+) -> None:
+    (one,) = CALM.inventories
+    scene = replace(CALM, inventories=(replace(one, ports=(replace(one.ports[0], kind=kind),)),))
+    (it,) = found(scene.changed(port(), {"up": 0, "physical_state": physical}, 15))
+    assert it.condition == condition
+    assert ("subnet manager" in it.action, "subnet manager" in it.title) == (bool(condition),) * 2
+    assert ("limit 5" in told(it)) is (physical != 5)
+
+
+@pytest.mark.parametrize("physical", [5, 2])
+def test_a_node_whose_ports_nobody_manages_is_not_sent_for_its_cables(physical: int) -> None:
+    other = replace(port(), device="mlx5_1")
+    (one,) = CALM.inventories
+    ports = tuple(
+        replace(one.ports[0], device=name, kind="infiniband") for name in ("mlx5_0", "mlx5_1")
+    )
+    twin = tuple(replace(s, subject=other) for s in CALM.samples if s.subject == port())
+    scene = replace(CALM, inventories=(replace(one, ports=ports),), samples=(*CALM.samples, *twin))
+    for subject in (port(), other):
+        scene = scene.changed(subject, {"up": 0, "physical_state": physical}, 15)
+    (it,) = found(scene)
+    assert it.condition == "no_fabric"
+    assert ("subnet manager" in it.action) is (physical == 5)
+
+
 def test_of_a_node_with_another_port_the_port_is_told() -> None:
     (it,) = found(with_port_down(healthy(nodes=1), 1))
     assert (it.subject, it.members, it.condition) == (port(), (), "")
