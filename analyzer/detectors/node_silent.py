@@ -265,12 +265,18 @@ def _went(window: Window, node: Subject, clusters: Collection[str]) -> _Went:
 
 
 def _one_by_one(went: Iterable[_Went]) -> dict[Subject, int]:
-    """Of each idle node that left as others of its cluster did, how many there were."""
+    """Of each idle node that left as others of its cluster did, how many there were.
+
+    Who said that it goes down, and took no work along, left so as well: of those that somebody takes
+    away some are cut off before their word is out.
+    """
     idle: dict[str, dict[Subject, datetime]] = defaultdict(dict)
     busy: dict[str, dict[Subject, datetime]] = defaultdict(dict)
     for one in went:
-        if one.gone is None:
-            (idle if one.free else busy)[one.node.cluster][one.node] = one.since
+        if one.free or (one.gone is not None and one.gone.for_good and not one.lost):
+            idle[one.node.cluster][one.node] = one.since
+        elif one.gone is None:
+            busy[one.node.cluster][one.node] = one.since
     return {
         node: count
         for cluster, them in idle.items()

@@ -25,6 +25,7 @@ class Departure:
     how: NodeSilence
     severity: Severity
     evidence: Evidence
+    for_good: bool = False  # it said that it goes down, without a word of coming back
 
 
 def departure(window: Window, node: Subject, since: datetime, has_jobs: bool) -> Departure | None:
@@ -60,6 +61,7 @@ def departure(window: Window, node: Subject, since: datetime, has_jobs: bool) ->
             value=f"said at {moment(word.at)} that it goes down: {word.message or 'no reason told'}",
             limit=f"a warning after {_BACK_WITHIN / timedelta(minutes=1):g} min" if reboots else "",
         ),
+        for_good=not reboots,
     )
 
 

@@ -418,6 +418,29 @@ def test_idle_nodes_that_leave_one_by_one_are_scaled_down(
     assert [it.subject for it in them] == [node(number) for number in told]
 
 
+@pytest.mark.parametrize(
+    ("said", "jobs", "told"),
+    [
+        (("power off", "power off"), (), []),
+        (("power off", "reboot"), (), []),  # one of two, which wait for an hour
+        (("reboot", "reboot"), (), [1]),  # those will be back
+        (("power off", "power off"), (2, 3), [1]),  # with the work of somebody
+    ],
+)
+def test_who_left_without_a_word_left_as_those_did_that_had_one(
+    said: tuple[str, str], jobs: tuple[int, ...], told: list[int]
+) -> None:
+    silent = {1: 1800.0, 2: 1500.0, 3: 1250.0}
+    held = [allocation(gpu(number), f"job {number}") for number in (*jobs, 8)]
+    scene = quiet(healthy(nodes=8, seconds=60.0), silent, *held)
+    words = [
+        replace(event(EventKind.SHUTDOWN, node(number), ago(silent[number])), message=why)
+        for number, why in zip((2, 3), said, strict=True)
+    ]
+    them = found(scene.with_events(*words))
+    assert [it.subject for it in them if it.subject == node(1)] == [node(number) for number in told]
+
+
 def test_a_node_that_was_told_of_before_it_was_one_of_several_says_so() -> None:
     silent = {1: 9000.0, 2: 8700.0, 3: 8400.0}
     scene = quiet(healthy(nodes=8, seconds=60.0), silent, allocation(gpu(8), "job 8"))
