@@ -23,7 +23,8 @@ from ..window.fault_kinds import (
 from ..window.holdings import holder_key
 from ..window.window import Window
 
-_LIMIT, _COUNTED = "power_limit", "uncorrected_growth"
+_LIMITS = frozenset({"power_limit", "node_power_limit", "rack_power_limit"})
+_COUNTED = "uncorrected_growth"
 # What one GPU has beyond its node is none of its air's doing.
 _OWN_HEAT = frozenset({"heatsink", "cooling"})
 
@@ -111,8 +112,8 @@ def is_apart(cause: Told, what: Told) -> bool:
     rack's air one for what a GPU has beyond its node. Of a hot node every hot GPU is a part.
     """
     own_heat = what.subject.kind == "gpu" and what.condition in _OWN_HEAT
-    return (own_heat and spreads(cause)) or (cause.condition == _LIMIT) != (
-        what.condition == _LIMIT
+    return (own_heat and spreads(cause)) or (cause.condition in _LIMITS) != (
+        what.condition in _LIMITS
     )
 
 

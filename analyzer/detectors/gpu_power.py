@@ -28,15 +28,19 @@ NEEDS = (
 
 # Rounding of the driver's, and what a card's own regulator may take off.
 _LOWERED = 0.97
+# Of a node's GPUs, so many at once are a matter of the node.
+_OF_NODE = 0.5
 
 
 def held_back(window: Window) -> list[Finding]:
-    """One finding per GPU, or per node or rack where several are braked at once."""
+    """One finding per GPU, or per node or rack where several are held back at once."""
     claims = list(_braked(window))
     measured = _measured(window) if claims else Counter()
-    braked = by_node(window, claims, 0.5, POWER_BRAKE.key, measured)
+    braked = by_node(window, claims, _OF_NODE, POWER_BRAKE.key, measured)
     feeds = by_rack(window, braked, "power_feed", among=measured)
-    return findings("gpu_power", [*feeds, *_lowered(window)])
+    # Who caps a node's power, or a rack's, caps each of its GPUs.
+    capped = by_node(window, _lowered(window), _OF_NODE, "node_power_limit")
+    return findings("gpu_power", [*feeds, *by_rack(window, capped, "rack_power_limit")])
 
 
 def _measured(window: Window) -> Counter[Subject]:

@@ -179,6 +179,20 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         "Set the power limit back to its default.",
         "nvmlDeviceGetEnforcedPowerLimit below nvmlDeviceGetPowerManagementDefaultLimit; peers not",
     ),
+    (
+        "node_power_limit",
+        _INFO,
+        "Power limits of a node's GPUs were lowered",
+        "If nobody capped the node's power, set its GPUs' limits back to their default.",
+        "nvmlDeviceGetEnforcedPowerLimit below nvmlDeviceGetPowerManagementDefaultLimit; other nodes' not",
+    ),
+    (
+        "rack_power_limit",
+        _INFO,
+        "Power limits of a rack's nodes were lowered",
+        "If nobody gave the rack a power budget, set its GPUs' limits back to their default.",
+        "nvmlDeviceGetEnforcedPowerLimit below nvmlDeviceGetPowerManagementDefaultLimit; other racks' not",
+    ),
     # port_down
     (
         "no_subnet_manager",

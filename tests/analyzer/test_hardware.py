@@ -28,7 +28,7 @@ from analyzer.detectors.switch_down import switches_down
 from analyzer.window.window import Window
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.faults.conditions import CONDITIONS
-from gpuvigil.model import Allocation, Event, EventKind, Finding, Holder, Severity
+from gpuvigil.model import Allocation, Event, EventKind, Finding, Holder, Severity, Subject
 
 from .scene import (
     NOON,
@@ -365,6 +365,32 @@ def test_a_power_limit_that_everybody_has_is_policy() -> None:
         for index in range(4):
             lowered = lowered.changed(gpu(number, index), {"power_limit_watts": 400.0})
     assert held_back(lowered.window()) == []
+
+
+@pytest.mark.parametrize(
+    ("gpus", "told"),
+    [
+        ([gpu()], [("power_limit", 0)]),
+        ([gpu(1, index) for index in range(2)], [("node_power_limit", 2)]),
+        ([gpu(n, index) for n in (1, 2) for index in range(4)], [("rack_power_limit", 8)]),
+        ([gpu(1, 0), gpu(2, 0)], [("power_limit", 0)] * 2),
+    ],
+)
+def test_a_power_budget_of_a_node_or_a_rack_is_one_note(
+    gpus: list[Subject], told: list[tuple[str, int]]
+) -> None:
+    scene = replace(
+        PEERS,
+        inventories=tuple(
+            replace(it, rack=f"r{place // 4}") for place, it in enumerate(PEERS.inventories)
+        ),
+    )
+    for one in gpus:
+        scene = scene.changed(one, {"power_limit_watts": 400.0})
+    found = held_back(scene.window())
+    hit = [(it.condition, sum(one.kind == "gpu" for one in it.members)) for it in found]
+    assert hit == told
+    assert {it.severity for it in found} == {INFO}
 
 
 def test_heat_that_power_explains_is_none() -> None:
