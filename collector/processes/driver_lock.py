@@ -29,10 +29,10 @@ class Stuck:
     killed: bool = False  # and has not ended: it is stuck in the kernel, and not just slow
 
 
-def socket_name(runtime: Path) -> str:
+def socket_name(runtime: Path) -> bytes:
     """What the socket is called for this user; two installations of one machine do not meet."""
     # sun_path has room for 108 bytes, unix(7).
-    return f"\0gpuvigil-check-{os.getuid()}{str(runtime)[-64:]}"
+    return b"\0gpuvigil-check-%d" % os.getuid() + os.fsencode(runtime)[-64:]
 
 
 def hold_the_driver(runtime: Path, say: Say) -> socket.socket:
@@ -62,7 +62,7 @@ def hold_the_driver(runtime: Path, say: Say) -> socket.socket:
         time.sleep(_TRY_AGAIN_SECONDS)
 
 
-def _holder(name: str) -> tuple[int, int] | None:
+def _holder(name: bytes) -> tuple[int, int] | None:
     """Process and user id of who holds the socket; None when it has gone or cannot be asked."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.setblocking(False)

@@ -60,6 +60,28 @@ def numbers(
     return pa.Table.from_pylist([{**tags, **row} for row in rows], latest_schema(of, fields))
 
 
+def events_of(ticks: list[datetime]) -> list[Event]:
+    """Each with a name in it."""
+    return [
+        Event(
+            kind=EventKind.XID,
+            subject=GPU,
+            at=ticks[5] + timedelta(microseconds=17),
+            id=f"{NODE.key}|kernel|1",
+            xid=31,
+            message="Xid 31: on wombat-17.zoo.example, MMU Fault [0000:1b:00.0, enigma (pid 7)]",
+        ),
+        Event(
+            kind=EventKind.OOM_KILL,
+            subject=NODE,
+            at=ticks[6],
+            id="2",
+            message="process killed: memory ran out [bletchley (pid 9)], ada.lovelace, wombat-17",
+        ),
+        Event(kind=EventKind.LOGS, subject=NODE, at=ticks[7], id="3", message="/home/ada.lovelace"),
+    ]
+
+
 def site() -> Recorded:
     """A node with names in every place where one may stand."""
     of_gpu = {"cluster": NODE.cluster, "node": NODE.node, "uuid": GPU.gpu, "model": "NVIDIA H100"}
@@ -68,26 +90,7 @@ def site() -> Recorded:
     holder = job_holder(991827)
     return Recorded(
         tables={"gpu": numbers("gpu", rows, of_gpu)},
-        events=[
-            Event(
-                kind=EventKind.XID,
-                subject=GPU,
-                at=ticks[5] + timedelta(microseconds=17),
-                id=f"{NODE.key}|kernel|1",
-                xid=31,
-                message="Xid 31: on wombat-17.zoo.example, MMU Fault [0000:1b:00.0, enigma (pid 7)]",
-            ),
-            Event(
-                kind=EventKind.OOM_KILL,
-                subject=NODE,
-                at=ticks[6],
-                id="2",
-                message="process killed: memory ran out [bletchley (pid 9)], ada.lovelace, wombat-17",
-            ),
-            Event(
-                kind=EventKind.LOGS, subject=NODE, at=ticks[7], id="3", message="/home/ada.lovelace"
-            ),
-        ],
+        events=events_of(ticks),
         allocations=[
             Allocation(
                 subject=GPU,

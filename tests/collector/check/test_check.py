@@ -339,7 +339,7 @@ def test_while_one_is_stuck_in_the_driver_no_second_one_goes_there(
             "-c",
             "import socket, sys, time; s = socket.socket(socket.AF_UNIX);"
             r" s.bind('\0' + sys.argv[1]); s.listen(9); print(1, flush=True); time.sleep(60)",
-            socket_name(tmp_path / "run")[1:],
+            os.fsdecode(socket_name(tmp_path / "run")[1:]),
         ],
         stdout=subprocess.PIPE,
     )
@@ -359,6 +359,12 @@ def test_while_one_is_stuck_in_the_driver_no_second_one_goes_there(
         assert stuck.stdout is not None
         stuck.stdout.close()
     assert node.check().code == 0
+
+
+@pytest.mark.parametrize("letter", ["x", "\N{SNOWMAN}"])
+def test_however_long_its_directory_is_called_one_can_be_held(letter: str) -> None:
+    with socket.socket(socket.AF_UNIX) as held:
+        held.bind(socket_name(Path("/run") / (80 * letter)))
 
 
 WRONG = [
