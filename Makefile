@@ -13,6 +13,8 @@ ARGUMENTS ?=
 WORKERS ?= 2
 # Those that start servers mostly wait for them.
 WAITING_WORKERS ?= 4
+# A site and its browser have more to do.
+SITE_WORKERS ?= 3
 # Tests run where nothing of this machine's gpuvigil is seen and only temporary folders can be written. Programs are
 # compiled before, because they cannot be there.
 COMPILED = $(BIN)/python -m scripts.compiled
@@ -36,7 +38,7 @@ test-unit: $(VENV)/dev ## run the first tier: no servers, nothing long
 
 test-sites: $(VENV)/dev ## run the tests that install packages, start a browser or other people's servers, or play days of a fleet
 	@$(COMPILED)
-	$(ISOLATED) -m scripts.suite -n $(WAITING_WORKERS) $(SPREAD) --tier sites $(ARGUMENTS)
+	$(ISOLATED) -m scripts.suite -n $(SITE_WORKERS) $(SPREAD) --tier sites $(ARGUMENTS)
 
 smoke: $(VENV)/up ## start the product, look whether it answers, end it; VENV=.venv-up makes an environment of its own
 	@$(BIN)/python -m compileall -q -x "/\." .

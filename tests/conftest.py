@@ -37,6 +37,9 @@ SECOND_TIER = {"server", "slow", "site"}
 NOT_IN = {"unit": SECOND_TIER, "test": {"site"}}
 # Most take milliseconds, the longest 2 s while others use the same processors, and they differ by half from run to run.
 UNIT_SECONDS = 5.0
+# What is awaited of a page comes in a second or two on a machine of its own.
+PAGE_MS = 90_000.0
+SITE_SECONDS = 400
 IN_CI = os.environ.get("CI") == "true"
 
 
@@ -100,14 +103,19 @@ def product_sources() -> Mapping[Path, Parsed]:
 @pytest.fixture(scope="module")
 def browser(needs: Callable[[str, str], str]) -> Iterator["Browser"]:
     """Chromium, headless."""
-    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - most tests need no browser
+    from playwright.sync_api import (  # noqa: PLC0415 - most tests need no browser
+        expect,
+        sync_playwright,
+    )
 
     chromium = needs("chromium", "apt-get install chromium")
+    expect.set_options(timeout=PAGE_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=chromium,
             args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
         )
+        browser.on("context", lambda context: context.set_default_timeout(PAGE_MS))
         yield browser
         browser.close()
 
@@ -129,6 +137,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.site)
+        if item.get_closest_marker("site") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SITE_SECONDS))
     marks = {item: {mark.name for mark in item.iter_markers()} for item in items}
     long_ = {item.path for item, names in marks.items() if names & SECOND_TIER}
     tier = config.getoption("--tier", None)

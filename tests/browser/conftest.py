@@ -46,7 +46,7 @@ class Visit:
         return {urlsplit(url).netloc for url in self.requests if urlsplit(url).netloc}
 
     def wait_for_map(self) -> None:
-        self.page.wait_for_selector("canvas[data-cells]", timeout=30_000)
+        self.page.wait_for_selector("canvas[data-cells]")
 
 
 @pytest.fixture(scope="module")

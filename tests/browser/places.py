@@ -41,10 +41,8 @@ class Shown:
         return map(self.address, LAYOUTS)
 
 
-def wait_until_drawn(page: Page, timeout_seconds: float = 30.0) -> None:
+def wait_until_drawn(page: Page) -> None:
     """Until the page stands and its script rests."""
     app = page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]')
-    expect(app).to_be_attached(timeout=timeout_seconds * 1000)
-    expect(page.locator("[data-testid='stMain'] .stHtml, canvas").first).to_be_attached(
-        timeout=timeout_seconds * 1000
-    )
+    expect(app).to_be_attached()
+    expect(page.locator("[data-testid='stMain'] .stHtml, canvas").first).to_be_attached()

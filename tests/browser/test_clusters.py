@@ -14,7 +14,7 @@ from tests.dashboard.servers import GPUS, NODES, DashboardProcess, Feed
 
 from .conftest import Visit
 
-pytestmark = [pytest.mark.server, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.server
 
 
 def test_a_person_chooses_one_cluster_and_the_address_keeps_it(

@@ -23,7 +23,7 @@ from .accessibility import violations
 from .conftest import PROBES, Visit
 from .places import LAYOUTS, PATHS, Shown, wait_until_drawn
 
-pytestmark = [pytest.mark.server, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.server
 
 # Whoever starts a job chooses its name, and a node's name is what its host calls itself.
 SCRIPT = "<script>hit = 1</script>"

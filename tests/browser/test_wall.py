@@ -10,7 +10,7 @@ from tests.servers import HubProcess
 
 from .conftest import Visit
 
-pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.server
 
 GROUND = "getComputedStyle(document.querySelector('.stApp')).backgroundColor"
 SIZES = """() => ({
@@ -26,7 +26,7 @@ def hang(visit: Visit, dashboard: DashboardProcess) -> Page:
     page.set_viewport_size({"width": 1920, "height": 1080})
     page.goto(dashboard.link("wall=1"))
     # This browser wishes for light, and a wall is dark: it is loaded once more.
-    page.wait_for_function(f"() => {GROUND} === 'rgb(13, 17, 23)'", timeout=30_000)
+    page.wait_for_function(f"() => {GROUND} === 'rgb(13, 17, 23)'")
     visit.wait_for_map()
     return page
 
@@ -37,7 +37,6 @@ def is_renewed(page: Page) -> None:
     page.wait_for_function(
         "before => document.querySelector('time[data-drawn]').innerText > before",
         arg=before,
-        timeout=60_000,
     )
 
 
@@ -46,7 +45,7 @@ def test_a_wall_is_dark_large_and_fits_without_scrolling(
 ) -> None:
     # What the overview says below its chart once a minute is counted has no room on a wall.
     visit.page.goto(dashboard.link())
-    expect(visit.page.get_by_text("In this time: ").first).to_be_visible(timeout=90_000)
+    expect(visit.page.get_by_text("In this time: ").first).to_be_visible()
     page = hang(visit, dashboard)
     expect(page.get_by_role("heading", name="What changed")).to_be_visible()
     expect(page.locator("canvas[data-cells]")).to_have_attribute("data-cells", str(NODES * GPUS))
@@ -67,9 +66,9 @@ def test_a_wall_that_is_not_renewed_any_more_says_so_by_itself(
     process.process.kill()
     process.process.wait(15)
     said = page.get_by_text("No answer from the dashboard")
-    expect(said).to_be_visible(timeout=40_000)
+    expect(said).to_be_visible()
     expect(said).to_contain_text("everything below is as it was then (data of ")
     # Streamlit's own words about it would cover the numbers.
-    page.locator("[data-testid='stDialog']").first.wait_for(state="attached", timeout=40_000)
+    page.locator("[data-testid='stDialog']").first.wait_for(state="attached")
     expect(page.get_by_role("dialog")).to_be_hidden()
     expect(page.locator("canvas[data-cells]")).to_have_attribute("data-cells", str(NODES * GPUS))

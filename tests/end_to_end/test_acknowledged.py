@@ -16,7 +16,7 @@ from tests.servers import ROOT
 
 from .conftest import Site
 
-pytestmark = [pytest.mark.server, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.server
 
 
 @pytest.fixture

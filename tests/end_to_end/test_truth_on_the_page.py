@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from tests.dashboard.servers import DashboardProcess
 from tests.end_to_end.conftest import Site
 
-pytestmark = [pytest.mark.server, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.server
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def page(site: Site, browser: Browser, tmp_path: Path) -> Iterator[Page]:
     with DashboardProcess(tmp_path, site.hub) as dashboard:
         page = browser.new_page(viewport={"width": 1440, "height": 900})
         page.goto(dashboard.link())
-        expect(page.locator("canvas[data-cells='8']")).to_be_visible(timeout=30_000)
+        expect(page.locator("canvas[data-cells='8']")).to_be_visible()
         yield page
         page.close()
 
@@ -40,18 +40,18 @@ def test_a_lost_gpu_is_failed_on_the_page_and_its_neighbours_are_not(
     site: Site, page: Page
 ) -> None:
     site.driver.lose(6)
-    expect(attention(page, "GPU fell off the bus").first).to_be_visible(timeout=15_000)
+    expect(attention(page, "GPU fell off the bus").first).to_be_visible()
     assert "FAILED" in said_of(page, 6)
     assert "FAILED" not in said_of(page, 5)
     site.driver.restore(6)
-    expect(attention(page, "GPU fell off the bus")).to_have_count(0, timeout=15_000)
+    expect(attention(page, "GPU fell off the bus")).to_have_count(0)
 
 
 def test_a_hung_gpu_is_unknown_on_the_page_and_its_neighbours_are_not(
     site: Site, page: Page
 ) -> None:
     site.driver.hang(2)
-    expect(attention(page, "GPU does not answer").first).to_be_visible(timeout=20_000)
+    expect(attention(page, "GPU does not answer").first).to_be_visible()
     assert "unknown: GPU does not answer" in said_of(page, 2)
     assert "does not answer" not in said_of(page, 3)
 
@@ -60,8 +60,8 @@ def test_a_hung_driver_makes_every_gpu_of_the_node_unknown_on_the_page(
     site: Site, page: Page
 ) -> None:
     site.driver.hang_all()
-    expect(attention(page, "NVIDIA driver does not answer").first).to_be_visible(timeout=20_000)
+    expect(attention(page, "NVIDIA driver does not answer").first).to_be_visible()
     for index in (0, 7):
         assert "unknown: NVIDIA driver does not answer" in said_of(page, index)
     site.driver.release()
-    expect(attention(page, "NVIDIA driver does not answer")).to_have_count(0, timeout=30_000)
+    expect(attention(page, "NVIDIA driver does not answer")).to_have_count(0)
