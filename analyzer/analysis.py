@@ -226,6 +226,7 @@ class Analysis:
             late=self._fleet.late(),
             came=self._fleet.came(),
             inventories=inventories,
+            switches=self._fleet.switches(),
             allocations=self._fleet.allocations(),
             holdings=self._fleet.holdings(),
             stood=self._stood.beside(self._book, reading.now),

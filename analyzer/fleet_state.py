@@ -22,6 +22,7 @@ from gpuvigil.model import (
     Retirement,
     Scheduler,
     Subject,
+    Switch,
 )
 from gpuvigil.model.expected_nodes import is_retired
 from gpuvigil.schedulers.out_of_service import DELETED, USUAL, Checks, name_of
@@ -61,6 +62,7 @@ class Fleet:
         self._holdings = Holdings()
         self._ended: list[tuple[datetime, str, str]] = []  # those that ended, the oldest first
         self._inventories: Copied[Inventory] = Copied()
+        self._switches: Copied[Switch] = Copied()
         self._late: set[str] = set()
         self._came: Copied[datetime] = Copied()
         self._told = Told(checks=checks)
@@ -82,6 +84,8 @@ class Fleet:
             self._inventories.put(record.subject, Inventory.from_record(record))
         elif record.kind is RecordKind.SCHEDULER:
             self._told = self._told.with_record(Scheduler.from_record(record))
+        elif record.kind is RecordKind.SWITCH:
+            self._switches.put(record.subject, Switch.from_record(record))
         elif record.kind is RecordKind.RETIREMENT:
             self._take_retirement(Retirement.from_record(record))
         return None
@@ -136,6 +140,10 @@ class Fleet:
     def inventories(self) -> Mapping[str, Inventory]:
         """By node; a copy."""
         return self._inventories.copy()
+
+    def switches(self) -> Mapping[str, Switch]:
+        """By key, as whoever reads the fabric told of them; a copy."""
+        return self._switches.copy()
 
     def drop(self, nodes: Iterable[str]) -> None:
         """Forget what was told of these nodes, by key; what they held ends as anything else."""
@@ -206,11 +214,17 @@ class Fleet:
             if told is not None and told.ended_at is not None and told.ended_at < before:
                 del self._allocations[key][identifier]
                 self._held.put(key, tuple(self._allocations[key].values()))
+        self._forget_switches(before)
         for identifier, came_at in self._came.copy().items():
             if came_at < now - _YOUNG:
                 self._came.drop(identifier)
         if self._late:
             self._late &= {i for known in self._events.values() for i in known}
+
+    def _forget_switches(self, before: datetime) -> None:
+        for key, switch in self._switches.copy().items():
+            if switch.at < before:
+                self._switches.drop(key)
 
     def _sort(self, key: str) -> None:
         events = self._events[key].values()

@@ -54,6 +54,7 @@ KINDS = frozenset(
         RecordKind.SCHEDULER,
         RecordKind.RMA,
         RecordKind.RETIREMENT,
+        RecordKind.SWITCH,
     }
 )
 # An incident in one of these can be taken.
@@ -261,6 +262,7 @@ def beginning(hub: Hub, now: datetime, patience: Patience) -> Beginning:
         *hub.records(RecordKind.INVENTORY, limit=_MOST_RECORDS),
         *hub.records(RecordKind.SCHEDULER, limit=_MOST_RECORDS),
         *hub.records(RecordKind.RETIREMENT, limit=_MOST_RECORDS),
+        *hub.records(RecordKind.SWITCH, since=since, limit=_MOST_RECORDS),
         # Those that ended last may have been hit.
         *hub.records(RecordKind.ALLOCATION, states=[AllocationState.ENDED]),
         *hub.records(RecordKind.ALLOCATION, states=[AllocationState.HELD], limit=_MOST_RECORDS),

@@ -10,10 +10,10 @@ from typing import Any
 from accounting.usage.allocations import MOST_RECORDS
 from dashboard.lists.table import Column, Grid, percents, whole
 from gpuvigil.hub_client import Hub
-from gpuvigil.model import Event, Inventory, RecordKind, Retirement, readable
+from gpuvigil.model import Event, Inventory, RecordKind, Retirement, Switch, readable
 from gpuvigil.model.expected_nodes import is_retired
 from gpuvigil.numbers_in_words import counted, natural
-from gpuvigil.topology import Fact, Imported, Link, Topology, learn, read
+from gpuvigil.topology import Fact, Imported, Link, Topology, from_switches, learn, read
 
 # Ports that went down together are told by the events of this span.
 _PAST = timedelta(days=7)
@@ -59,7 +59,13 @@ def look(hub: Hub, files: Iterable[Path], now: datetime) -> dict[str, Topology]:
     events: dict[str, list[Event]] = defaultdict(list)
     for event in readable(hub.records(RecordKind.EVENT, since=now - _PAST), Event.from_record):
         events[event.subject.cluster].append(event)
-    return {name: learn(clusters[name], imported, events[name]) for name in sorted(clusters)}
+    switches: dict[str, list[Switch]] = defaultdict(list)
+    for switch in readable(hub.records(RecordKind.SWITCH, since=now - _PAST), Switch.from_record):
+        switches[switch.subject.cluster].append(switch)
+    return {
+        name: learn(clusters[name], imported + from_switches(switches[name]), events[name])
+        for name in sorted({*clusters, *switches})
+    }
 
 
 def switches(clusters: Mapping[str, Topology]) -> Grid:

@@ -39,6 +39,7 @@ COMMANDS: dict[str, str] = {
     "collect": "run the collector: read this node's sensors, send them to the hub",
     "slurm": "run the Slurm integration, on one machine per cluster",
     "kubernetes": "run the Kubernetes integration, in one place per cluster",
+    "infiniband": "run the reader of an InfiniBand fabric, on one machine per fabric",
     "simulate": "run a simulated cluster against the hub",
     "hub": "run the hub: it keeps telemetry and records and answers queries",
     "store": "back up, restore, verify and measure the hub's data",

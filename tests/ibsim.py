@@ -4,15 +4,26 @@ No device and no root: the tools are run with a library before them that speaks 
 """
 
 import os
+import re
+import secrets
+import shutil
 import subprocess
-from collections.abc import Sequence
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from tests.polling import wait_until
 
-PROGRAMS = ("ibsim", "ibsim-run", "opensm", "sminfo", "ibnetdiscover")
-
+PROGRAMS = (
+    *("ibsim", "ibsim-run", "opensm", "sminfo", "ibnetdiscover"),
+    *("iblinkinfo", "ibqueryerrors", "ibportstate"),
+)
+PROMPT = "sim> "
+PORTS = 64
+"""Of every switch."""
 
 Cable = tuple[str, str, str]
 """A host, its device and the leaf that it is at."""
@@ -26,7 +37,7 @@ def netlist(cables: Sequence[Cable], spines: int) -> str:
     leaves = sorted({leaf for _, _, leaf in cables})
     hosts = {leaf: [(host, it) for host, it, at in cables if at == leaf] for leaf in leaves}
     uplinks = [
-        (leaf, f"spine{n}", 64 - n, number)
+        (leaf, f"spine{n}", PORTS - n, number)
         for number, leaf in enumerate(leaves, 1)
         for n in range(1, spines + 1)
     ]
@@ -60,23 +71,24 @@ def netlist(cables: Sequence[Cable], spines: int) -> str:
 
 def _switch(guid: int, name: str) -> list[str]:
     port0 = "enhanced port 0 lid 0 lmc 0"
-    return [f"switchguid=0x{guid:x}({guid:x})", f'Switch 64 "S-{name}" # "{name}" {port0}']
+    return [f"switchguid=0x{guid:x}({guid:x})", f'Switch {PORTS} "S-{name}" # "{name}" {port0}']
 
 
 class Subnet:
-    """The subnet of a netlist, up and with a manager; as seen from device mlx5_0 of `host1`."""
+    """The subnet of a netlist, up and with a manager; as seen from device mlx5_0 of `host`."""
 
-    def __init__(self, folder: Path, net: str) -> None:
-        folder.mkdir()
+    def __init__(self, folder: Path, net: str, host: str = "host1") -> None:
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / "net").write_text(net)
         self._folder = folder
-        self._environment = {
-            **os.environ,
-            "IBSIM_SOCKNAME": f"gpuvigil-{os.getpid()}-{folder.parent.name}"[:60],
-            "SIM_HOST": "H-host1-mlx5_0",
+        self.variables = {
+            # Several subnets may be up at once.
+            "IBSIM_SOCKNAME": f"gpuvigil-{secrets.token_hex(8)}",
+            "SIM_HOST": f"H-{host}-mlx5_0",
             "OSM_CACHE_DIR": str(folder),
             "OSM_TMP_DIR": str(folder),
         }
+        self._environment = {**os.environ, **self.variables}
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> "Subnet":
@@ -84,24 +96,41 @@ class Subnet:
             # Its console ends with its input, and the simulator with that.
             self._start("ibsim", "-s", "net")
             wait_until("the subnet", lambda: "simulator ready" in self._said("ibsim"), 10.0)
-            self._start("ibsim-run", "opensm", "-f", str(self._folder / "osm.log"))
+            # Traps tell it of changes, but some get lost: it looks every second too.
+            self._start("ibsim-run", "opensm", "-s", "1", "-f", str(self._folder / "osm.log"))
             wait_until("its manager", lambda: "MASTER" in self.run("sminfo"), 30.0)
         except BaseException:
             self._end()
             raise
         return self
 
-    def run(self, *words: str) -> str:
-        """What a tool prints."""
+    def run(self, *words: str, timeout: float = 30.0) -> str:
+        """What a tool prints, whatever its exit code: ibqueryerrors fails where it finds some."""
         done = subprocess.run(
             ["ibsim-run", *words],
             cwd=self._folder,
             env=self._environment,
             capture_output=True,
-            timeout=30,
+            timeout=timeout,
             check=False,
         )
         return done.stdout.decode()
+
+    def say(self, line: str) -> None:
+        """A command to the simulator's console; returns once it is done."""
+        before = self._said("ibsim").count(PROMPT)
+        console = self._processes[0].stdin
+        assert console is not None
+        console.write(f"{line}\n".encode())
+        console.flush()
+        wait_until(line, lambda: self._said("ibsim").count(PROMPT) > before, 10.0)
+        answer = self._said("ibsim").split(PROMPT, before)[-1]
+        assert not re.search("^# ", answer, re.MULTILINE), answer
+
+    def kill(self) -> None:
+        """End the simulator, and leave the manager."""
+        self._processes[0].kill()
+        self._processes[0].wait()
 
     def _start(self, *words: str) -> None:
         with (self._folder / f"{words[0]}.log").open("wb") as log:
@@ -131,3 +160,180 @@ class Subnet:
         for process in reversed(self._processes):
             process.kill()
             process.communicate()
+
+
+Port = tuple[str, int]
+"""A node's description and the port's number."""
+
+# The bits of LinkWidthEnabled; the simulator takes the widest at once.
+_WIDTHS = {1: 1, 4: 1 | 2}
+
+
+@dataclass
+class Ibsim:
+    """Leaves and spines with hosts of several rails, whose cables can be broken; a context manager.
+
+    Nodes go by their descriptions: `leaf1`, `spine1`, `host01 mlx5_0`. The tools look from
+    `mgmt mlx5_0`, at leaf1. The simulator serves 9 of them at once, and may go on to count one
+    that was killed.
+    """
+
+    folder: Path
+    leaves: int = 4
+    spines: int = 2
+    hosts: int = 8
+    rails: int = 4
+
+    def __post_init__(self) -> None:
+        assert self.leaves % self.rails == 0, "each rail of a pod has a leaf"
+        pods = self.leaves // self.rails
+        cables = [("mgmt", "mlx5_0", self.leaf(1))]
+        for n in range(1, self.hosts + 1):
+            first = (n - 1) * pods // self.hosts * self.rails + 1
+            cables += [
+                (f"host{n:02}", f"mlx5_{rail}", self.leaf(first + rail))
+                for rail in range(self.rails)
+            ]
+        at_most = max(Counter(leaf for _, _, leaf in cables).values())
+        assert at_most + self.spines < PORTS, "a leaf has no ports for so many hosts"
+        net = netlist(cables, self.spines)
+        self._far = _wires(net)
+        self._subnet = Subnet(self.folder, net, "mgmt")
+
+    def __enter__(self) -> "Ibsim":
+        self._subnet.__enter__()
+        try:
+            wait_until("all ports are active", self._all_active, 20.0)
+        except BaseException:
+            self._subnet.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._subnet.__exit__(kind, error, trace)
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What a tool needs beside the environment it has; it is to be started in `folder`."""
+        script = shutil.which("ibsim-run")
+        assert script is not None
+        library = re.search("^sim_so=(.+)$", Path(script).read_text(), re.MULTILINE)
+        assert library is not None
+        return {**self._subnet.variables, "LD_PRELOAD": library[1]}
+
+    def tool(self, *words: str, timeout: float = 30.0) -> str:
+        """What a tool prints, whatever its exit code."""
+        return self._subnet.run(*words, timeout=timeout)
+
+    def leaf(self, n: int) -> str:
+        """Counted from 1; the rails of the first pod come first."""
+        return f"leaf{n}"
+
+    def spine(self, n: int) -> str:
+        """Counted from 1."""
+        return f"spine{n}"
+
+    def host(self, n: int, rail: int = 0) -> str:
+        """Hosts are counted from 1, and rails from 0."""
+        return f"host{n:02} mlx5_{rail}"
+
+    def ports_of(self, name: str) -> Mapping[int, Port]:
+        """What is at the far end of a node's cables, also of those that are cut."""
+        return {port: far for (node, port), far in self._far.items() if node == name}
+
+    def port_to(self, name: str, far: str) -> int:
+        """The port of `name` with the cable to `far`."""
+        (port,) = (port for port, (node, _) in self.ports_of(name).items() if node == far)
+        return port
+
+    def cut(self, name: str, port: int | None = None) -> None:
+        """Take out a cable, or all of a node."""
+        self.say(f"Unlink {_place(name, port)}")
+
+    def join(self, name: str, port: int | None = None) -> None:
+        """Put back what was cut; takes opensm a second."""
+        self.say(f"ReLink {_place(name, port)}")
+
+    def swap(self, one: Port, other: Port) -> None:
+        """Exchange the far ends of two cables that are in; takes opensm a second."""
+        crossed = {one: self._far[other], other: self._far[one]}
+        for end in crossed:
+            self.cut(*end)
+        for end, far in crossed.items():
+            self.say(f"Link {_place(*end)} {_place(*far)}")
+            self._far |= {end: far, far: end}
+
+    def errors(
+        self, name: str, port: int, counter: str = "SymbolErrorCounter", count: int = 100
+    ) -> None:
+        """Set a counter of perfquery's; those of 64 bits begin with `PortCountersExtended.`."""
+        field = counter if "." in counter else f"PortCounters.{counter}"
+        self.say(f"PerformanceSet {_place(name, port)} {field}={count}")
+
+    def width(self, name: str, port: int, lanes: int) -> None:
+        """Let a link that is up go on with 1 lane, or again with 4; takes more than a second."""
+        if " " in name:
+            # ibportstate sets the port's LID too: a host would lose it, to a switch it is nothing.
+            name, port = self._far[name, port]
+        ends = ((name, port), self._far[name, port])
+
+        def has_them() -> bool:
+            if self._holds(ends, lanes):
+                return True
+            # The first time, and again where a sweep that opensm had begun before has undone it.
+            self._set_width(name, port, lanes)
+            return False
+
+        wait_until(f"{name} {port} has {lanes} lanes", has_them, 30.0)
+
+    def _holds(self, ends: Sequence[Port], lanes: int) -> bool:
+        for _ in range(5):
+            found = self.links()
+            for node, port in ends:
+                if not re.search(rf'" *{node}" +[0-9]+ +{port}\[ *\] ==\( *{lanes}X ', found):
+                    return False
+            time.sleep(0.25)
+        return True
+
+    def _set_width(self, name: str, port: int, lanes: int) -> None:
+        line = re.search(f'^0x[0-9a-f]+ " *{name}" +([0-9]+) ', self.links(), re.MULTILINE)
+        assert line is not None, f"{name} is not to be seen"
+        self.tool("ibportstate", line[1], str(port), "width", str(_WIDTHS[lanes]))
+
+    def links(self) -> str:
+        """What iblinkinfo prints, a line for each port."""
+        return self.tool("iblinkinfo", "-l")
+
+    def say(self, line: str) -> None:
+        """Any other command to the simulator's console, with its own names for nodes."""
+        self._subnet.say(line)
+
+    def kill(self) -> None:
+        """End the simulator: what asks it waits for ever."""
+        self._subnet.kill()
+
+    def _all_active(self) -> bool:
+        return self.links().count(" Active/") == len(self._far)
+
+
+def _place(name: str, port: int | None) -> str:
+    """A node or port as the simulator calls it."""
+    node = f"H-{name.replace(' ', '-')}" if " " in name else f"S-{name}"
+    return f'"{node}"' if port is None else f'"{node}"[{port}]'
+
+
+def _wires(net: str) -> dict[Port, Port]:
+    """Both ends of each cable of a netlist, either way."""
+    names = dict(re.findall(r'^(?:Switch|Ca) [0-9]+ "(.+?)" +# "(.+?)"', net, re.MULTILINE))
+    far, node = {}, ""
+    for line in net.splitlines():
+        if heading := re.match(r'(?:Switch|Ca) [0-9]+ "(.+?)"', line):
+            node = names[heading[1]]
+        elif wire := re.match(r'\[([0-9]+)\]\S* "(.+?)"\[([0-9]+)\]', line):
+            far[node, int(wire[1])] = names[wire[2]], int(wire[3])
+    return far

@@ -10,6 +10,7 @@ from gpuvigil.model import CoveredBy, Ended, EndedBy, Finding, Impact, Incident,
 
 from ..detectors.node_silent import Hearing, hearing, is_missed
 from ..evidence.cures import last_cure, tried
+from ..evidence.fabric import is_fresh
 from ..evidence.switches import other_end
 from ..window.fault_kinds import LINKS_DOWN, OF_PORTS, SHARED, SILENCES, STALLED_JOBS
 from ..window.subject_names import gpus, label
@@ -333,6 +334,8 @@ def is_visible(window: Window, incident: Incident) -> bool:
     several nodes suffer any of them tells.
     """
     subject, node = incident.subject, incident.subject.of_node()
+    if (switch := window.switches.get(node.key)) is not None:
+        return is_fresh(window, switch)
     heard = hearing(window, node)
     is_over = incident.marked and heard is Hearing.NOT_EXPECTED
     if incident.fault in SHARED and spreads(incident) and not is_over:

@@ -11,6 +11,8 @@ from ..window.fault_kinds import OF_LINKS, SILENCES, SWITCHES
 from ..window.holdings import Holding, holder_key, name
 from ..window.window import Window
 
+# Of a cable between switches: which way packets take is the fabric's own affair.
+_UNKNOWN = "whose jobs go over it is not known"
 _HELD_FOR_NOTHING = where(lambda row: row.blame in {Blame.HOLDER, Blame.USE})
 
 
@@ -28,7 +30,9 @@ def impact(window: Window, finding: Finding) -> Impact:
         gpus=_together([own, *(h.gpus for h in others.values())]),
         holders=tuple(sorted({str(a.holder) for a in everybody})),
         users=tuple(sorted({a.user for a in everybody if a.user})),
-        text=_text(finding, now, ended, standing.values()),
+        text=_UNKNOWN
+        if not gpus and finding.subject.of_node().key in window.switches
+        else _text(finding, now, ended, standing.values()),
         running=bool(now),
     )
 

@@ -42,6 +42,8 @@ def several(window: Window, finding: Finding) -> str:
     """What is about several nodes is called by them, and by their switch; empty for what is about one."""
     if not is_of_switch(finding):
         return rack_of(finding)
+    if finding.subject.of_node().key in window.switches:
+        return f"switch {finding.subject.node}"
     nodes = sorted({s.of_node() for s in (finding.subject, *finding.members)})
     shown = ", ".join(node.node for node in nodes[:_NAMED])
     shown += f" and {len(nodes) - _NAMED} more nodes" if len(nodes) > _NAMED else ""

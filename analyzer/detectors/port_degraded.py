@@ -9,6 +9,7 @@ from gpuvigil.model import Evidence, Finding, Incident, Severity, Subject
 from gpuvigil.numbers_in_words import speed
 from gpuvigil.store import Aggregate, Function
 
+from ..evidence import fabric_links
 from ..evidence.port_drops import role_of
 from ..window.columns import Floats, counted, per_group, port_kinds, rails, together
 from ..window.rows import Row, Rows
@@ -34,7 +35,11 @@ _NAME = "speed"  # of the evidence
 
 
 def degraded_ports(window: Window) -> list[Finding]:
-    """One finding per port that is up at less than it had, or than its peers have."""
+    """One finding per port or cable that is up at less than it had, or than its peers have."""
+    return [*_of_hosts(window), *fabric_links.degraded(window)]
+
+
+def _of_hosts(window: Window) -> list[Finding]:
     rows = window.get("port", Span.RECENT)
     if not len(rows):
         return []

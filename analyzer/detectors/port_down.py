@@ -17,6 +17,7 @@ from gpuvigil.faults.symptoms import PORT_DOWN
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Inventory, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
+from ..evidence import fabric_links
 from ..evidence.cures import cured_at
 from ..evidence.port_drops import drop_of, fabric_ports, is_leaving
 from ..window.holdings import holder_key
@@ -52,7 +53,8 @@ _CHECK_HOST = (
 def broken_ports(window: Window) -> list[Finding]:
     """One finding per port: it flaps, or it is down; a port never seen up is unprovisioned.
 
-    A node that lost all of its fabric ports is one finding about the node.
+    A node that lost all of its fabric ports is one finding about the node. Of cables between switches
+    whoever reads the fabric tells.
     """
     downs: dict[Subject, list[Event]] = defaultdict(list)
     for event in window.all_events(EventKind.PORT_DOWN):
@@ -69,7 +71,7 @@ def broken_ports(window: Window) -> list[Finding]:
         )
         if finding is not None:
             found.append(finding)
-    return _by_host(window, found)
+    return [*_by_host(window, found), *fabric_links.down(window)]
 
 
 def _flapping(window: Window, port: Subject, downs: list[Event], row: Row | None) -> Finding | None:

@@ -8,6 +8,7 @@ from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Evidence, Finding, Subject
 from gpuvigil.store import Aggregate, Function
 
+from ..evidence import fabric_links
 from ..window.columns import clusters, per_group, port_kinds, together
 from ..window.window import Need, Span, Window
 from . import Detector
@@ -34,9 +35,22 @@ _TIMES_PEERS = 10.0
 # symbol errors that became too many for the receiver's buffer [own].
 _RECOVERIES_MOST, _INTEGRITY_MOST = 3.0, 10.0
 
+# A switch is asked for its counts, and they are compared over ten minutes.
+_MINUTES = 10.0
+_AT_SWITCHES = {
+    "symbol_errors": _SYMBOLS_PER_HOUR * _MINUTES / 60.0,
+    "receive_errors": _RECEIVE_PER_SECOND * _MINUTES * 60.0,
+    "link_recoveries": _RECOVERIES_MOST - 1.0,
+    "local_integrity_errors": _INTEGRITY_MOST - 1.0,
+}
+
 
 def bad_ports(window: Window) -> list[Finding]:
-    """One finding per port."""
+    """One finding per port, and one per cable of which a switch counts errors."""
+    return [*_of_hosts(window), *fabric_links.erroneous(window, _AT_SWITCHES)]
+
+
+def _of_hosts(window: Window) -> list[Finding]:
     rows = window.get("port", Span.STEADY)
     seconds = window.settings.steady_seconds
     symbols, received = rows.values(_SYMBOLS.column), rows.values(_RECEIVE.column)

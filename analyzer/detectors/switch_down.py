@@ -3,6 +3,8 @@
 Which port leads to which switch is known only where lldpd runs, so a switch is told by the ports that it takes
 along: those of one name, where the fabric is rail-optimised, or all ports of a rack. What is neither is
 told as what it is: nodes that lost their fabric ports at once.
+
+Where somebody reads the fabric, a switch that does not answer any more is told by its name.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -10,8 +12,10 @@ from datetime import timedelta
 
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS, found_by
-from gpuvigil.model import Event, EventKind, Evidence, Finding, Subject
+from gpuvigil.faults.conditions import CONDITIONS
+from gpuvigil.model import Event, EventKind, Evidence, Finding, Severity, Subject, Switch
 
+from ..evidence import fabric
 from ..evidence.grouping import rack_mates
 from ..evidence.port_drops import (
     Drop,
@@ -32,7 +36,7 @@ from .node_silent import Hearing, hearing
 
 NEEDS = (Need(measurement="port", span=Span.NOW, fields=("up", "enabled")),)
 
-_FAULT = FAULTS["switch_down"]
+_FAULT, _LOST = FAULTS["switch_down"], CONDITIONS["switch_lost"]
 # Of a rack's nodes that have the port.
 _MOST = 0.5
 # A node whose way to the hub leads over the same switch was last heard up to a tick before.
@@ -61,7 +65,40 @@ def switches_down(window: Window) -> list[Finding]:
             of_switch, window.now
         ):
             found.append(_finding(window, of_switch))
-    return found
+    return [*found, *_lost(window, found)]
+
+
+def _lost(window: Window, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Switches that whoever reads the fabric misses, but those whose ports the nodes told of."""
+    told = {port for finding in found for port in (finding.subject, *finding.members)}
+    for switch in fabric.lost(window):
+        hosts = fabric.hosts_of(window, switch)
+        if told.isdisjoint(hosts):
+            yield _lost_switch(switch, hosts)
+
+
+def _lost_switch(switch: Switch, hosts: Sequence[Subject]) -> Finding:
+    """Critical where hosts hang on it: without a spine the fabric goes on, with less of it."""
+    plugged = {port.peer for port in switch.ports if not port.at_switch}
+    evidence = [
+        Evidence(name="answered until", value=moment(switch.lost_at or switch.at)),
+        Evidence(name="hosts' ports at it", value=str(len(plugged))),
+        Evidence(name="GUID", value=f"0x{switch.guid}"),
+    ]
+    return Finding(
+        fault="switch_down",
+        subject=switch.subject,
+        severity=_LOST.severity if plugged else Severity.WARNING,
+        since=switch.lost_at or switch.at,
+        evidence=tuple(evidence),
+        detector="switch_down",
+        action=_LOST.action,
+        source=_LOST.source,
+        own_limit=_FAULT.own_limit,
+        title=_LOST.title,
+        condition=_LOST.key,
+        members=tuple(hosts),
+    )
 
 
 def _drops(window: Window, rows: Rows) -> Iterator[Drop]:

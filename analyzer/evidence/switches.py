@@ -1,12 +1,13 @@
-"""Which switch is at the other end of a port, as far as its node heard it by LLDP."""
+"""Which switch is at the other end of a port, as its node heard it by LLDP, or the fabric says."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from gpuvigil.model import Evidence, Finding, PortIdentity, Subject
+from gpuvigil.model import Evidence, Finding, Subject
 
 from ..window.fault_kinds import SWITCHES
 from ..window.window import Window
+from .fabric import far_end
 
 # Of a group's ports with a known switch, so many must be at one for the group to be called by it.
 _MOST = 0.8
@@ -27,18 +28,22 @@ def other_end(window: Window, finding: Finding) -> Iterator[Evidence]:
         said = ", ".join(f"{name} ({count} of the ports)" for name, count in sorted(names.items()))
         yield Evidence(name="which switch", value=said or _UNKNOWN)
     elif finding.subject.kind == "port":
-        known = _identity(window, finding.subject)
-        if known is not None and known.switch:
-            place = f" port {known.switch_port}" if known.switch_port else ""
-            yield Evidence(name="other end", value=f"{known.switch}{place}")
+        known = _plugged_into(window, finding.subject)
+        if known is not None:
+            switch, port = known
+            yield Evidence(name="other end", value=f"{switch} port {port}" if port else switch)
 
 
 def _switches(window: Window, ports: Iterable[Subject]) -> Counter[str]:
-    told = (_identity(window, port) for port in set(ports) if port.kind == "port")
-    return Counter(known.switch for known in told if known is not None and known.switch)
+    told = (_plugged_into(window, port) for port in set(ports) if port.kind == "port")
+    return Counter(known[0] for known in told if known is not None)
 
 
-def _identity(window: Window, port: Subject) -> PortIdentity | None:
-    inventory = (window.whole or window).inventories.get(port.of_node().key)
-    known = () if inventory is None else inventory.ports
-    return next((it for it in known if (it.device, it.port) == (port.device, port.port)), None)
+def _plugged_into(window: Window, port: Subject) -> tuple[str, str | None] | None:
+    """The switch, and its port where that was told."""
+    whole = window.whole or window
+    inventory = whole.inventories.get(port.of_node().key)
+    for known in () if inventory is None else inventory.ports:
+        if (known.device, known.port) == (port.device, port.port) and known.switch:
+            return known.switch, known.switch_port
+    return far_end(whole, port)

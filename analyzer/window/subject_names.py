@@ -2,15 +2,17 @@
 
 from collections.abc import Iterable
 
-from gpuvigil.model import Subject
+from gpuvigil.model import SWITCH_DEVICE, Subject
 
 from .window import Window
 
 
 def label(window: Window, subject: Subject) -> str:
-    """`sim-003`, `sim-003 GPU 5` or `node-7 port mlx5_0/1`."""
+    """`sim-003`, `sim-003 GPU 5`, `node-7 port mlx5_0/1`, of a switch `leaf1 port 40`."""
     if subject.kind == "node":
         return subject.node
+    if subject.device == SWITCH_DEVICE:
+        return f"{subject.node} port {subject.port}"
     if subject.kind == "port":
         return f"{subject.node} port {subject.device}/{subject.port}"
     index = _index(window, subject)

@@ -9,7 +9,16 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from gpuvigil.config import AnalyzerSettings, IdleSettings
-from gpuvigil.model import Allocation, Ended, Event, EventKind, Incident, Inventory, Subject
+from gpuvigil.model import (
+    Allocation,
+    Ended,
+    Event,
+    EventKind,
+    Incident,
+    Inventory,
+    Subject,
+    Switch,
+)
 from gpuvigil.store import Aggregate
 
 from .holdings import Holding
@@ -66,6 +75,7 @@ class Window:
         default_factory=dict
     )  # when young events came, by their id
     inventories: Mapping[str, Inventory] = field(default_factory=dict)
+    switches: Mapping[str, Switch] = field(default_factory=dict)  # of fabrics that somebody reads
     # By GPU; those that ended lately are among them.
     allocations: Mapping[str, tuple[Allocation, ...]] = field(default_factory=dict)
     holdings: Mapping[str, Holding] = field(default_factory=dict)  # by `holder_key`
@@ -170,6 +180,7 @@ class Window:
             rows={key: rows.of_node(node) for key, rows in self.rows.items()},
             events=only(self.events),
             inventories=only(self.inventories),
+            switches={},
             heard=only(self.heard),
             clocks=only(self.clocks),
         )

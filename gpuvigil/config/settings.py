@@ -266,6 +266,26 @@ class SlurmSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InfinibandSettings:
+    """`gpuvigil infiniband`, on one machine of a fabric; its cluster is the collector's."""
+
+    interval_seconds: float = _setting(60.0, "the fabric is read this often, at least 5")
+    timeout_seconds: float = _setting(60.0, "a tool that takes longer is ended")
+    directory: str = _setting(
+        "", "where ibnetdiscover and the others lie; empty takes the search path"
+    )
+    port: str = _setting(
+        "", "port into the fabric, as `mlx5_0/1`; empty takes the first that is up"
+    )
+    spool_directory: Path = _setting(
+        STATE / "infiniband", "where records wait while the hub is away"
+    )
+    spool_bytes: int = _setting(
+        64 * 1024 * 1024, "most bytes that may wait; the oldest are dropped and counted"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatorSettings:
     """The simulated cluster; marked as simulated wherever it shows."""
 
@@ -441,6 +461,9 @@ class Config:
     slurm: SlurmSettings = _setting(SlurmSettings(), "what Slurm's controller is asked")
     kubernetes: KubernetesSettings = _setting(
         KubernetesSettings(), "the watcher of a Kubernetes cluster"
+    )
+    infiniband: InfinibandSettings = _setting(
+        InfinibandSettings(), "the reader of an InfiniBand fabric"
     )
     simulator: SimulatorSettings = _setting(SimulatorSettings(), "the simulated cluster")
     analyzer: AnalyzerSettings = _setting(AnalyzerSettings(), "the analyzer")

@@ -201,6 +201,21 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         "Check that the subnet manager (opensm, UFM) runs and reaches this port; the cable is sound.",
         "Linux, sysfs-class-infiniband: physical state 5 is link up; only a subnet manager makes a port active",
     ),
+    (
+        "uplink_down",
+        _WARNING,
+        "Link between two switches is down",
+        "Check the cable between these two switch ports.",
+        "iblinkinfo(8): it had a link, both switches answer, and two looks saw none",
+    ),
+    # switch_down
+    (
+        "switch_lost",
+        _CRITICAL,
+        "Switch does not answer",
+        "Check the switch and its power.",
+        "ibnetdiscover(8): it answered before, most others do, and two looks did not find it",
+    ),
     # gpu_settings
     (
         "ecc_off",

@@ -53,6 +53,7 @@ from .subject import (
     Subject,
     Unmeasured,
 )
+from .switch import SWITCH_DEVICE, ErrorCount, Switch, SwitchPort
 
 __all__ = [
     "COLLECTOR_KINDS",
@@ -62,6 +63,7 @@ __all__ = [
     "SEEN",
     "SELFTEST_CLUSTER",
     "SIMULATED_CLUSTER",
+    "SWITCH_DEVICE",
     "UNREADABLE",
     "Acceptance",
     "Acknowledgement",
@@ -74,6 +76,7 @@ __all__ = [
     "CoveredBy",
     "Ended",
     "EndedBy",
+    "ErrorCount",
     "Event",
     "EventKind",
     "Evidence",
@@ -103,6 +106,8 @@ __all__ = [
     "Severity",
     "Silence",
     "Subject",
+    "Switch",
+    "SwitchPort",
     "Transition",
     "Uncovered",
     "Unmeasured",

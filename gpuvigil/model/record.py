@@ -35,11 +35,13 @@ class RecordKind(str, Enum):
     ACCEPTANCE = "acceptance"  # that a node was tested and may take jobs again
     RETIREMENT = "retirement"  # that a node is not expected any more
     SETUP = "setup"  # what a node runs on, from a time on
+    SWITCH = "switch"  # a switch's ports, as whoever reads the fabric sees them
 
 
-# What a node says of itself, and what a scheduler says of all its nodes; all else is for services.
+# What a node says of itself, and what who asks a scheduler or a fabric says of a whole cluster; all
+# else is for services.
 COLLECTOR_KINDS = frozenset({RecordKind.EVENT, RecordKind.ALLOCATION, RecordKind.INVENTORY})
-SCHEDULER_KINDS = frozenset({RecordKind.JOB, RecordKind.SCHEDULER})
+SCHEDULER_KINDS = frozenset({RecordKind.JOB, RecordKind.SCHEDULER, RecordKind.SWITCH})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

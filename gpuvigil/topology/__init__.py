@@ -1,5 +1,6 @@
 """Which port of a node is at which switch: from files that say it, from LLDP, and from what follows."""
 
+from .infiniband import from_switches
 from .learner import learn
 from .model import Doubt, Fact, Imported, Link, Placed, Question, Source, Topology, Uplink, Wire
 from .reader import read
@@ -15,6 +16,7 @@ __all__ = [
     "Topology",
     "Uplink",
     "Wire",
+    "from_switches",
     "learn",
     "read",
 ]

@@ -1,13 +1,15 @@
-"""What `ibnetdiscover` prints of an InfiniBand subnet (infiniband-diags, ibnetdiscover(8)).
+"""What `ibnetdiscover` prints of an InfiniBand subnet (infiniband-diags, ibnetdiscover(8)), or `gpuvigil infiniband` tells.
 
 A port of a node goes by its description, which rdma-ndd writes as `host device` (rdma-ndd(8)); one
 that nobody has described names no node.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from ..model import Switch
 from .model import Imported, Source, Uplink, Wire
 
 _HEAD = re.compile(r'(Switch|Ca|Rt)\s+\d+\s+"([^"]+)"\s+#\s+"(.*?)"')
@@ -33,13 +35,7 @@ def from_ibnetdiscover(text: str) -> Imported:
             kinds[here] = (head[1], head[3].strip())
         elif (port := _PORT.match(line)) and here:
             cables.append(_Cable(here, port[1], port[2], port[3]))
-    names = _apart(
-        {
-            guid: _MANAGED.sub(r"\1", name) or guid
-            for guid, (kind, name) in kinds.items()
-            if kind == "Switch"
-        }
-    )
+    names = switch_names({g: name for g, (kind, name) in kinds.items() if kind == "Switch"})
     return Imported(
         wires=tuple(
             _wire(it, host, names[it.far])
@@ -93,10 +89,52 @@ def _uplinks(cables: list[_Cable], names: Mapping[str, str]) -> Iterator[Uplink]
             )
 
 
-def _apart(names: Mapping[str, str]) -> dict[str, str]:
-    """Switches that are called alike, as those that nobody has named, go by their GUID too."""
-    every = list(names.values())
+def switch_names(told: Mapping[str, str]) -> dict[str, str]:
+    """What switches are called, by GUID, from how they describe themselves.
+
+    Those that are called alike, as those that nobody has named, go by their GUID too.
+    """
+    names = {guid: _MANAGED.sub(r"\1", name.strip()) or guid for guid, name in told.items()}
+    times = Counter(names.values())
     return {
-        guid: name if every.count(name) == 1 else f"{name} {guid.partition('-')[2].lstrip('0')}"
+        guid: name if times[name] == 1 else f"{name} {guid.rpartition('-')[2].lstrip('0')}"
         for guid, name in names.items()
     }
+
+
+def from_switches(switches: Iterable[Switch]) -> Imported:
+    """The same from what `gpuvigil infiniband` tells the hub, of cables that have or had a link."""
+    known = sorted(switches, key=lambda it: it.subject.key)
+    at_nodes = {it.subject.node for it in known if any(not port.at_switch for port in it.ports)}
+    wires, uplinks = [], {}
+    for it in known:
+        name = it.subject.node
+        for port in it.ports:
+            if port.at_switch:
+                ends = sorted(
+                    (switch not in at_nodes, switch, number)
+                    for switch, number in ((name, port.number), (port.peer, port.peer_port))
+                )
+                uplinks[tuple(ends)] = _uplink(*ends)
+            elif port.host is not None:
+                wires.append(
+                    Wire(
+                        node=port.host[0],
+                        device=port.host[1],
+                        port=str(port.peer_port),
+                        switch=name,
+                        switch_port=str(port.number),
+                        source=Source.IBNETDISCOVER,
+                    )
+                )
+    return Imported(wires=tuple(wires), uplinks=tuple(uplinks.values()))
+
+
+def _uplink(lower: tuple[bool, str, int], upper: tuple[bool, str, int]) -> Uplink:
+    return Uplink(
+        lower=lower[1],
+        upper=upper[1],
+        lower_port=str(lower[2]),
+        upper_port=str(upper[2]),
+        source=Source.IBNETDISCOVER,
+    )

@@ -115,7 +115,7 @@ def _check_form(it: Record) -> None:
 
 def _check_told_by_scheduler(it: Record) -> None:
     """Refused with 403 for an id or a parent that is not of the record's own subject."""
-    if it.kind is RecordKind.SCHEDULER:
+    if it.kind in {RecordKind.SCHEDULER, RecordKind.SWITCH}:
         right = it.id == it.subject and it.parent is None
     elif it.kind is RecordKind.JOB:
         right = it.parent is not None and it.id.startswith(f"{it.subject}|{it.parent}|")

@@ -1,0 +1,191 @@
+"""What is wrong with cables as the fabric's switches see it: for the detectors of ports.
+
+Of a cable to a host with a collector the collector speaks itself, but for errors that the switch alone
+counts. A port of another host that is down may be a host that is switched off, unless another port
+of it is up.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+from gpuvigil.clock import moment
+from gpuvigil.faults import FAULTS
+from gpuvigil.faults.conditions import CONDITIONS
+from gpuvigil.model import ErrorCount, Evidence, Finding, Subject
+from gpuvigil.numbers_in_words import speed
+
+from ..window.window import Window
+from .fabric import Cable, End, cables, lost
+
+_UPLINK = CONDITIONS["uplink_down"]
+_DISABLED = "Disabled"  # by somebody
+# Of the links of one sort so many, and so many of these, must have the higher speed.
+_PEERS, _MOST = 5, 0.8
+_SPAN = timedelta(minutes=10)
+_COUNTED = tuple(name for name in ErrorCount.__dataclass_fields__ if name != "at")
+
+
+def down(window: Window) -> Iterator[Finding]:
+    """A cable whose ends have no link any more, though the switches at them answer."""
+    gone = {switch.subject.node for switch in lost(window)}
+    alive = {
+        port.host[0]
+        for cable in cables(window)
+        if (port := cable.near.port).up and port.host is not None
+    }
+    for cable in cables(window):
+        ends = [end for end in cable.ends if not end.port.up and end.is_confirmed]
+        if not ends or any(end.port.physical_state == _DISABLED for end in cable.ends):
+            continue
+        host = cable.near.port.host
+        expected = host is not None and host[0] in alive and cable.host is None
+        if expected or (cable.at_switches and cable.near.port.peer not in gone):
+            yield _down(cable, min(end.port.since for end in ends), cables(window))
+
+
+def _down(cable: Cable, since: datetime, every: Sequence[Cable]) -> Finding:
+    evidence = [
+        Evidence(name="down since", value=moment(since)),
+        Evidence(name="other end", value=cable.far),
+        Evidence(name="physical state", value=cable.near.port.physical_state, limit="LinkUp"),
+    ]
+    if cable.at_switches:
+        alike = [it for it in every if _between(it) == _between(cable)]
+        up = sum(all(end.port.up for end in it.ends) for it in alike)
+        evidence.append(
+            Evidence(name="links between the two that are up", value=f"{up} of {len(alike)}")
+        )
+    best = cable.near.port.best_bits_per_second
+    if best:
+        evidence.append(Evidence(name="speed before", value=speed(best)))
+    known = _UPLINK if cable.at_switches else FAULTS["port_down"]
+    return Finding(
+        fault="port_down",
+        subject=cable.near.subject,
+        severity=known.severity,
+        since=since,
+        evidence=tuple(evidence),
+        detector="port_down",
+        action=known.action,
+        source=known.source,
+        own_limit=known.own_limit,
+        title=known.title if cable.at_switches else "",
+        condition=known.key if cable.at_switches else "",
+    )
+
+
+def _between(cable: Cable) -> frozenset[str]:
+    return frozenset({cable.near.switch.subject.node, cable.near.port.peer})
+
+
+def degraded(window: Window) -> Iterator[Finding]:
+    """A cable whose link is up at less than it had, or than nearly all links of its sort have."""
+    known, usual = FAULTS["port_degraded"], _usual(cables(window))
+    for cable in cables(window):
+        port = cable.near.port
+        limit = max(port.best_bits_per_second or 0, usual.get(port.at_switch, 0))
+        now = port.bits_per_second
+        if cable.host is not None or not port.up or not now or now >= limit:
+            continue
+        if usual.get(port.at_switch) == now or not cable.near.is_confirmed:
+            continue  # what nearly all have, somebody wants
+        yield Finding(
+            fault="port_degraded",
+            subject=cable.near.subject,
+            severity=known.severity,
+            since=port.since,
+            evidence=(
+                Evidence(name="speed", value=speed(now), limit=speed(limit)),
+                Evidence(name="lanes", value=str(port.lanes)),
+                Evidence(name="other end", value=cable.far),
+            ),
+            detector="port_degraded",
+            action=known.action,
+            source=known.source,
+            own_limit=known.own_limit,
+        )
+
+
+def _usual(every: Sequence[Cable]) -> Mapping[bool, int]:
+    """The speed that nearly all links between switches have, and nearly all to hosts; absent where none is."""
+    found = {}
+    for at_switch in (False, True):
+        ports = (cable.near.port for cable in every if cable.at_switches is at_switch)
+        speeds = Counter(port.bits_per_second for port in ports if port.up)
+        for most, count in speeds.most_common(1):
+            if most and count >= _PEERS and count >= _MOST * speeds.total():
+                found[at_switch] = most
+    return found
+
+
+def erroneous(window: Window, limits: Mapping[str, float]) -> Iterator[Finding]:
+    """A cable at one of whose ends a switch counted more errors within ten minutes than `limits` say.
+
+    `limits`: by the field of `ErrorCount`. What came with the link itself does not count.
+    """
+    known = FAULTS["port_errors"]
+    for cable in cables(window):
+        bad = [(end, grown) for end in cable.ends if (grown := _grown(end, limits))]
+        # The host's own counters, or its port's state, have told it already.
+        if not bad or (cable.host is not None and _is_told(window, cable.host)):
+            continue
+        yield Finding(
+            fault="port_errors",
+            subject=cable.near.subject,
+            severity=known.severity,
+            since=min(_first(end) for end, _ in bad),
+            evidence=(
+                *(
+                    Evidence(
+                        name=f"{name.replace('_', ' ')} at {end.name}",
+                        value=f"{count} in {_SPAN.total_seconds() / 60:g} min",
+                        limit=f"{limits[name]:g}",
+                    )
+                    for end, grown in bad
+                    for name, count in grown.items()
+                ),
+                Evidence(name="other end", value=cable.far),
+            ),
+            detector="port_errors",
+            action=known.action,
+            source=known.source,
+            own_limit=known.own_limit,
+            members=() if cable.host is None else (cable.host,),
+        )
+
+
+def _grown(end: End, limits: Mapping[str, float]) -> dict[str, int]:
+    """By field how much it grew, where that is over its limit."""
+    counts = end.port.counts
+    if not end.port.up or not counts:
+        return {}
+    start = max(end.switch.at - _SPAN, end.port.since)
+    growth = {name: _growth(counts, name, start) for name in _COUNTED}
+    return {name: count for name, count in growth.items() if count > limits[name]}
+
+
+def _growth(counts: Sequence[ErrorCount], name: str, start: datetime) -> int:
+    """How much a counter grew after `start`; it may have been cleared.
+
+    A single low value between two is no growth after it: the port did not answer, and nobody said so.
+    """
+    told = [(count.at, int(getattr(count, name))) for count in counts]
+    known = [
+        told[n]
+        for n in range(len(told))
+        if n in {0, len(told) - 1} or told[n][1] >= min(told[n - 1][1], told[n + 1][1])
+    ]
+    pairs = pairwise(known)
+    return sum(max(after - before, 0) for (_, before), (at, after) in pairs if at > start)
+
+
+def _first(end: End) -> datetime:
+    """When the errors of the last minutes began."""
+    start = end.switch.at - _SPAN
+    return next((count.at for count in end.port.counts[1:] if count.at > start), end.switch.at)
+
+
+def _is_told(window: Window, port: Subject) -> bool:
+    return any(it.subject == port and it.resolved_at is None for it in window.stood)

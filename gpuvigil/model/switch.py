@@ -1,0 +1,111 @@
+"""What whoever reads a whole fabric says of one switch: its ports, and what is at their other ends."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ..clock import from_text, to_text
+from .record import Record, RecordKind, known, plain
+from .subject import Subject
+
+# What stands where a node's port has its device: a switch has ports and no devices.
+SWITCH_DEVICE = "switch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorCount:
+    """What a port had counted at one moment, since its counters began: see `perfquery(8)`."""
+
+    at: datetime
+    symbol_errors: int = 0
+    receive_errors: int = 0
+    link_recoveries: int = 0
+    local_integrity_errors: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchPort:
+    """One port that once had a link.
+
+    `since`: from when on it is up or down, at this speed and with this peer. A port that is down keeps
+    the peer that it had. `best_bits_per_second` is the most that the link to this peer ever had.
+    """
+
+    number: int
+    up: bool
+    since: datetime
+    physical_state: str = ""  # as the tools write it: LinkUp, Polling, Disabled
+    peer: str = ""  # a switch's name, or `host device`
+    peer_port: int = 0
+    at_switch: bool = False
+    bits_per_second: int | None = None
+    lanes: int | None = None
+    best_bits_per_second: int | None = None
+    counts: tuple[ErrorCount, ...] = ()
+    """The count before the last hour and each that differs since, the oldest first."""
+
+    @property
+    def host(self) -> tuple[str, str] | None:
+        """The host and the device at the other end, where it is described as `rdma-ndd` does."""
+        words = () if self.at_switch else tuple(self.peer.split())
+        return (words[0], words[1]) if len(words) == len(("host", "device")) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switch:
+    """One switch at one look; `lost_at`: since when it does not answer, while others do."""
+
+    subject: Subject
+    at: datetime
+    guid: str
+    lost_at: datetime | None = None
+    ports: tuple[SwitchPort, ...] = ()
+
+    def port_subject(self, number: int) -> Subject:
+        """A port of it, as incidents name it."""
+        return Subject(
+            cluster=self.subject.cluster,
+            node=self.subject.node,
+            device=SWITCH_DEVICE,
+            port=str(number),
+        )
+
+    def to_record(self) -> Record:
+        """Kind `switch`, named after itself; its version is the time in microseconds."""
+        return Record(
+            kind=RecordKind.SWITCH,
+            id=self.subject.key,
+            at=self.at,
+            subject=self.subject.key,
+            version=int(self.at.timestamp() * 1_000_000),
+            body={
+                "guid": self.guid,
+                "lost_at": None if self.lost_at is None else to_text(self.lost_at),
+                "ports": [
+                    {**plain(port), "counts": [plain(count) for count in port.counts]}
+                    for port in self.ports
+                ],
+            },
+        )
+
+    @classmethod
+    def from_record(cls, record: Record) -> "Switch":
+        body = record.body
+        lost_at = body.get("lost_at")
+        return cls(
+            subject=Subject.parse(record.subject),
+            at=record.at,
+            guid=str(body["guid"]),
+            lost_at=None if lost_at is None else from_text(lost_at),
+            ports=tuple(map(_port, body["ports"])),
+        )
+
+
+def _port(said: Mapping[str, Any]) -> SwitchPort:
+    counts = tuple(
+        ErrorCount(**{**known(ErrorCount, count), "at": from_text(count["at"])})
+        for count in said["counts"]
+    )
+    fields = {**known(SwitchPort, said), "since": from_text(said["since"]), "counts": counts}
+    return SwitchPort(**fields)

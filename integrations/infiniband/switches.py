@@ -1,0 +1,142 @@
+"""What one look after another says of a fabric's switches: what is new, what is gone, and since when."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from gpuvigil.model import UNREADABLE, ErrorCount, Record, Subject, Switch, SwitchPort, readable
+
+from .printed import SeenPort, SeenSwitch
+
+# Growth is judged over ten minutes; the counts of an hour are kept, and the one before them.
+_COUNTS_KEPT = timedelta(hours=1)
+# A switch that was taken away is forgotten.
+_LOST_KEPT = timedelta(days=1)
+# What is as it was is told again, so that its age says that somebody looks.
+_TOLD_AT_LEAST = timedelta(minutes=5)
+# What has just changed is told with each look: the next one confirms it.
+_YOUNG = timedelta(minutes=10)
+# Where more of them are gone at once, it is this machine that has lost its way to them.
+_MOST_GONE = 0.5
+
+Switches = Mapping[str, Switch]
+"""By GUID: a name may be changed."""
+
+
+def is_cut_off(before: Switches, found: Mapping[str, SeenSwitch]) -> bool:
+    """Whether so few of the switches answer that the reader's own way into the fabric is in doubt."""
+    answered = {guid for guid, it in before.items() if it.lost_at is None}
+    gone = answered - {it.guid for it in found.values()}
+    return not found or len(gone) > _MOST_GONE * len(answered)
+
+
+def after_look(
+    before: Switches, found: Mapping[str, SeenSwitch], cluster: str, at: datetime
+) -> dict[str, Switch]:
+    """The switches as they are now; one that does not answer keeps what it had."""
+    now = {
+        seen.guid: _switch(before.get(seen.guid), name, seen, cluster, at)
+        for name, seen in found.items()
+    }
+    for guid, gone in before.items():
+        lost_at = gone.lost_at or at
+        if guid not in now and at - lost_at < _LOST_KEPT:
+            now[guid] = replace(gone, at=at, lost_at=lost_at)
+    return now
+
+
+def _switch(
+    before: Switch | None, name: str, seen: SeenSwitch, cluster: str, at: datetime
+) -> Switch:
+    known = {port.number: port for port in before.ports} if before else {}
+    ports = (_port(known.get(n), n, port, at) for n, port in sorted(seen.ports.items()))
+    return Switch(
+        subject=Subject(cluster=cluster, node=name),
+        at=at,
+        guid=seen.guid,
+        ports=tuple(port for port in ports if port is not None),
+    )
+
+
+def _port(
+    before: SwitchPort | None, number: int, seen: SeenPort, at: datetime
+) -> SwitchPort | None:
+    """None for a port that never had a link: nobody has plugged anything in."""
+    if not seen.up:
+        if before is None:
+            return None
+        return replace(
+            before,
+            up=False,
+            since=at if before.up else before.since,
+            physical_state=seen.physical_state,
+            bits_per_second=None,
+            lanes=None,
+            counts=_counts(before.counts, seen, at),
+        )
+    now = SwitchPort(
+        number=number,
+        up=True,
+        since=at,
+        physical_state=seen.physical_state,
+        peer=seen.peer,
+        peer_port=seen.peer_port,
+        at_switch=seen.at_switch,
+        bits_per_second=seen.bits_per_second,
+        lanes=seen.lanes,
+        best_bits_per_second=seen.bits_per_second,
+        counts=_counts(before.counts if before else (), seen, at),
+    )
+    if before is None or (before.peer, before.peer_port) != (now.peer, now.peer_port):
+        return now
+    best = max(before.best_bits_per_second or 0, now.bits_per_second or 0)
+    same = (before.up, before.bits_per_second) == (True, now.bits_per_second)
+    return replace(now, best_bits_per_second=best, since=before.since if same else at)
+
+
+def _counts(before: Sequence[ErrorCount], seen: SeenPort, at: datetime) -> tuple[ErrorCount, ...]:
+    """Those of the last hour and the one before it."""
+    if seen.counters is None:
+        return tuple(before)
+    now = ErrorCount(at=at, **seen.counters)
+    same = bool(before) and replace(now, at=before[-1].at) == before[-1]
+    counts = tuple(before) if same else (*before, now)
+    old = sum(count.at < at - _COUNTS_KEPT for count in counts)
+    return counts[max(old - 1, 0) :]
+
+
+def worth_telling(told: Switches, now: Switches) -> list[Switch]:
+    """What differs from what was told, is young, or was not told for minutes."""
+    return [
+        switch
+        for guid, switch in now.items()
+        if (old := told.get(guid)) is None
+        or replace(switch, at=old.at) != old
+        or switch.at - old.at >= _TOLD_AT_LEAST
+        or _changed_at(switch) >= switch.at - _YOUNG
+    ]
+
+
+def _changed_at(switch: Switch) -> datetime:
+    changes = [port.since for port in switch.ports]
+    changes += [port.counts[-1].at for port in switch.ports if port.counts]
+    return max([*changes, *([switch.lost_at] if switch.lost_at else [])], default=switch.at)
+
+
+def remember(file: Path, switches: Iterable[Switch]) -> None:
+    """Each as the record that it is told by; OSError where the file cannot be written."""
+    fresh = file.with_suffix(".new")
+    fresh.write_text("".join(f"{json.dumps(it.to_record().to_json())}\n" for it in switches))
+    fresh.replace(file)
+
+
+def remembered(file: Path) -> dict[str, Switch]:
+    """What was remembered; nothing where the file is not there, or is no longer whole."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+        records = [Record.from_json(json.loads(line)) for line in lines]
+    except (OSError, *UNREADABLE):
+        return {}
+    return {it.guid: it for it in readable(records, Switch.from_record)}

@@ -1,0 +1,77 @@
+"""One look after another at a fabric, and what each has to tell."""
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from gpuvigil.clock import Clock
+from gpuvigil.log import Log
+from gpuvigil.model import Record
+
+from . import printed
+from .switches import Switches, after_look, is_cut_off, remember, remembered, worth_telling
+from .tools import Fabric, NotReadError
+
+log = Log("infiniband")
+
+_RECORDS_AT_ONCE = 100  # each names all ports of a switch
+
+
+class Watch:
+    """Keeps the hub's picture of one fabric."""
+
+    def __init__(self, fabric: Fabric, cluster: str, file: Path, clock: Clock) -> None:
+        """What was told is remembered in `file`, so that what went while nobody looked is noticed."""
+        self._fabric, self._cluster, self._file, self._clock = fabric, cluster, file, clock
+        self._now: Switches = remembered(file)
+        self._known = dict(self._now)
+        self._why = ""
+
+    def run(
+        self,
+        stop: threading.Event,
+        interval_seconds: float,
+        tell: Callable[[Sequence[Record]], None],
+    ) -> None:
+        """Look until `stop`; `tell` takes at most 100 records at once."""
+        while not stop.is_set():
+            begun = self._clock.monotonic()
+            self.round(tell)
+            rest = begun + interval_seconds - self._clock.monotonic()
+            self._clock.wait(stop, max(rest, 0.0))
+
+    def round(self, tell: Callable[[Sequence[Record]], None]) -> None:
+        """One look, told, and only then remembered as told."""
+        try:
+            look = self._fabric.look()
+            found = printed.read(look.links, look.errors)
+        except (NotReadError, ValueError, OSError) as error:
+            self._say(str(error))
+            return
+        if is_cut_off(self._now, found):
+            self._say(
+                f"{len(found)} of {len(self._now)} switches answer: this machine's own way into the"
+                " fabric may be down"
+            )
+            return
+        self._say("")
+        self._now = after_look(self._now, found, self._cluster, self._clock.now())
+        news = worth_telling(self._known, self._now)
+        records = [switch.to_record() for switch in news]
+        for start in range(0, len(records), _RECORDS_AT_ONCE):
+            tell(records[start : start + _RECORDS_AT_ONCE])
+        self._known = {guid: it for guid, it in self._known.items() if guid in self._now} | {
+            switch.guid: switch for switch in news
+        }
+        # Without a promise: what is lost is seen again.
+        with suppress(OSError):
+            remember(self._file, self._now.values())
+
+    def _say(self, why: str) -> None:
+        """One log line when the fabric cannot be read, and one when it can again."""
+        if why and why != self._why:
+            log.warning("the fabric is not read", why=why)
+        elif self._why and not why:
+            log.info("the fabric is read again")
+        self._why = why

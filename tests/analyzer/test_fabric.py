@@ -1,0 +1,335 @@
+"""Cables and switches as whoever reads the fabric sees them: just below and just above each limit."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from analyzer.correlation.correlate import is_visible, observe
+from analyzer.detectors.port_degraded import degraded_ports
+from analyzer.detectors.port_down import broken_ports
+from analyzer.detectors.port_errors import bad_ports
+from analyzer.detectors.switch_down import switches_down
+from analyzer.fleet_state import Fleet
+from analyzer.window.window import Window
+from gpuvigil.model import (
+    ErrorCount,
+    EventKind,
+    Finding,
+    Severity,
+    Subject,
+    Switch,
+    SwitchPort,
+)
+
+from .scene import NOON, SETTINGS, allocation, event, gpu, healthy, incident, port
+
+MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+HDR = 200_000_000_000
+LEAVES, HOSTS = 2, 6
+"""Leaf 1 has port 1 of every host, leaf 2 none; both have two cables to the spine."""
+
+
+def a_port(number: int, peer: str, peer_port: int = 1, **more: Any) -> SwitchPort:
+    found = SwitchPort(
+        number=number,
+        up=True,
+        since=NOON - DAY,
+        physical_state="LinkUp",
+        peer=peer,
+        peer_port=peer_port,
+        at_switch=" " not in peer,
+        bits_per_second=HDR,
+        lanes=4,
+        best_bits_per_second=HDR,
+        counts=(ErrorCount(at=NOON - DAY),),
+    )
+    return replace(found, **more)
+
+
+def a_switch(name: str, *ports: SwitchPort, **more: Any) -> Switch:
+    subject = Subject(cluster="c", node=name)
+    return replace(Switch(subject=subject, at=NOON, guid=f"00{name}", ports=ports), **more)
+
+
+def fabric() -> dict[str, Switch]:
+    hosts = [a_port(n, f"node-{n} mlx5_0") for n in range(1, HOSTS + 1)]
+    uplinks = [[a_port(20 + n, "spine1", 10 * leaf + n) for n in (1, 2)] for leaf in (1, 2)]
+    spine = [a_port(10 * leaf + n, f"leaf{leaf}", 20 + n) for leaf in (1, 2) for n in (1, 2)]
+    return {
+        "leaf1": a_switch("leaf1", *hosts, *uplinks[0]),
+        "leaf2": a_switch("leaf2", *uplinks[1]),
+        "spine1": a_switch("spine1", *spine),
+    }
+
+
+Fabric = dict[str, Switch]
+
+
+def changed(those: Fabric, name: str, number: int, **more: Any) -> Fabric:
+    ports = tuple(replace(it, **more) if it.number == number else it for it in those[name].ports)
+    return {**those, name: replace(those[name], ports=ports)}
+
+
+def down(those: Fabric, name: str, number: int, since: datetime = NOON - MINUTE) -> Fabric:
+    lost = {"up": False, "since": since, "physical_state": "Polling", "bits_per_second": None}
+    return changed(those, name, number, **lost, lanes=None)
+
+
+def window(those: Fabric, collectors: int = 0, now: datetime = NOON) -> Window:
+    """`collectors`: so many of the hosts have one."""
+    switches = {it.subject.key: it for it in those.values()}
+    if not collectors:
+        return Window(now=now, settings=SETTINGS, switches=switches)
+    return replace(healthy(nodes=collectors).window(), now=now, switches=switches)
+
+
+def named(found: Sequence[Finding]) -> list[tuple[str, str]]:
+    return [(it.subject.node, it.subject.port or "") for it in found]
+
+
+def of(found: Finding) -> dict[str, str]:
+    return {it.name: it.value for it in found.evidence}
+
+
+def test_of_a_healthy_fabric_nothing_is_told() -> None:
+    for collectors in (0, HOSTS):
+        seen = window(fabric(), collectors)
+        for find in (broken_ports, degraded_ports, bad_ports, switches_down):
+            assert find(seen) == []
+
+
+def test_a_cable_between_switches_that_lost_its_link_is_one_finding_with_both_ends() -> None:
+    lost = down(down(fabric(), "leaf1", 21), "spine1", 11, NOON - 2 * MINUTE)
+    (found,) = broken_ports(window(lost))
+    assert (found.fault, found.condition, found.severity) == (
+        "port_down",
+        "uplink_down",
+        Severity.WARNING,
+    )
+    assert found.subject == lost["leaf1"].port_subject(21)
+    assert found.since == NOON - 2 * MINUTE
+    assert of(found)["other end"] == "spine1 port 11"
+    assert of(found)["links between the two that are up"] == "1 of 2"
+    assert of(found)["speed before"] == "200 Gb/s"
+    # The switch at one end may have told of it first.
+    assert named(broken_ports(window(down(fabric(), "spine1", 11)))) == [("leaf1", "21")]
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(3.9, False), (4.0, True)])
+def test_what_only_one_look_has_seen_is_not_told(seconds: float, told: bool) -> None:
+    since = NOON - timedelta(seconds=seconds)
+    assert bool(broken_ports(window(down(fabric(), "leaf1", 21, since)))) is told
+    slow = changed(fabric(), "leaf1", 21, bits_per_second=HDR // 4, since=since)
+    assert bool(degraded_ports(window(slow))) is told
+    gone = fabric() | {"leaf1": replace(fabric()["leaf1"], lost_at=since)}
+    assert bool(switches_down(window(gone))) is told
+
+
+@pytest.mark.parametrize(("minutes", "told"), [(14.9, True), (15.0, False)])
+def test_of_a_fabric_that_nobody_reads_any_more_nothing_is_told(minutes: float, told: bool) -> None:
+    lost = down(fabric(), "leaf1", 21)
+    seen = window(lost, now=NOON + timedelta(minutes=minutes))
+    assert bool(broken_ports(seen)) is told
+    standing = incident("port_down", lost["leaf1"].port_subject(21))
+    assert is_visible(seen, standing) is told
+    gone = fabric() | {"leaf1": replace(fabric()["leaf1"], lost_at=NOON - MINUTE)}
+    assert bool(switches_down(window(gone, now=seen.now))) is told
+
+
+def test_a_port_that_somebody_switched_off_is_none() -> None:
+    lost = down(fabric(), "leaf1", 21)
+    for name, number in (("leaf1", 21), ("spine1", 11)):
+        off = changed(lost, name, number, physical_state="Disabled")
+        assert broken_ports(window(off)) == []
+
+
+def test_a_host_that_is_off_is_none_and_one_of_its_ports_is() -> None:
+    those = down(fabric(), "leaf1", 1)
+    assert broken_ports(window(those)) == []
+    second = a_port(30, "node-1 mlx5_1")
+    more = replace(those["leaf2"], ports=(*those["leaf2"].ports, second))
+    (found,) = broken_ports(window(those | {"leaf2": more}))
+    assert (found.subject, found.condition) == (those["leaf1"].port_subject(1), "")
+    assert of(found)["other end"] == "node-1 mlx5_0"
+    # Its own collector tells, where it has one.
+    assert broken_ports(window(those | {"leaf2": more}, collectors=1)) == []
+
+
+def test_a_link_slower_than_it_was_is_told_until_nearly_all_are() -> None:
+    (found,) = degraded_ports(
+        window(changed(fabric(), "leaf1", 21, bits_per_second=HDR // 4, lanes=1))
+    )
+    assert found.subject == fabric()["leaf1"].port_subject(21)
+    assert (of(found)["speed"], of(found)["lanes"]) == ("50 Gb/s", "1")
+    hosts = fabric()
+    for number in range(1, HOSTS + 1):
+        hosts = changed(hosts, "leaf1", number, bits_per_second=HDR // 2)
+    assert degraded_ports(window(hosts)) == []  # somebody wants it so
+
+
+@pytest.mark.parametrize(("fast", "told"), [(4, False), (5, True)])
+def test_a_link_that_never_was_as_fast_as_nearly_all_is_told(fast: int, told: bool) -> None:
+    those = fabric()
+    slow = {"bits_per_second": HDR // 4, "best_bits_per_second": HDR // 4}
+    for number in range(fast + 1, HOSTS + 1):
+        those = changed(those, "leaf1", number, **slow)
+    assert bool(degraded_ports(window(those))) is told
+    assert degraded_ports(window(those, collectors=HOSTS)) == []
+
+
+LIMITS = [
+    ("symbol_errors", 20, 21),
+    ("receive_errors", 6000, 6001),
+    ("link_recoveries", 2, 3),
+    ("local_integrity_errors", 9, 10),
+]
+
+
+@pytest.mark.parametrize(("name", "below", "above"), LIMITS)
+def test_errors_of_ten_minutes_are_told_by_cable(name: str, below: int, above: int) -> None:
+    def grown(by: int, at: datetime = NOON - MINUTE) -> Window:
+        counts = (ErrorCount(at=NOON - DAY, **{name: 7}), ErrorCount(at=at, **{name: 7 + by}))
+        return window(changed(fabric(), "spine1", 11, counts=counts))
+
+    assert bad_ports(grown(below)) == []
+    (found,) = bad_ports(grown(above))
+    assert (found.fault, named([found])) == ("port_errors", [("leaf1", "21")])
+    assert of(found)[f"{name.replace('_', ' ')} at spine1 port 11"] == f"{above} in 10 min"
+    assert found.since == NOON - MINUTE
+    # Longer ago it is over.
+    assert bad_ports(grown(above, NOON - 10 * MINUTE)) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "grown"),
+    [
+        ([500, 0, 500], 0),  # it did not answer once
+        ([500, 0, 530], 30),
+        ([500, 0], 0),  # cleared
+        ([500, 0, 40], 0),
+        ([500, 0, 40, 90], 50),
+        ([0, 10, 21], 21),
+    ],
+)
+def test_a_port_that_did_not_answer_once_or_was_cleared_has_no_errors_by_that(
+    values: list[int], grown: int
+) -> None:
+    start = NOON - timedelta(minutes=len(values))
+    counts = tuple(
+        ErrorCount(at=start + n * MINUTE, symbol_errors=value) for n, value in enumerate(values)
+    )
+    found = bad_ports(window(changed(fabric(), "leaf1", 21, counts=counts)))
+    said = [of(it)["symbol errors at leaf1 port 21"] for it in found]
+    assert said == ([f"{grown} in 10 min"] if grown else [])
+
+
+def test_a_low_value_just_before_the_last_ten_minutes_is_no_growth_in_them() -> None:
+    ages = ((12, 500), (11, 0), (1, 500))
+    counts = tuple(ErrorCount(at=NOON - m * MINUTE, symbol_errors=n) for m, n in ages)
+    assert bad_ports(window(changed(fabric(), "leaf1", 21, counts=counts))) == []
+
+
+def test_errors_that_came_with_the_link_are_none() -> None:
+    counts = (ErrorCount(at=NOON - DAY), ErrorCount(at=NOON - MINUTE, symbol_errors=500))
+    young = changed(fabric(), "leaf1", 21, counts=counts, since=NOON - MINUTE)
+    assert bad_ports(window(young)) == []
+    assert bad_ports(window(changed(young, "leaf1", 21, up=False))) == []
+    before = changed(young, "leaf1", 21, since=NOON - 2 * MINUTE)
+    assert named(bad_ports(window(before))) == [("leaf1", "21")]
+
+
+def test_what_the_switch_counts_of_a_host_is_told_unless_the_host_told_it() -> None:
+    counts = (ErrorCount(at=NOON - DAY), ErrorCount(at=NOON - MINUTE, symbol_errors=500))
+    seen = window(changed(fabric(), "leaf1", 2, counts=counts), collectors=HOSTS)
+    (found,) = bad_ports(seen)
+    assert (named([found]), found.members) == ([("leaf1", "2")], (port(2),))
+    standing = incident("port_errors", port(2))
+    assert bad_ports(replace(seen, stood=(standing,))) == []
+    over = replace(standing, resolved_at=NOON)
+    assert bad_ports(replace(seen, stood=(over,))) == [found]
+
+
+def lost_leaf(collectors: int) -> Window:
+    those = fabric()
+    those["leaf1"] = replace(those["leaf1"], lost_at=NOON - MINUTE)
+    for number in (11, 12):
+        those = down(those, "spine1", number)
+    return window(those, collectors)
+
+
+def test_a_switch_that_does_not_answer_is_one_finding_with_its_hosts() -> None:
+    seen = lost_leaf(HOSTS)
+    assert broken_ports(seen) == []  # its cables are no faults of their own
+    (found,) = switches_down(seen)
+    assert (found.fault, found.condition, found.severity) == (
+        "switch_down",
+        "switch_lost",
+        Severity.CRITICAL,
+    )
+    assert found.members == tuple(port(n) for n in range(1, HOSTS + 1))
+    assert of(found)["hosts' ports at it"] == str(HOSTS)
+    (candidate,) = observe(seen, [found], (), {found.fingerprint}).candidates.values()
+    assert (candidate.label, candidate.title) == ("switch leaf1", "Switch does not answer")
+    (alone,) = switches_down(lost_leaf(0))
+    (candidate,) = observe(lost_leaf(0), [alone], (), {alone.fingerprint}).candidates.values()
+    assert candidate.label == "leaf1"
+
+
+def test_a_spine_is_a_warning() -> None:
+    those = fabric()
+    those["spine1"] = replace(those["spine1"], lost_at=NOON - MINUTE)
+    (found,) = switches_down(window(those))
+    assert (found.subject.node, found.severity) == ("spine1", Severity.WARNING)
+
+
+def test_a_leaf_whose_nodes_told_of_it_is_told_once_and_by_its_name() -> None:
+    scene = healthy(nodes=4, seconds=100)
+    for number in (1, 2, 3, 4):
+        scene = scene.changed(port(number), {"up": 0, "physical_state": 2}, 45)
+        at = NOON - timedelta(seconds=40)
+        scene = scene.with_events(event(EventKind.PORT_DOWN, port(number), at))
+    seen = replace(scene.window(), switches=lost_leaf(0).switches)
+    (found,) = switches_down(seen)
+    assert found.subject == port(1)
+    (candidate,) = observe(seen, [found], (), {found.fingerprint}).candidates.values()
+    assert candidate.label == "switch leaf1 (node-1, node-2, node-3 and 1 more nodes)"
+
+
+def test_the_jobs_of_a_lost_leaf_are_named_and_of_an_uplink_nobody_knows() -> None:
+    seen = lost_leaf(HOSTS)
+    held = allocation(gpu(1), "job 1042")
+    seen = replace(seen, allocations={gpu(1).key: (held,)})
+    (found,) = switches_down(seen)
+    (candidate,) = observe(seen, [found], (), {found.fingerprint}).candidates.values()
+    assert candidate.impact.users == ("alice",)
+    cut = window(down(fabric(), "leaf1", 21))
+    (found,) = broken_ports(cut)
+    (candidate,) = observe(cut, [found], (), {found.fingerprint}).candidates.values()
+    assert candidate.impact.text == "whose jobs go over it is not known"
+    assert candidate.label == "leaf1 port 21"
+
+
+def test_a_port_of_a_host_says_where_the_fabric_has_it() -> None:
+    scene = healthy(nodes=4, seconds=100).rising(port(), "symbol_errors", 1.0)
+    seen = replace(scene.window(), switches=window(fabric()).switches)
+    found = bad_ports(seen)
+    (candidate,) = observe(seen, found, (), {it.fingerprint for it in found}).candidates.values()
+    assert of(candidate.finding)["other end"] == "leaf1 port 1"
+
+
+def test_switches_are_remembered_as_told_for_a_day() -> None:
+    fleet = Fleet()
+    told = fabric()["leaf1"]
+    fleet.take(told.to_record())
+    assert fleet.switches() == {told.subject.key: told}
+    fleet.forget(NOON + DAY)
+    assert fleet.switches() == {told.subject.key: told}
+    fleet.forget(NOON + DAY + timedelta(seconds=1))
+    assert fleet.switches() == {}
+
+
+def test_a_look_at_one_node_says_nothing_of_the_fabric() -> None:
+    assert broken_ports(window(down(fabric(), "leaf1", 21)).of_node(port(1).of_node())) == []
