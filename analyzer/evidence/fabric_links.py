@@ -35,6 +35,8 @@ def down(window: Window) -> Iterator[Finding]:
         for cable in cables(window)
         if (port := cable.near.port).up and port.host is not None
     }
+    between = Counter(map(_between, cables(window)))
+    up = Counter(_between(it) for it in cables(window) if all(end.port.up for end in it.ends))
     for cable in cables(window):
         ends = [end for end in cable.ends if not end.port.up and end.is_confirmed]
         if not ends or any(end.port.physical_state == _DISABLED for end in cable.ends):
@@ -42,21 +44,18 @@ def down(window: Window) -> Iterator[Finding]:
         host = cable.near.port.host
         expected = host is not None and host[0] in alive and cable.host is None
         if expected or (cable.at_switches and cable.near.port.peer not in gone):
-            yield _down(cable, min(end.port.since for end in ends), cables(window))
+            since, both = min(end.port.since for end in ends), _between(cable)
+            yield _down(cable, since, f"{up[both]} of {between[both]}")
 
 
-def _down(cable: Cable, since: datetime, every: Sequence[Cable]) -> Finding:
+def _down(cable: Cable, since: datetime, left: str) -> Finding:
     evidence = [
         Evidence(name="down since", value=moment(since)),
         Evidence(name="other end", value=cable.far),
         Evidence(name="physical state", value=cable.near.port.physical_state, limit="LinkUp"),
     ]
     if cable.at_switches:
-        alike = [it for it in every if _between(it) == _between(cable)]
-        up = sum(all(end.port.up for end in it.ends) for it in alike)
-        evidence.append(
-            Evidence(name="links between the two that are up", value=f"{up} of {len(alike)}")
-        )
+        evidence.append(Evidence(name="links between the two that are up", value=left))
     best = cable.near.port.best_bits_per_second
     if best:
         evidence.append(Evidence(name="speed before", value=speed(best)))
