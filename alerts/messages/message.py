@@ -12,6 +12,7 @@ from datetime import datetime
 from urllib.parse import quote
 
 from gpuvigil.clock import duration, moment
+from gpuvigil.faults import FAULTS, About
 from gpuvigil.model import Impact, Incident, Severity, Subject
 from gpuvigil.web import page_links
 from gpuvigil.web.signed_links import PATH, Seal
@@ -243,6 +244,9 @@ def _where(incident: Incident) -> str:
     # What lies below a node is counted, not listed.
     below = f"{subject.key}/"
     others = [key for key in incident.members if key != subject.key and not key.startswith(below)]
+    fault = FAULTS.get(incident.fault)
+    if subject.kind == "port" and fault is not None and fault.about is About.SWITCH:
+        others = []  # its label names their nodes
     more = f": {clean(incident.gpus)}" if incident.gpus else ""
     if len(others) > LISTED:
         more += f"; also {_by_node(others)}"

@@ -55,7 +55,8 @@ def departure(window: Window, node: Subject, since: datetime, has_jobs: bool) ->
     late = reboots and waited_for
     return Departure(
         how=NodeSilence.NOT_BACK if late else NodeSilence.SHUT_DOWN,
-        severity=Severity.WARNING if has_jobs or late else Severity.INFO,
+        # Whoever has a machine booted anew under a job knows it, and it will be back.
+        severity=Severity.WARNING if late or (has_jobs and not reboots) else Severity.INFO,
         evidence=Evidence(
             name="node",
             value=f"said at {moment(word.at)} that it goes down: {word.message or 'no reason told'}",

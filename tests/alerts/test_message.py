@@ -200,6 +200,10 @@ def test_many_places_are_counted_by_node_and_not_read_out() -> None:
     )
     nodes = told(subject=leaf, label="leaf-3", members=tuple(f"lab/n{n:02d}" for n in range(12)))
     assert nodes.where.startswith("leaf-3, cluster lab; also 12 nodes: n00, n01,")
+    ports = tuple(f"lab/n{n:02d}/port/mlx5_0/1" for n in range(12))
+    first = Subject.parse(ports[0])
+    named = told(subject=first, fault="switch_down", label="n00, n01 and 10 more", members=ports)
+    assert named.where == "n00, n01 and 10 more, cluster lab"
     whole = told(subject=GPU, label=f"cluster {GPU.cluster}", members=members)
     assert whole.where.startswith(f"cluster {GPU.cluster}: 512 GPUs on 64 nodes: n00 (8),")
 
