@@ -87,7 +87,7 @@ def _lost_switch(switch: Switch, hosts: Sequence[Subject]) -> Finding:
     ]
     return Finding(
         fault="switch_down",
-        subject=switch.subject,
+        subject=switch.port_subject(0),
         severity=_LOST.severity if plugged else Severity.WARNING,
         since=switch.lost_at or switch.at,
         evidence=tuple(evidence),

@@ -12,7 +12,7 @@ def label(window: Window, subject: Subject) -> str:
     if subject.kind == "node":
         return subject.node
     if subject.device == SWITCH_DEVICE:
-        return f"{subject.node} port {subject.port}"
+        return subject.node if subject.port == "0" else f"{subject.node} port {subject.port}"
     if subject.kind == "port":
         return f"{subject.node} port {subject.device}/{subject.port}"
     index = _index(window, subject)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from gpuvigil.clock import moment as time_of
 from gpuvigil.faults import About, Sign, where
 from gpuvigil.hub_client import Hub
-from gpuvigil.model import Incident, PortIdentity, Subject
+from gpuvigil.model import SWITCH_DEVICE, Incident, PortIdentity, Subject
 from gpuvigil.numbers_in_words import counted, natural
 from gpuvigil.store import Aggregate, Function
 from gpuvigil.store.external import store_of
@@ -245,6 +245,8 @@ def _answer(links: Links, findings: Sequence[Incident], jobs: Sequence[str]) -> 
     """One sentence to the question whether the network is the bottleneck."""
     if findings:
         found = counted(len(findings), "finding")
+        if not jobs and any(one.subject.device == SWITCH_DEVICE for one in findings):
+            return f"Whose jobs suffer is not known; {found}."
         if not jobs:
             return f"No job suffers now; {found}."
         return f"Yes: {counted(len(jobs), 'job')} may suffer; {found}."

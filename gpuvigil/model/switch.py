@@ -63,7 +63,7 @@ class Switch:
     ports: tuple[SwitchPort, ...] = ()
 
     def port_subject(self, number: int) -> Subject:
-        """A port of it, as incidents name it."""
+        """A port of it, as incidents name it; port 0 is the switch itself, as InfiniBand has it."""
         return Subject(
             cluster=self.subject.cluster,
             node=self.subject.node,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from urllib.parse import urlencode
 
-from ..model import Subject
+from ..model import SWITCH_DEVICE, Subject
 
 OVERVIEW, GPU, NODE, INCIDENTS, PIPELINE = "/", "/gpu", "/node", "/incidents", "/pipeline"
 SILENCES, EFFICIENCY, NETWORK = "/silences", "/efficiency", "/network"
@@ -16,7 +16,12 @@ MARGIN = timedelta(minutes=30)
 
 
 def subject_page(subject: Subject, start: datetime, end: datetime) -> str:
-    """Path and query of the page of a GPU, by UUID; of a node; or of a node with one of its ports."""
+    """Path and query of the page of a GPU, by UUID; of a node; or of a node with one of its ports.
+
+    A switch has no page of its own: the network's has what is told of it.
+    """
+    if subject.device == SWITCH_DEVICE:
+        return _with(NETWORK, {"cluster": subject.cluster})
     query = {"cluster": subject.cluster, "node": subject.node}
     if subject.gpu is not None:
         return _with(GPU, {**query, "gpu": subject.gpu, **window(start, end)})

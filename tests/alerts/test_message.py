@@ -16,7 +16,7 @@ from alerts.messages.message import Message, clean, listed, message
 from alerts.messages.self_monitoring import analyzer_trouble
 from alerts.messages.self_monitoring import opened as trouble_opened
 from alerts.routing.notice import Kind, Notice, Verdict
-from gpuvigil.model import CoveredBy, Evidence, Impact, Subject, Transition
+from gpuvigil.model import SWITCH_DEVICE, CoveredBy, Evidence, Impact, Subject, Transition
 
 from .examples import CHAT, GPU, NOON, REAL, SETTINGS, changed, opened, resolved, seconds
 from .test_self_monitoring import a_pulse
@@ -204,6 +204,10 @@ def test_many_places_are_counted_by_node_and_not_read_out() -> None:
     first = Subject.parse(ports[0])
     named = told(subject=first, fault="switch_down", label="n00, n01 and 10 more", members=ports)
     assert named.where == "n00, n01 and 10 more, cluster lab"
+    switch = Subject(cluster="lab", node="leaf-3", device=SWITCH_DEVICE, port="0")
+    lost = told(subject=switch, fault="switch_down", label="switch leaf-3", members=ports)
+    assert lost.where.startswith("switch leaf-3, cluster lab; also 12 nodes: n00, n01,")
+    assert lost.link == f"{URL}network?cluster=lab"
     whole = told(subject=GPU, label=f"cluster {GPU.cluster}", members=members)
     assert whole.where.startswith(f"cluster {GPU.cluster}: 512 GPUs on 64 nodes: n00 (8),")
 

@@ -20,7 +20,7 @@ from dashboard.network.drawing import MOST_ROWS, page
 from gpuvigil.clock import SystemClock, to_ns
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.lineprotocol import encode
-from gpuvigil.model import Impact, Incident, PortIdentity, Severity, Subject
+from gpuvigil.model import SWITCH_DEVICE, Impact, Incident, PortIdentity, Severity, Subject
 from gpuvigil.store.memory import MemoryStore
 from tests.dashboard.scene import gpu, heard, incident, inventory, node, pulses, row
 
@@ -171,6 +171,16 @@ def test_a_finding_that_costs_a_job_comes_first_with_the_job() -> None:
     assert "/incidents?incident=" in drawn
     assert '"2 of 2"' in drawn
     assert network(moment(idle), found.links).answer == "No job suffers now; 1 finding."
+
+
+def test_whose_jobs_go_over_a_cable_between_switches_nobody_says() -> None:
+    switch = Subject(cluster="prod", node="leaf1", device=SWITCH_DEVICE, port="21")
+    cable = replace(bad(port(NODES[0])), subject=switch, members=(switch.key,))
+    found = network(moment(cable), measured(told((port(NODES[0]), BUSY)), ["prod"]))
+    assert found.answer == "Whose jobs suffer is not known; 1 finding."
+    assert "/network?cluster=prod" in said(found)
+    both = network(moment(cable, bad(port(NODES[0]), "job 7")), found.links)
+    assert both.answer == "Yes: 1 job may suffer; 2 findings."
 
 
 def test_a_job_that_has_ended_suffers_no_more() -> None:

@@ -127,7 +127,7 @@ def test_a_leaf_that_is_off_is_named_and_nothing_else_is(site: Site) -> None:
         leaf = site.subnet.leaf(site.random.randint(2, site.subnet.leaves))  # we are at the first
         site.subnet.cut(leaf)
         site.look()
-        assert named(site.found()) == [("switch_down", leaf, "")]
+        assert named(site.found()) == [("switch_down", leaf, "0")]
         assert [it.condition for it in site.found()] == ["switch_lost"]
         site.subnet.join(leaf)
         site.rest()
