@@ -244,12 +244,7 @@ def _suffering(one: Incident) -> Sequence[str]:
 def _answer(links: Links, findings: Sequence[Incident], jobs: Sequence[str]) -> str:
     """One sentence to the question whether the network is the bottleneck."""
     if findings:
-        found = counted(len(findings), "finding")
-        if not jobs and any(one.subject.device == SWITCH_DEVICE for one in findings):
-            return f"Whose jobs suffer is not known; {found}."
-        if not jobs:
-            return f"No job suffers now; {found}."
-        return f"Yes: {counted(len(jobs), 'job')} may suffer; {found}."
+        return f"{_who_suffers(findings, jobs)}; {counted(len(findings), 'finding')}."
     if not len(links):
         return "Not known: no network port was measured in the last five minutes."
     fabric, waits = _fabric(links)
@@ -258,6 +253,14 @@ def _answer(links: Links, findings: Sequence[Incident], jobs: Sequence[str]) -> 
     if len(links) == 1:
         return "No: the only link has no finding."
     return f"No: none of {counted(len(links), 'link')} has a finding."
+
+
+def _who_suffers(findings: Sequence[Incident], jobs: Sequence[str]) -> str:
+    if jobs:
+        return f"Yes: {counted(len(jobs), 'job')} may suffer"
+    if any(one.subject.device == SWITCH_DEVICE for one in findings):
+        return "Whose jobs suffer is not known"
+    return "No job suffers now"
 
 
 def _fabric(links: Links) -> tuple[Mask, Mask]:
