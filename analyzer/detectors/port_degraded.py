@@ -1,6 +1,7 @@
 """A network link that is up and slower than it was, or than the same link of most other nodes."""
 
 from collections.abc import Iterator
+from datetime import datetime
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from gpuvigil.numbers_in_words import speed
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence import fabric_links
+from ..evidence.fabric_links import Trouble
 from ..evidence.port_drops import role_of
 from ..window.columns import Floats, counted, per_group, port_kinds, rails, together
 from ..window.rows import Row, Rows
@@ -36,7 +38,7 @@ _NAME = "speed"  # of the evidence
 
 def degraded_ports(window: Window) -> list[Finding]:
     """One finding per port or cable that is up at less than it had, or than its peers have."""
-    return [*_of_hosts(window), *fabric_links.degraded(window)]
+    return [*_of_hosts(window), *map(_of_cable, fabric_links.degraded(window))]
 
 
 def _of_hosts(window: Window) -> list[Finding]:
@@ -88,20 +90,30 @@ def _has_risen(incident: Incident, bits_per_second: float) -> bool:
 def _finding(window: Window, rows: Rows, number: int, best: float, usual: float) -> Finding:
     port, row = rows.subjects[number], Row(rows, number)
     role = role_of(window.inventories.get(port.of_node().key), port)
+    severity = Severity.INFO if role == "management" else _FAULT.severity
+    told = Evidence(
+        name=_NAME,
+        value=speed(row[_SPEED.column]),
+        limit=speed(best),
+        peers=None if np.isnan(usual) else speed(usual),
+    )
+    return _told(port, severity, row["first_at"], (told, *_lanes(window, port)))
+
+
+def _of_cable(trouble: Trouble) -> Finding:
+    """Between two switches, or to a host without a collector."""
+    return _told(trouble.subject, _FAULT.severity, trouble.since, trouble.evidence)
+
+
+def _told(
+    port: Subject, severity: Severity, since: datetime, evidence: tuple[Evidence, ...]
+) -> Finding:
     return Finding(
         fault="port_degraded",
         subject=port,
-        severity=Severity.INFO if role == "management" else _FAULT.severity,
-        since=row["first_at"],
-        evidence=(
-            Evidence(
-                name=_NAME,
-                value=speed(row[_SPEED.column]),
-                limit=speed(best),
-                peers=None if np.isnan(usual) else speed(usual),
-            ),
-            *_lanes(window, port),
-        ),
+        severity=severity,
+        since=since,
+        evidence=evidence,
         detector="port_degraded",
         action=_FAULT.action,
         source=_FAULT.source,

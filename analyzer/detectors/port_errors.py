@@ -1,5 +1,7 @@
 """A network port with physical errors that its peers do not have."""
 
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 
 import numpy as np
@@ -47,7 +49,7 @@ _AT_SWITCHES = {
 
 def bad_ports(window: Window) -> list[Finding]:
     """One finding per port, and one per cable of which a switch counts errors."""
-    return [*_of_hosts(window), *fabric_links.erroneous(window, _AT_SWITCHES)]
+    return [*_of_hosts(window), *_of_cables(window)]
 
 
 def _of_hosts(window: Window) -> list[Finding]:
@@ -89,6 +91,13 @@ def _of_hosts(window: Window) -> list[Finding]:
             np.flatnonzero(bad).tolist(), rows.where(bad), peers[bad], strict=True
         )
     ]
+
+
+def _of_cables(window: Window) -> Iterator[Finding]:
+    """As a switch counts them."""
+    for trouble in fabric_links.erroneous(window, _AT_SWITCHES):
+        found = _finding("port_errors", trouble.subject, trouble.since, trouble.evidence)
+        yield replace(found, members=trouble.members)
 
 
 def _finding(fault: str, port: Subject, since: datetime, evidence: tuple[Evidence, ...]) -> Finding:

@@ -7,19 +7,17 @@ of it is up.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 
 from gpuvigil.clock import moment
-from gpuvigil.faults import FAULTS
-from gpuvigil.faults.conditions import CONDITIONS
-from gpuvigil.model import ErrorCount, Evidence, Finding, Subject
+from gpuvigil.model import ErrorCount, Evidence, Subject
 from gpuvigil.numbers_in_words import speed
 
 from ..window.window import Window
 from .fabric import Cable, End, cables, lost
 
-_UPLINK = CONDITIONS["uplink_down"]
 _DISABLED = "Disabled"  # by somebody
 # Of the links of one sort so many, and so many of these, must have the higher speed.
 _PEERS, _MOST = 5, 0.8
@@ -27,7 +25,26 @@ _SPAN = timedelta(minutes=10)
 _COUNTED = tuple(name for name in ErrorCount.__dataclass_fields__ if name != "at")
 
 
-def down(window: Window) -> Iterator[Finding]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """What is wrong with a cable, and what shows it."""
+
+    cable: Cable
+    since: datetime
+    evidence: tuple[Evidence, ...]
+
+    @property
+    def subject(self) -> Subject:
+        """The port of a switch that the cable is called by."""
+        return self.cable.near.subject
+
+    @property
+    def members(self) -> tuple[Subject, ...]:
+        """The host's port, where it has a collector."""
+        return () if self.cable.host is None else (self.cable.host,)
+
+
+def down(window: Window) -> Iterator[Trouble]:
     """A cable whose ends have no link any more, though the switches at them answer."""
     gone = {switch.subject.node for switch in lost(window)}
     alive = {
@@ -48,7 +65,7 @@ def down(window: Window) -> Iterator[Finding]:
             yield _down(cable, since, f"{up[both]} of {between[both]}")
 
 
-def _down(cable: Cable, since: datetime, left: str) -> Finding:
+def _down(cable: Cable, since: datetime, left: str) -> Trouble:
     evidence = [
         Evidence(name="down since", value=moment(since)),
         Evidence(name="other end", value=cable.far),
@@ -59,29 +76,16 @@ def _down(cable: Cable, since: datetime, left: str) -> Finding:
     best = cable.near.port.best_bits_per_second
     if best:
         evidence.append(Evidence(name="speed before", value=speed(best)))
-    known = _UPLINK if cable.at_switches else FAULTS["port_down"]
-    return Finding(
-        fault="port_down",
-        subject=cable.near.subject,
-        severity=known.severity,
-        since=since,
-        evidence=tuple(evidence),
-        detector="port_down",
-        action=known.action,
-        source=known.source,
-        own_limit=known.own_limit,
-        title=known.title if cable.at_switches else "",
-        condition=known.key if cable.at_switches else "",
-    )
+    return Trouble(cable=cable, since=since, evidence=tuple(evidence))
 
 
 def _between(cable: Cable) -> frozenset[str]:
     return frozenset({cable.near.switch.subject.node, cable.near.port.peer})
 
 
-def degraded(window: Window) -> Iterator[Finding]:
+def degraded(window: Window) -> Iterator[Trouble]:
     """A cable whose link is up at less than it had, or than nearly all links of its sort have."""
-    known, usual = FAULTS["port_degraded"], _usual(cables(window))
+    usual = _usual(cables(window))
     for cable in cables(window):
         port = cable.near.port
         limit = max(port.best_bits_per_second or 0, usual.get(port.at_switch, 0))
@@ -90,20 +94,14 @@ def degraded(window: Window) -> Iterator[Finding]:
             continue
         if usual.get(port.at_switch) == now or not cable.near.is_confirmed:
             continue  # what nearly all have, somebody wants
-        yield Finding(
-            fault="port_degraded",
-            subject=cable.near.subject,
-            severity=known.severity,
+        yield Trouble(
+            cable=cable,
             since=port.since,
             evidence=(
                 Evidence(name="speed", value=speed(now), limit=speed(limit)),
                 Evidence(name="lanes", value=str(port.lanes)),
                 Evidence(name="other end", value=cable.far),
             ),
-            detector="port_degraded",
-            action=known.action,
-            source=known.source,
-            own_limit=known.own_limit,
         )
 
 
@@ -119,21 +117,18 @@ def _usual(every: Sequence[Cable]) -> Mapping[bool, int]:
     return found
 
 
-def erroneous(window: Window, limits: Mapping[str, float]) -> Iterator[Finding]:
+def erroneous(window: Window, limits: Mapping[str, float]) -> Iterator[Trouble]:
     """A cable at one of whose ends a switch counted more errors within ten minutes than `limits` say.
 
     `limits`: by the field of `ErrorCount`. What came with the link itself does not count.
     """
-    known = FAULTS["port_errors"]
     for cable in cables(window):
         bad = [(end, grown) for end in cable.ends if (grown := _grown(end, limits))]
         # The host's own counters, or its port's state, have told it already.
         if not bad or (cable.host is not None and _is_told(window, cable.host)):
             continue
-        yield Finding(
-            fault="port_errors",
-            subject=cable.near.subject,
-            severity=known.severity,
+        yield Trouble(
+            cable=cable,
             since=min(_first(end) for end, _ in bad),
             evidence=(
                 *(
@@ -147,11 +142,6 @@ def erroneous(window: Window, limits: Mapping[str, float]) -> Iterator[Finding]:
                 ),
                 Evidence(name="other end", value=cable.far),
             ),
-            detector="port_errors",
-            action=known.action,
-            source=known.source,
-            own_limit=known.own_limit,
-            members=() if cable.host is None else (cable.host,),
         )
 
 
