@@ -55,6 +55,7 @@ def diagnose(config: Config, file: Path | None, seconds: float) -> list[Diagnosi
     parts: dict[str, Callable[[], list[Diagnosis]]] = {
         "privileges": partial(node.access, settings),
         "network ports": partial(node.ports, settings),
+        "InfiniBand fabric": partial(node.fabric, config.infiniband),
         "dcgm-exporter": partial(node.dcgm, settings),
         "inference servers": partial(owner_sources.inference, settings),
         "kubelet": partial(owner_sources.kubelet, settings),

@@ -3,6 +3,7 @@
 import ctypes
 import http.client
 import os
+import shutil
 import socket
 import struct
 import tempfile
@@ -10,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from gpuvigil.clock import from_text, moment
-from gpuvigil.config import CollectorSettings
+from gpuvigil.config import CollectorSettings, InfinibandSettings
 from gpuvigil.errors import GpuvigilError
 
 from ..agent import privileges
@@ -48,6 +49,25 @@ def ports(settings: CollectorSettings) -> list[Diagnosis]:
     text = f"pauses, discards and symbol errors are not measured of {', '.join(unread)}"
     todo = "give it the host's network namespace; ethtool -S shows what a driver counts"
     return [found, limited("link statistics", text, todo)]
+
+
+def fabric(
+    settings: InfinibandSettings, devices: Path = Path("/dev/infiniband")
+) -> list[Diagnosis]:
+    """Whether `gpuvigil infiniband` could read the fabric from here, where there is a way into one.
+
+    What speaks to switches is `umadN` (Linux, Documentation/infiniband/user_mad.rst).
+    """
+    ways = sorted(devices.glob("umad*"))
+    if not ways:
+        return []
+    if shutil.which("iblinkinfo", path=settings.directory or None) is None:
+        return [ok("InfiniBand fabric", "not read from here: infiniband-diags is not installed")]
+    closed = [way.name for way in ways if not os.access(way, os.R_OK | os.W_OK)]
+    if closed:
+        text = f"this user may not open {', '.join(closed)}: gpuvigil infiniband cannot run here"
+        return [limited("InfiniBand fabric", text, f"run it as root, or as the group of {ways[0]}")]
+    return [ok("InfiniBand fabric", "gpuvigil infiniband can read it from here")]
 
 
 def access(settings: CollectorSettings) -> list[Diagnosis]:

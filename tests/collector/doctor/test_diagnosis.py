@@ -19,7 +19,7 @@ from collector.processes.driver_lock import Stuck
 from collector.processes.watchdog_child import End
 from collector.rows.catalogue_rows import Row
 from collector.sensors.pci import PciGpu
-from gpuvigil.config import CollectorSettings, HubSettings
+from gpuvigil.config import CollectorSettings, HubSettings, InfinibandSettings
 from gpuvigil.metrics import GPU, NODE
 from gpuvigil.model import Unmeasured
 from tests.collector.inference.pages import InferenceServer, good, page
@@ -314,3 +314,26 @@ def test_the_kubelet_is_asked_where_there_is_one() -> None:
         assert "RESOURCE_EXHAUSTED: not today: which pod has which GPU is not known" in line.text
     (line,) = owner_sources.kubelet(replace(SETTINGS, kubelet_socket=None))
     assert line.text == "not asked: collector.kubelet_socket is empty"
+
+
+def test_a_fabric_is_readable_where_its_tools_and_the_way_to_its_switches_are(
+    tmp_path: Path,
+) -> None:
+    tools, devices = tmp_path / "bin", tmp_path / "infiniband"
+    for folder in (tools, devices):
+        folder.mkdir()
+    settings = InfinibandSettings(directory=str(tools))
+    assert node.fabric(settings, devices) == []  # nothing leads into one
+    (devices / "umad0").touch()
+    (without,) = node.fabric(settings, devices)
+    assert (without.state, without.text[:18]) == (State.OK, "not read from here")
+    (tools / "iblinkinfo").write_text("#!/bin/sh\n")
+    (tools / "iblinkinfo").chmod(0o755)
+    (readable,) = node.fabric(settings, devices)
+    assert (readable.state, readable.text) == (
+        State.OK,
+        "gpuvigil infiniband can read it from here",
+    )
+    (devices / "umad1").symlink_to(tmp_path / "nowhere")
+    (closed,) = node.fabric(settings, devices)
+    assert (closed.state, "may not open umad1" in closed.text) == (State.LIMITED, True)
