@@ -226,7 +226,12 @@ class Analysis:
             late=self._fleet.late(),
             came=self._fleet.came(),
             inventories=inventories,
-            switches=self._fleet.switches(),
+            switches={
+                key: it
+                for key, it in self._fleet.switches().items()
+                # One that was taken away for good is nobody's; nor does a node become one.
+                if not (it.lost_at and key in retired) and key not in inventories
+            },
             allocations=self._fleet.allocations(),
             holdings=self._fleet.holdings(),
             stood=self._stood.beside(self._book, reading.now),

@@ -6,7 +6,17 @@ from dataclasses import replace
 from datetime import datetime
 
 from gpuvigil.faults import FAULTS
-from gpuvigil.model import CoveredBy, Ended, EndedBy, Finding, Impact, Incident, Severity, Subject
+from gpuvigil.model import (
+    SWITCH_DEVICE,
+    CoveredBy,
+    Ended,
+    EndedBy,
+    Finding,
+    Impact,
+    Incident,
+    Severity,
+    Subject,
+)
 
 from ..detectors.node_silent import Hearing, hearing, is_missed
 from ..evidence.cures import last_cure, tried
@@ -334,8 +344,9 @@ def is_visible(window: Window, incident: Incident) -> bool:
     several nodes suffer any of them tells.
     """
     subject, node = incident.subject, incident.subject.of_node()
-    if (switch := window.switches.get(node.key)) is not None:
-        return is_fresh(window, switch)
+    if subject.device == SWITCH_DEVICE:  # of one that nobody reads any more nothing is left to say
+        switch = window.switches.get(node.key)
+        return switch is None or is_fresh(window, switch)
     heard = hearing(window, node)
     is_over = incident.marked and heard is Hearing.NOT_EXPECTED
     if incident.fault in SHARED and spreads(incident) and not is_over:

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from gpuvigil.faults import Blame, where
 from gpuvigil.faults.gpu_states import STOPPING
-from gpuvigil.model import Allocation, Finding, Impact, Subject
+from gpuvigil.model import SWITCH_DEVICE, Allocation, Finding, Impact, Subject
 
 from ..window.fault_kinds import OF_LINKS, SILENCES, SWITCHES
 from ..window.holdings import Holding, holder_key, name
@@ -31,7 +31,7 @@ def impact(window: Window, finding: Finding) -> Impact:
         holders=tuple(sorted({str(a.holder) for a in everybody})),
         users=tuple(sorted({a.user for a in everybody if a.user})),
         text=_UNKNOWN
-        if not gpus and finding.subject.of_node().key in window.switches
+        if not gpus and finding.subject.device == SWITCH_DEVICE
         else _text(finding, now, ended, standing.values()),
         running=bool(now),
     )

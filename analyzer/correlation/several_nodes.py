@@ -1,6 +1,6 @@
 """What is about several nodes: a rack's silence, a switch. What it is called, and whom it is about."""
 
-from gpuvigil.model import Finding, GroupKind, Incident, Subject
+from gpuvigil.model import SWITCH_DEVICE, Finding, GroupKind, Incident, Subject
 
 from ..evidence.switches import switch_of_all
 from ..window.fault_kinds import SWITCHES
@@ -42,8 +42,11 @@ def several(window: Window, finding: Finding) -> str:
     """What is about several nodes is called by them, and by their switch; empty for what is about one."""
     if not is_of_switch(finding):
         return rack_of(finding)
-    if finding.subject.of_node().key in window.switches:
-        return f"switch {finding.subject.node}"
+    if finding.subject.device == SWITCH_DEVICE:
+        switches = [it for it in (finding.subject, *finding.members) if it.device == SWITCH_DEVICE]
+        shown = ", ".join(it.node for it in switches[:_NAMED])
+        more = f" and {len(switches) - _NAMED} more" if len(switches) > _NAMED else ""
+        return f"switch{'es' if len(switches) > 1 else ''} {shown}{more}"
     nodes = sorted({s.of_node() for s in (finding.subject, *finding.members)})
     shown = ", ".join(node.node for node in nodes[:_NAMED])
     shown += f" and {len(nodes) - _NAMED} more nodes" if len(nodes) > _NAMED else ""

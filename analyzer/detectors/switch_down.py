@@ -8,7 +8,7 @@ Where somebody reads the fabric, a switch that does not answer any more is told 
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS, found_by
@@ -42,6 +42,8 @@ _MOST = 0.5
 # A node whose way to the hub leads over the same switch was last heard up to a tick before.
 _SILENT_AFTER = timedelta(seconds=5)
 _SHOWN = 8
+# A fabric is read once a minute.
+_ONE_CAUSE, _SEVERAL_LOST = timedelta(minutes=2), "Switches do not answer"
 Name = tuple[str | None, str | None]  # of a port: its device and number
 AT_ONCE = "Nodes lost their fabric ports at once"
 _CHECK_SHARED = (
@@ -69,36 +71,55 @@ def switches_down(window: Window) -> list[Finding]:
 
 
 def _lost(window: Window, found: Sequence[Finding]) -> Iterator[Finding]:
-    """Switches that whoever reads the fabric misses, but those whose ports the nodes told of."""
+    """Switches that whoever reads the fabric misses, but those whose ports the nodes told of.
+
+    Those that went within two minutes have one cause.
+    """
     told = {port for finding in found for port in (finding.subject, *finding.members)}
-    for switch in fabric.lost(window):
-        hosts = fabric.hosts_of(window, switch)
-        if told.isdisjoint(hosts):
-            yield _lost_switch(switch, hosts)
+    left = [it for it in fabric.lost(window) if told.isdisjoint(fabric.hosts_of(window, it))]
+    left.sort(key=lambda it: (it.subject.cluster, it.lost_at, it.subject))
+    while left:
+        first, *others = left
+        since = first.lost_at or first.at
+        alike = [
+            it
+            for it in others
+            if it.subject.cluster == first.subject.cluster
+            and (it.lost_at or it.at) - since <= _ONE_CAUSE
+        ]
+        yield _lost_switches(window, [first, *alike], since)
+        left = [it for it in others if it not in alike]
 
 
-def _lost_switch(switch: Switch, hosts: Sequence[Subject]) -> Finding:
-    """Critical where hosts hang on it: without a spine the fabric goes on, with less of it."""
-    plugged = {port.peer for port in switch.ports if not port.at_switch}
+def _lost_switches(window: Window, switches: Sequence[Switch], since: datetime) -> Finding:
+    """Critical where hosts hang on one: without a spine the fabric goes on, with less of it."""
+    ports = [port for switch in switches for port in switch.ports]
+    plugged = {port.peer for port in ports if port.up and port.host is not None}
     evidence = [
-        Evidence(name="answered until", value=moment(switch.lost_at or switch.at)),
-        Evidence(name="hosts' ports at it", value=str(len(plugged))),
-        Evidence(name="GUID", value=f"0x{switch.guid}"),
+        Evidence(name="answered until", value=moment(since)),
+        Evidence(name="hosts' ports there", value=str(len(plugged))),
+        Evidence(name="switches", value=_called(switches)),
     ]
+    hosts = [host for switch in switches for host in fabric.hosts_of(window, switch)]
     return Finding(
         fault="switch_down",
-        subject=switch.port_subject(0),
+        subject=switches[0].port_subject(0),
         severity=_LOST.severity if plugged else Severity.WARNING,
-        since=switch.lost_at or switch.at,
+        since=since,
         evidence=tuple(evidence),
         detector="switch_down",
         action=_LOST.action,
         source=_LOST.source,
         own_limit=_FAULT.own_limit,
-        title=_LOST.title,
+        title=_LOST.title if len(switches) == 1 else _SEVERAL_LOST,
         condition=_LOST.key,
-        members=tuple(hosts),
+        members=(*(it.port_subject(0) for it in switches[1:]), *hosts),
     )
+
+
+def _called(switches: Sequence[Switch]) -> str:
+    shown = ", ".join(f"{it.subject.node} (0x{it.guid})" for it in switches[:_SHOWN])
+    return shown + (f" and {len(switches) - _SHOWN} more" if len(switches) > _SHOWN else "")
 
 
 def _drops(window: Window, rows: Rows) -> Iterator[Drop]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from gpuvigil.model import Subject, Switch, SwitchPort
+from gpuvigil.model import Inventory, Subject, Switch, SwitchPort
 from gpuvigil.numbers_in_words import natural
 
 from ..window.window import Window
@@ -61,6 +61,12 @@ class Cable:
     def at_switches(self) -> bool:
         return self.near.port.at_switch
 
+    @property
+    def between(self) -> tuple[str, frozenset[str]]:
+        """Its cluster, and the names of what it connects."""
+        near = self.near.switch.subject
+        return near.cluster, frozenset({near.node, self.near.port.peer})
+
 
 def answering(window: Window) -> Mapping[str, Switch]:
     """By key the switches of which somebody told lately, but those that do not answer."""
@@ -79,8 +85,8 @@ def lost(window: Window) -> Sequence[Switch]:
 
 
 def is_fresh(window: Window, switch: Switch) -> bool:
-    """Whether somebody still reads the fabric that it is in."""
-    return window.now - switch.at < _OLD
+    """Whether somebody still reads the fabric that it is in; nobody reads it tomorrow."""
+    return abs(window.now - switch.at) < _OLD
 
 
 def cables(window: Window) -> Sequence[Cable]:
@@ -94,8 +100,8 @@ def far_end(window: Window, port: Subject) -> tuple[str, str] | None:
 
 
 def hosts_of(window: Window, switch: Switch) -> list[Subject]:
-    """The ports of hosts with a collector that are plugged into it."""
-    found = (_host(window, switch, port) for port in switch.ports)
+    """The ports of hosts with a collector that are, or were at the end, plugged into it."""
+    found = (_host(window, switch, port) for port in switch.ports if port.up)
     return sorted(port for port in found if port is not None)
 
 
@@ -138,18 +144,29 @@ def _other(ends: Mapping[tuple[Subject, int], End], end: End) -> End | None:
 
 
 def _host(window: Window, switch: Switch, port: SwitchPort) -> Subject | None:
-    """The port of a host that its own collector tells of."""
+    """The port of a host that its own collector tells of; hosts describe themselves without a domain."""
     if port.host is None:
         return None
     name, device = port.host
-    node = Subject(cluster=switch.subject.cluster, node=name)
-    inventory = window.inventories.get(node.key)
+    inventory = window.once(_by_short_name, None).get((switch.subject.cluster, name))
     number = str(port.peer_port)
     if inventory is None or not any(
         (known.device, known.port) == (device, number) for known in inventory.ports
     ):
         return None
-    return Subject(cluster=node.cluster, node=name, device=device, port=number)
+    node = inventory.subject
+    return Subject(cluster=node.cluster, node=node.node, device=device, port=number)
+
+
+def _by_short_name(window: Window, _: None) -> Mapping[tuple[str, str], Inventory]:
+    """Inventories by cluster and host name, whole and without its domain where only one is called so."""
+    short: dict[tuple[str, str], list[Inventory]] = {}
+    for it in window.inventories.values() if window.switches else ():
+        name = it.subject.node.partition(".")[0]
+        short.setdefault((it.subject.cluster, name), []).append(it)
+    alone = {key: them[0] for key, them in short.items() if len(them) == 1}
+    whole = {(it.subject.cluster, it.subject.node): it for it in window.inventories.values()}
+    return alone | whole
 
 
 def _by_host(window: Window, _: None) -> Mapping[Subject, tuple[str, str]]:
@@ -157,8 +174,14 @@ def _by_host(window: Window, _: None) -> Mapping[Subject, tuple[str, str]]:
 
 
 def _plugged(window: Window) -> Iterator[tuple[Subject, tuple[str, str]]]:
-    for switch in window.switches.values():
-        for port in switch.ports:
-            host = _host(window, switch, port)
-            if host is not None:
-                yield host, (switch.subject.node, str(port.number))
+    ports = [
+        (port.up, port.since, switch, port)
+        for switch in window.switches.values()
+        for port in switch.ports
+        if is_fresh(window, switch)
+    ]
+    # Where two say so, as after a host was moved, the one that is up now is right.
+    for _, _, switch, port in sorted(ports, key=lambda it: it[:2]):
+        host = _host(window, switch, port)
+        if host is not None:
+            yield host, (switch.subject.node, str(port.number))

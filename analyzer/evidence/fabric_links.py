@@ -5,7 +5,7 @@ counts. A port of another host that is down may be a host that is switched off, 
 of it is up.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,12 +16,19 @@ from gpuvigil.model import ErrorCount, Evidence, Subject
 from gpuvigil.numbers_in_words import speed
 
 from ..window.window import Window
-from .fabric import Cable, End, cables, lost
+from .fabric import Cable, End, answering, cables
 
 _DISABLED = "Disabled"  # by somebody
-# Of the links of one sort so many, and so many of these, must have the higher speed.
-_PEERS, _MOST = 5, 0.8
+# So many links of one sort, or between two switches, and so many of them, must have one speed.
+_PEERS, _BESIDE, _MOST = 5, 4, 0.8
 _SPAN = timedelta(minutes=10)
+# What counters of older switches cannot pass: InfiniBand Architecture 1.2.1, table 246, PortCounters.
+_FULL = {
+    "symbol_errors": 0xFFFF,
+    "receive_errors": 0xFFFF,
+    "link_recoveries": 0xFF,
+    "local_integrity_errors": 0xF,
+}
 _COUNTED = tuple(name for name in ErrorCount.__dataclass_fields__ if name != "at")
 
 
@@ -46,23 +53,23 @@ class Trouble:
 
 def down(window: Window) -> Iterator[Trouble]:
     """A cable whose ends have no link any more, though the switches at them answer."""
-    gone = {switch.subject.node for switch in lost(window)}
     alive = {
-        port.host[0]
+        (cable.between[0], port.host[0])
         for cable in cables(window)
         if (port := cable.near.port).up and port.host is not None
     }
-    between = Counter(map(_between, cables(window)))
-    up = Counter(_between(it) for it in cables(window) if all(end.port.up for end in it.ends))
+    every = Counter(cable.between for cable in cables(window))
+    up = Counter(it.between for it in cables(window) if all(end.port.up for end in it.ends))
+    there = {(it.subject.cluster, it.subject.node) for it in answering(window).values()}
     for cable in cables(window):
         ends = [end for end in cable.ends if not end.port.up and end.is_confirmed]
         if not ends or any(end.port.physical_state == _DISABLED for end in cable.ends):
             continue
-        host = cable.near.port.host
-        expected = host is not None and host[0] in alive and cable.host is None
-        if expected or (cable.at_switches and cable.near.port.peer not in gone):
-            since, both = min(end.port.since for end in ends), _between(cable)
-            yield _down(cable, since, f"{up[both]} of {between[both]}")
+        cluster, host = cable.between[0], cable.near.port.host
+        expected = host is not None and (cluster, host[0]) in alive and cable.host is None
+        if expected or (cable.at_switches and (cluster, cable.near.port.peer) in there):
+            since = min(end.port.since for end in ends)
+            yield _down(cable, since, f"{up[cable.between]} of {every[cable.between]}")
 
 
 def _down(cable: Cable, since: datetime, left: str) -> Trouble:
@@ -79,21 +86,20 @@ def _down(cable: Cable, since: datetime, left: str) -> Trouble:
     return Trouble(cable=cable, since=since, evidence=tuple(evidence))
 
 
-def _between(cable: Cable) -> frozenset[str]:
-    return frozenset({cable.near.switch.subject.node, cable.near.port.peer})
-
-
 def degraded(window: Window) -> Iterator[Trouble]:
-    """A cable whose link is up at less than it had, or than nearly all links of its sort have."""
-    usual = _usual(cables(window))
-    for cable in cables(window):
-        port = cable.near.port
-        limit = max(port.best_bits_per_second or 0, usual.get(port.at_switch, 0))
-        now = port.bits_per_second
+    """A cable whose link is up at less than it had, or than the others between the same two switches.
+
+    Where nearly all links of its sort are as slow by now, somebody wants it.
+    """
+    every = cables(window)
+    usual, beside = _usual(every), _beside(every)
+    for cable in every:
+        port, now = cable.near.port, cable.near.port.bits_per_second
+        limit = max(port.best_bits_per_second or 0, beside.get(cable.between, 0))
         if cable.host is not None or not port.up or not now or now >= limit:
             continue
-        if usual.get(port.at_switch) == now or not cable.near.is_confirmed:
-            continue  # what nearly all have, somebody wants
+        if usual.get((cable.between[0], port.at_switch)) == now or not cable.near.is_confirmed:
+            continue
         yield Trouble(
             cable=cable,
             since=port.since,
@@ -105,16 +111,28 @@ def degraded(window: Window) -> Iterator[Trouble]:
         )
 
 
-def _usual(every: Sequence[Cable]) -> Mapping[bool, int]:
-    """The speed that nearly all links between switches have, and nearly all to hosts; absent where none is."""
-    found = {}
-    for at_switch in (False, True):
-        ports = (cable.near.port for cable in every if cable.at_switches is at_switch)
-        speeds = Counter(port.bits_per_second for port in ports if port.up)
-        for most, count in speeds.most_common(1):
-            if most and count >= _PEERS and count >= _MOST * speeds.total():
-                found[at_switch] = most
-    return found
+def _usual(every: Sequence[Cable]) -> Mapping[tuple[str, bool], int]:
+    """By cluster the speed that nearly all links between switches have, and nearly all to hosts."""
+    speeds: dict[tuple[str, bool], list[int]] = defaultdict(list)
+    for cable in every:
+        if cable.near.port.bits_per_second:
+            sort = (cable.between[0], cable.at_switches)
+            speeds[sort].append(cable.near.port.bits_per_second)
+    return {sort: most for sort, them in speeds.items() if (most := _nearly_all(them, _PEERS))}
+
+
+def _beside(every: Sequence[Cable]) -> Mapping[tuple[str, frozenset[str]], int]:
+    """The speed that nearly all links between the same two switches have."""
+    speeds: dict[tuple[str, frozenset[str]], list[int]] = defaultdict(list)
+    for cable in every:
+        if cable.at_switches and cable.near.port.bits_per_second:
+            speeds[cable.between].append(cable.near.port.bits_per_second)
+    return {two: most for two, them in speeds.items() if (most := _nearly_all(them, _BESIDE))}
+
+
+def _nearly_all(speeds: Sequence[int], least: int) -> int | None:
+    most, count = Counter(speeds).most_common(1)[0]
+    return most if count >= max(least, _MOST * len(speeds)) else None
 
 
 def erroneous(window: Window, limits: Mapping[str, float]) -> Iterator[Trouble]:
@@ -134,7 +152,7 @@ def erroneous(window: Window, limits: Mapping[str, float]) -> Iterator[Trouble]:
                 *(
                     Evidence(
                         name=f"{name.replace('_', ' ')} at {end.name}",
-                        value=f"{count} in {_SPAN.total_seconds() / 60:g} min",
+                        value=_counted(end, name, count),
                         limit=f"{limits[name]:g}",
                     )
                     for end, grown in bad
@@ -152,7 +170,18 @@ def _grown(end: End, limits: Mapping[str, float]) -> dict[str, int]:
         return {}
     start = max(end.switch.at - _SPAN, end.port.since)
     growth = {name: _growth(counts, name, start) for name in _COUNTED}
+    for name in _COUNTED:
+        # One that is full tells nothing more: for an hour it counts as it grew until then.
+        if getattr(counts[-1], name) == _FULL[name]:
+            grown = _growth(counts, name, end.port.since)
+            growth[name] = max(grown, int(limits[name]) + 1) if grown else 0
     return {name: count for name, count in growth.items() if count > limits[name]}
+
+
+def _counted(end: End, name: str, count: int) -> str:
+    if getattr(end.port.counts[-1], name) == _FULL[name]:
+        return f"{_FULL[name]}, where the counter ends"
+    return f"{count} in {_SPAN.total_seconds() / 60:g} min"
 
 
 def _growth(counts: Sequence[ErrorCount], name: str, start: datetime) -> int:

@@ -37,6 +37,7 @@ class SwitchPort:
     since: datetime
     physical_state: str = ""  # as the tools write it: LinkUp, Polling, Disabled
     peer: str = ""  # a switch's name, or `host device`
+    peer_guid: str = ""  # of the port or the switch there: a name may be changed
     peer_port: int = 0
     at_switch: bool = False
     bits_per_second: int | None = None
@@ -54,7 +55,10 @@ class SwitchPort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Switch:
-    """One switch at one look; `lost_at`: since when it does not answer, while others do."""
+    """One switch at one look; `lost_at`: since when it does not answer, while others do.
+
+    Without ports it goes by another name now, or was forgotten.
+    """
 
     subject: Subject
     at: datetime
@@ -102,10 +106,28 @@ class Switch:
         )
 
 
+# A record is another program's word: detectors calculate with these.
+_NUMBERS = frozenset(
+    {"number", "peer_port", "bits_per_second", "lanes", "best_bits_per_second"}
+    | (ErrorCount.__dataclass_fields__.keys() - {"at"})
+)
+_TEXTS = frozenset({"physical_state", "peer", "peer_guid"})
+
+
 def _port(said: Mapping[str, Any]) -> SwitchPort:
     counts = tuple(
-        ErrorCount(**{**known(ErrorCount, count), "at": from_text(count["at"])})
+        ErrorCount(**{**_checked(known(ErrorCount, count)), "at": from_text(count["at"])})
         for count in said["counts"]
     )
-    fields = {**known(SwitchPort, said), "since": from_text(said["since"]), "counts": counts}
-    return SwitchPort(**fields)
+    fields = _checked(known(SwitchPort, said))
+    return SwitchPort(**{**fields, "since": from_text(said["since"]), "counts": counts})
+
+
+def _checked(fields: dict[str, Any]) -> dict[str, Any]:
+    """TypeError for a value that is none of its kind."""
+    for name, value in fields.items():
+        if name in _NUMBERS and not (value is None or type(value) is int):
+            raise TypeError(f"{name} of a switch's port is no whole number")
+        if name in _TEXTS and not isinstance(value, str):
+            raise TypeError(f"{name} of a switch's port is no text")
+    return fields

@@ -8,8 +8,8 @@ from gpuvigil.topology.infiniband import switch_names
 
 _LINK = re.compile(
     r'0x(?P<guid>[0-9a-f]{16}) "\s*(?P<name>.*?)"\s+\d+\s+(?P<port>\d+)\[.*?\] ==\('
-    r"\s*(?:(?P<lanes>\d+)X\s+(?P<gbps>[\d.]+) Gbps)?.*?/\s*(?P<physical>\w+)\)==>"
-    r'\s+(?:0x(?P<far>[0-9a-f]{16})\s+\d+\s+(?P<far_port>\d+))?\[.*?\] "(?P<far_name>.*?)"'
+    r"\s*(?:(?P<lanes>\d+)X\s+)?(?:(?P<gbps>[\d.]+) Gbps)?.*?/\s*(?P<physical>\w+)\)==>"
+    r'\s+(?:0x(?P<far>[0-9a-f]{16})\s+\d+\s+(?P<far_port>\d+))?(?:\[.*?\])?\s*"(?P<far_name>.*?)"'
 )
 _STATE = re.compile(r"(\w+)/\s*\w+\)==>")
 _GUID = re.compile(r"GUID 0x([0-9a-f]+) port (\d+):(.*)")
@@ -17,6 +17,8 @@ _CHECKED = re.compile(r"Summary: (\d+) nodes checked")
 _FAILED = "query failed"  # of a port, or of a switch whole
 _COUNTER = re.compile(r"\[(\w+) == (\d+)")
 _UP = frozenset({"Active", "Armed", "Initialize"})
+_UNANSWERED = "Port not available"  # in the place of the other end's name
+_MOST_UNREADABLE = 0.5
 _GIGA = 1_000_000_000
 # The tools print what a lane signals, people name it by what it carries: EDR, HDR, NDR, XDR.
 _CARRIES = {"25.78125": 25.0, "53.125": 50.0, "106.25": 100.0, "212.5": 200.0}
@@ -32,7 +34,7 @@ Counters = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenPort:
-    """A port of a switch as it is now; without a link nothing is known of its other end.
+    """A port of a switch as it is now; of an other end that does not answer nothing is known.
 
     `counters` None: they were not read.
     """
@@ -40,6 +42,7 @@ class SeenPort:
     up: bool
     physical_state: str
     peer: str = ""
+    peer_guid: str = ""
     peer_port: int = 0
     at_switch: bool = False
     bits_per_second: int | None = None
@@ -55,11 +58,21 @@ class SeenSwitch:
     ports: Mapping[int, SeenPort]
 
 
-def read(links: str, errors: str) -> dict[str, SeenSwitch]:
-    """The switches by name; ValueError where a line that tells of a link cannot be read."""
-    lines = [_line(text) for text in links.splitlines() if "==>" in text]
-    told = {it["guid"]: it["name"] for it in lines}
-    names, counted = switch_names(told), _errors(errors)
+_NOTHING: Mapping[str, str] = {}
+
+
+def read(links: str, errors: str, known: Mapping[str, str] = _NOTHING) -> dict[str, SeenSwitch]:
+    """The switches by name; ValueError where most lines that tell of a link cannot be read.
+
+    `known`: names by GUID that switches had before. One keeps its name while it describes itself so.
+    """
+    told = [text for text in links.splitlines() if "==>" in text]
+    lines = [found for found in map(_LINK.search, told) if found is not None]
+    if len(told) - len(lines) > _MOST_UNREADABLE * len(told):
+        other = next(text for text in told if _LINK.search(text) is None)
+        raise ValueError(f"iblinkinfo: {other.strip()[:200]!r} is no line of a link")
+    names = _named({it["guid"]: it["name"] for it in lines}, known)
+    counted = _errors(errors)
     # A port that has counted nothing is not printed, nor is one that could not be asked.
     checked = _CHECKED.search(errors)
     whole = checked is not None and int(checked[1]) >= len(names) and _FAILED not in errors
@@ -72,27 +85,36 @@ def read(links: str, errors: str) -> dict[str, SeenSwitch]:
     return {names[guid]: SeenSwitch(guid=guid, ports=ports[guid]) for guid in names}
 
 
-def _line(text: str) -> "re.Match[str]":
-    found = _LINK.search(text)
-    if found is None:
-        raise ValueError(f"iblinkinfo: {text.strip()[:200]!r} is no line of a link")
-    return found
+def _named(told: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
+    """What switches are called, by GUID: two of a chassis are told apart also when one is away."""
+    names = switch_names(told)
+    taken = {name: guid for guid, name in known.items()}
+    for guid, name in names.items():
+        before = known.get(guid, "")
+        plain = name.removesuffix(f" {guid.lstrip('0')}")
+        if before in {plain, f"{plain} {guid.lstrip('0')}"}:
+            names[guid] = before
+        elif taken.get(name, guid) != guid:
+            names[guid] = f"{plain} {guid.lstrip('0')}"
+    return names
 
 
 def _port(it: "re.Match[str]", names: Mapping[str, str], counters: Counters | None) -> SeenPort:
     state = _STATE.search(it[0])
-    up = state is not None and state[1] in _UP and it["lanes"] is not None
-    if not up:
+    if state is None or state[1] not in _UP:
         return SeenPort(up=False, physical_state=it["physical"], counters=counters)
-    lanes = int(it["lanes"])
+    far, lanes = it["far"] or "", it["lanes"] and int(it["lanes"])
+    gbps = it["gbps"] and _CARRIES.get(it["gbps"], float(it["gbps"]))
+    said = it["far_name"].strip()
     return SeenPort(
         up=True,
         physical_state=it["physical"],
-        peer=names.get(it["far"] or "", it["far_name"].strip()),
+        peer=names.get(far, "" if said == _UNANSWERED else said),
+        peer_guid=far,
         peer_port=int(it["far_port"] or 0),
-        at_switch=(it["far"] or "") in names,
-        bits_per_second=round(_CARRIES.get(it["gbps"], float(it["gbps"])) * lanes * _GIGA),
-        lanes=lanes,
+        at_switch=far in names,
+        bits_per_second=round(gbps * lanes * _GIGA) if gbps and lanes else None,
+        lanes=lanes or None,
         counters=counters,
     )
 

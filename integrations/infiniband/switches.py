@@ -12,8 +12,10 @@ from .printed import SeenPort, SeenSwitch
 
 # Growth is judged over ten minutes; the counts of an hour are kept, and the one before them.
 _COUNTS_KEPT = timedelta(hours=1)
-# A switch that was taken away is forgotten.
-_LOST_KEPT = timedelta(days=1)
+# A switch that was taken away is forgotten, and a host's port that was left.
+_LOST_KEPT, _LEFT_KEPT = timedelta(days=7), timedelta(days=1)
+# Of counts that nobody read for so long nobody knows when they grew.
+_LONGEST_GAP = timedelta(minutes=10)
 # What is as it was is told again, so that its age says that somebody looks.
 _TOLD_AT_LEAST = timedelta(minutes=5)
 # What has just changed is told with each look: the next one confirms it.
@@ -44,14 +46,41 @@ def after_look(
         lost_at = gone.lost_at or at
         if guid not in now and at - lost_at < _LOST_KEPT:
             now[guid] = replace(gone, at=at, lost_at=lost_at)
-    return now
+    return _without_left(now, at)
+
+
+def _without_left(now: Switches, at: datetime) -> dict[str, Switch]:
+    """Without ports whose cable was moved elsewhere, or goes to what was forgotten."""
+    plugged = {
+        (port.peer_guid, port.peer_port) for it in now.values() for port in it.ports if port.up
+    }
+    names = {it.subject.node for it in now.values()}
+
+    def is_left(port: SwitchPort) -> bool:
+        if port.up:
+            return False
+        moved = bool(port.peer_guid) and (port.peer_guid, port.peer_port) in plugged
+        if port.at_switch:
+            return moved or port.peer not in names
+        return moved or at - port.since >= _LEFT_KEPT
+
+    return {
+        guid: replace(it, ports=tuple(port for port in it.ports if not is_left(port)))
+        for guid, it in now.items()
+    }
 
 
 def _switch(
     before: Switch | None, name: str, seen: SeenSwitch, cluster: str, at: datetime
 ) -> Switch:
     known = {port.number: port for port in before.ports} if before else {}
-    ports = (_port(known.get(n), n, port, at) for n, port in sorted(seen.ports.items()))
+    unread = before is not None and at - before.at > _LONGEST_GAP
+    if unread:
+        known = {n: replace(port, counts=()) for n, port in known.items()}
+    ports = (
+        _port(known.get(n), n, seen.ports[n], at) if n in seen.ports else known[n]
+        for n in sorted({*known, *seen.ports})
+    )
     return Switch(
         subject=Subject(cluster=cluster, node=name),
         at=at,
@@ -82,6 +111,7 @@ def _port(
         since=at,
         physical_state=seen.physical_state,
         peer=seen.peer,
+        peer_guid=seen.peer_guid,
         peer_port=seen.peer_port,
         at_switch=seen.at_switch,
         bits_per_second=seen.bits_per_second,
@@ -89,11 +119,26 @@ def _port(
         best_bits_per_second=seen.bits_per_second,
         counts=_counts(before.counts if before else (), seen, at),
     )
-    if before is None or (before.peer, before.peer_port) != (now.peer, now.peer_port):
+    if before is None or not _is_same_cable(before, now):
         return now
+    if not now.peer:  # it does not answer just now
+        now = replace(
+            now,
+            peer=before.peer,
+            peer_guid=before.peer_guid,
+            peer_port=before.peer_port,
+            at_switch=before.at_switch,
+        )
     best = max(before.best_bits_per_second or 0, now.bits_per_second or 0)
     same = (before.up, before.bits_per_second) == (True, now.bits_per_second)
-    return replace(now, best_bits_per_second=best, since=before.since if same else at)
+    return replace(now, best_bits_per_second=best or None, since=before.since if same else at)
+
+
+def _is_same_cable(before: SwitchPort, now: SwitchPort) -> bool:
+    """By GUIDs; a name may be changed, and one that does not answer has none."""
+    if before.peer_guid and now.peer_guid:
+        return (before.peer_guid, before.peer_port) == (now.peer_guid, now.peer_port)
+    return not now.peer or (before.peer, before.peer_port) == (now.peer, now.peer_port)
 
 
 def _counts(before: Sequence[ErrorCount], seen: SeenPort, at: datetime) -> tuple[ErrorCount, ...]:
@@ -108,8 +153,17 @@ def _counts(before: Sequence[ErrorCount], seen: SeenPort, at: datetime) -> tuple
 
 
 def worth_telling(told: Switches, now: Switches) -> list[Switch]:
-    """What differs from what was told, is young, or was not told for minutes."""
-    return [
+    """What differs from what was told, is young, or was not told for minutes.
+
+    Of one that goes by another name, or was forgotten, a last word: nothing is left to say of it.
+    """
+    at = max((switch.at for switch in now.values()), default=None)
+    over = [
+        replace(old, at=at, lost_at=None, ports=())
+        for guid, old in told.items()
+        if at is not None and (guid not in now or now[guid].subject != old.subject)
+    ]
+    return over + [
         switch
         for guid, switch in now.items()
         if (old := told.get(guid)) is None

@@ -79,7 +79,8 @@ class Fabric:
         if done.returncode not in {0, _OVER_LIMIT} or not done.stdout.strip():
             lines = done.stderr.decode(errors="replace").strip().splitlines()
             why = lines[-1][:_LONGEST_WHY] if lines else "no reason given"
-            raise NotReadError(f"{program} ended with {done.returncode}: {why}{_RIGHTS}")
+            todo = _RIGHTS if "umad" in why or "mad_rpc_open_port" in why else ""
+            raise NotReadError(f"{program} ended with {done.returncode}: {why}{todo}")
         said = done.stdout + (done.stderr if complaints else b"")
         return said.decode(errors="replace")
 

@@ -15,6 +15,8 @@ from .tools import Fabric, NotReadError
 
 log = Log("infiniband")
 
+# So many looks in a row that see the same few switches: then the others are gone, or the fabric is another one.
+_BELIEVED = 30
 _RECORDS_AT_ONCE = 100  # each names all ports of a switch
 
 
@@ -26,7 +28,7 @@ class Watch:
         self._fabric, self._cluster, self._file, self._clock = fabric, cluster, file, clock
         self._now: Switches = remembered(file)
         self._known = dict(self._now)
-        self._why = ""
+        self._why, self._doubted = "", 0
 
     def run(
         self,
@@ -45,11 +47,13 @@ class Watch:
         """One look, told, and only then remembered as told."""
         try:
             look = self._fabric.look()
-            found = printed.read(look.links, look.errors)
+            names = {guid: it.subject.node for guid, it in self._now.items()}
+            found = printed.read(look.links, look.errors, names)
         except (NotReadError, ValueError, OSError) as error:
             self._say(str(error))
             return
-        if is_cut_off(self._now, found):
+        self._doubted = self._doubted + 1 if is_cut_off(self._now, found) else 0
+        if self._doubted and (not found or self._doubted < _BELIEVED):
             self._say(
                 f"{len(found)} of {len(self._now)} switches answer: this machine's own way into the"
                 " fabric may be down"
@@ -62,7 +66,7 @@ class Watch:
         for start in range(0, len(records), _RECORDS_AT_ONCE):
             tell(records[start : start + _RECORDS_AT_ONCE])
         self._known = {guid: it for guid, it in self._known.items() if guid in self._now} | {
-            switch.guid: switch for switch in news
+            switch.guid: switch for switch in news if switch.guid in self._now
         }
         # Without a promise: what is lost is seen again.
         with suppress(OSError):

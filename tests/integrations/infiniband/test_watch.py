@@ -1,6 +1,7 @@
 """What the fabric's tools print, what becomes of it from look to look, and what is told of it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -55,13 +56,16 @@ def test_links_and_errors_are_read_as_the_tools_print_them() -> None:
         read('0x0000000010000001 "leaf1" ==> nowhere', "")
 
 
-def seen(up: bool = True, peer: str = "spine1", bits: int = 200, **counters: int) -> SeenPort:
+def seen(
+    up: bool = True, peer: str = "spine1", bits: int = 200, guid: str = "", **counters: int
+) -> SeenPort:
     if not up:
         return SeenPort(up=False, physical_state="Polling", counters=counters)
     return SeenPort(
         up=True,
         physical_state="LinkUp",
         peer=peer,
+        peer_guid=guid,
         peer_port=1,
         at_switch=True,
         bits_per_second=bits,
@@ -70,8 +74,11 @@ def seen(up: bool = True, peer: str = "spine1", bits: int = 200, **counters: int
     )
 
 
+SPINES = {name: SeenSwitch(guid=name, ports={}) for name in ("spine1", "spine2")}
+
+
 def looked(before: dict[str, Switch], minute: int, *ports: SeenPort) -> dict[str, Switch]:
-    found = {"leaf1": SeenSwitch(guid="1", ports=dict(enumerate(ports, 1)))}
+    found = {"leaf1": SeenSwitch(guid="1", ports=dict(enumerate(ports, 1))), **SPINES}
     return after_look(before, found, "c", NOON + minute * MINUTE)
 
 
@@ -96,18 +103,24 @@ def test_a_port_keeps_its_peer_its_best_and_since_when_it_is_as_it_is() -> None:
     assert moved.best_bits_per_second == 50
 
 
-def test_a_switch_is_lost_by_its_guid_and_forgotten_after_a_day() -> None:
+def test_a_switch_is_lost_by_its_guid_and_forgotten_after_a_week() -> None:
     first = looked({}, 0, seen())
     other = {"leaf2": SeenSwitch(guid="2", ports={})}
     lost = after_look(first, other, "c", NOON + MINUTE)
     assert (lost["1"].lost_at, lost["1"].ports) == (NOON + MINUTE, first["1"].ports)
-    later = after_look(lost, other, "c", NOON + 1440 * MINUTE)
+    week = 7 * 1440
+    later = after_look(lost, other, "c", NOON + week * MINUTE)
     assert later["1"].lost_at == NOON + MINUTE
-    assert "1" not in after_look(later, other, "c", NOON + 1441 * MINUTE)
+    after = after_look(later, other, "c", NOON + (week + 1) * MINUTE)
+    assert "1" not in after
+    (last,) = [it for it in worth_telling(later, after) if it.guid == "1"]
+    assert (last.lost_at, last.ports, last.at) == (None, (), NOON + (week + 1) * MINUTE)
     # One that was given another name is not lost.
     renamed = {"leaf-a": SeenSwitch(guid="1", ports={})}
     again = after_look(first, renamed, "c", NOON + MINUTE)
     assert (again["1"].subject.node, again["1"].lost_at) == ("leaf-a", None)
+    over, now = (it for it in worth_telling(first, again) if it.guid == "1")
+    assert (over.subject.node, over.ports, now.subject.node) == ("leaf1", (), "leaf-a")
 
 
 @pytest.mark.parametrize(("answer", "cut_off"), [(0, True), (1, True), (2, False), (4, False)])
@@ -120,7 +133,7 @@ def test_where_most_switches_are_gone_at_once_the_reader_doubts_itself(
     assert is_cut_off(before, found) is cut_off
 
 
-@given(st.lists(st.tuples(st.integers(1, 40), st.integers(0, 3)), min_size=1, max_size=60))
+@given(st.lists(st.tuples(st.integers(1, 10), st.integers(0, 3)), min_size=1, max_size=60))
 def test_counts_of_the_last_hour_are_kept_and_the_one_before_them(
     looks: list[tuple[int, int]],
 ) -> None:
@@ -154,17 +167,80 @@ def test_counters_that_were_cleared_are_kept_as_they_are() -> None:
 
 
 def test_what_is_as_it_was_is_told_every_five_minutes_and_what_is_young_each_time() -> None:
+    def told(before: dict[str, Switch], now: dict[str, Switch]) -> bool:
+        return "1" in {it.guid for it in worth_telling(before, now)}
+
     first = looked({}, 0, seen())
-    assert worth_telling({}, first) == list(first.values())
-    old = looked(first, 11, seen())
-    assert worth_telling(old, looked(old, 12, seen())) == []
-    assert worth_telling(old, looked(old, 15, seen())) == []
-    assert worth_telling(old, looked(old, 16, seen()))
+    assert told({}, first)
+    old = looked(looked(first, 6, seen()), 11, seen())
+    for minute, is_told in ((12, False), (15, False), (16, True)):
+        assert told(old, looked(old, minute, seen())) is is_told
     down = looked(old, 12, seen(up=False))
     for minute in (13, 22):
-        assert worth_telling(down, looked(down, minute, seen(up=False)))
-    known = looked(down, 23, seen(up=False))
-    assert worth_telling(known, looked(known, 24, seen(up=False))) == []
+        assert told(down, looked(down, minute, seen(up=False)))
+    known = looked(looked(down, 18, seen(up=False)), 23, seen(up=False))
+    assert not told(known, looked(known, 24, seen(up=False)))
+
+
+def test_a_cable_that_was_moved_leaves_nothing_behind() -> None:
+    host = replace(seen(peer="host1 mlx5_0", guid="h1"), at_switch=False)
+    first = looked({}, 0, host, seen())
+    moved = looked(first, 1, seen(up=False), seen(), host)
+    assert [port.number for port in moved["1"].ports] == [2, 3]
+    # Of a switch that is gone for good nothing hangs on.
+    only = {"leaf1": SeenSwitch(guid="1", ports={1: seen(up=False), 2: seen(up=False)})}
+    gone = after_look({"1": first["1"]}, only, "c", NOON + MINUTE)
+    assert [port.number for port in gone["1"].ports] == [1]
+
+
+@pytest.mark.parametrize(("hours", "kept"), [(23.9, True), (24.0, False)])
+def test_a_hosts_port_that_is_down_for_a_day_is_left(hours: float, kept: bool) -> None:
+    host = seen(peer="host1 mlx5_0", guid="h1")
+    down = looked(looked({}, 0, replace(host, at_switch=False)), 1, seen(up=False))
+    later = looked(down, 1 + round(hours * 60), seen(up=False))
+    assert bool(later["1"].ports) is kept
+
+
+def test_a_port_that_one_look_left_out_is_as_it_was() -> None:
+    down = looked(looked({}, 0, seen()), 1, seen(up=False))
+    assert only_port(looked(down, 2)) == only_port(down)
+    # Its other end does not answer, or has another name by now.
+    first = looked({}, 0, seen(guid="s"))
+    silent = replace(seen(), peer="", peer_guid="", peer_port=0, at_switch=False)
+    assert only_port(looked(first, 1, silent)) == only_port(first)
+    renamed = only_port(looked(first, 1, seen(peer="spine2", guid="s", bits=50)))
+    assert (renamed.peer, renamed.best_bits_per_second) == ("spine2", 200)
+
+
+@pytest.mark.parametrize(("minutes", "kept"), [(10, 2), (11, 1)])
+def test_what_was_counted_while_nobody_read_is_where_counting_begins(
+    minutes: int, kept: int
+) -> None:
+    first = looked({}, 0, seen(symbol_errors=1))
+    counts = only_port(looked(first, minutes, seen(symbol_errors=99))).counts
+    assert len(counts) == kept
+
+
+def test_switches_that_are_called_alike_keep_their_names_when_one_is_away() -> None:
+    both = LINKS.replace("MF0;spine-1:MQM9700/U1", "leaf1")
+    names = {it.guid: name for name, it in read(both, ERRORS).items()}
+    assert set(names.values()) == {"leaf1 10000001", "leaf1 20000001"}
+    alone = "".join(line for line in both.splitlines(True) if line.startswith("0x0000000010"))
+    assert set(read(alone, ERRORS, names)) == {"leaf1 10000001"}
+    new = both.replace("0x0000000020000001", "0x0000000020000009")
+    assert set(read(new, ERRORS, {"0000000010000001": "leaf1"})) == {"leaf1", "leaf1 20000009"}
+
+
+def test_an_end_that_does_not_answer_and_a_speed_that_is_not_known_are_no_loss() -> None:
+    line = LINKS.splitlines(keepends=True)[0]
+    head, _, _ = line.partition("==>")
+    found = read(f'{head}==>      "Port not available"\n', "")["leaf1"].ports[1]
+    assert (found.up, found.peer, found.peer_guid) == (True, "", "")
+    odd = line.replace("53.125 Gbps", "undefined (16)")
+    assert read(odd, "")["leaf1"].ports[1].bits_per_second is None
+    assert read(odd, "")["leaf1"].ports[1].up
+    # One line that cannot be read is left out.
+    assert set(read(f'0x12 "x" ==> y\n{LINKS}', "")) == {"leaf1", "spine-1"}
 
 
 def test_a_record_says_all_of_a_switch() -> None:
