@@ -15,6 +15,7 @@ from gpuvigil.model import PortIdentity
 
 from . import files, module_temperature
 from .link_statistics import Links, Read, reader_of
+from .queues import WRAPS_AT, Queues
 from .rdma_counters import CounterFiles, interface_counters, limits, rdma_counters
 
 _IB_ACTIVE = 4
@@ -87,8 +88,10 @@ class _Port:
         device: str,
         reader_of: Callable[[str], Read],
         monotonic: Callable[[], float],
+        queues: Queues,
     ) -> None:
         self._place = place
+        self._queues = queues
         infiniband = place.kind == "rdma" and not _is_roce(place)
         found = (
             interface_counters(place.path)
@@ -99,7 +102,8 @@ class _Port:
         self._quick = [it for it in counters if it.counter.metric in _QUICK]
         self._slow = [it for it in counters if it.counter.metric not in _QUICK]
         self._of_files = frozenset(it.counter.metric for it in counters)
-        self._stays_at, self._wraps_at = limits(counters)
+        self._stays_at, wraps_at = limits(counters)
+        self._wraps_at = {**wraps_at, "transmit_held_back": WRAPS_AT}
         self._since_seen = frozenset() if infiniband else _COUNTED_SINCE_SEEN
         readers = {os.path.basename(it): reader_of(it) for it in place.links}
         self.links = Links(readers, monotonic)
@@ -111,7 +115,7 @@ class _Port:
         """Its state now, and its counters as last read; of `counters` all, or the quick ones."""
         kind, state = _STATE[self._place.kind](self._place)
         if counters:
-            self._counts = _counts(self._quick)
+            self._counts = {**_counts(self._quick), **self._queues.of(self._place.links)}
             if seldom or self._seldom is None:
                 self._seldom = self._read_seldom()
         place = self._place
@@ -151,6 +155,7 @@ class PortSensor:
         self._net = f"{sysfs_root}/class/net"
         self._routes = f"{proc_root}/net/route"
         self._monotonic, self._reader_of = monotonic, reader_of
+        self._queues = Queues()
         self._ports: dict[_Place, _Port] = {}
         self._laid_out_for: tuple[object, ...] = ()
         self._reads = 0
@@ -171,6 +176,8 @@ class PortSensor:
             }
             self._laid_out_for = now
         self._reads += 1
+        if counters:
+            self._queues.read()
         seldom = counters and self._is_seldom_due()
         return tuple([port.read(counters, seldom) for port in self._ports.values()])
 
@@ -187,7 +194,8 @@ class PortSensor:
 
     def _port(self, place: _Place) -> _Port:
         folder = self._net if place.kind == "net" else self._infiniband
-        return _Port(place, f"{folder}/{place.device}", self._reader_of, self._monotonic)
+        device = f"{folder}/{place.device}"
+        return _Port(place, device, self._reader_of, self._monotonic, self._queues)
 
     def _lay_out(
         self, devices: list[str], interfaces: list[str], routes: str

@@ -36,6 +36,7 @@ _CONGESTION = {
     "transmit_wait_ticks": "ticks without credit",
     "receive_pause_microseconds": "µs stopped by others",
     "transmit_pause_microseconds": "µs stopping others",
+    "transmit_held_back": "times held back by a shaper",
     "ecn_marked_packets": "packets marked by ECN",
     "cnp_sent": "CNPs sent",
     "cnp_handled": "CNPs handled",

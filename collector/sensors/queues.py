@@ -1,0 +1,123 @@
+"""What waits in the kernel's own queues of network interfaces, as `tc -s qdisc` asks: no privilege, no process.
+
+Linux, include/uapi/linux/{netlink,rtnetlink,pkt_sched,gen_stats}.h and net/sched/sch_api.c.
+"""
+
+import fcntl
+import os
+import socket
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from . import files
+
+_HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
+_TRAFFIC = struct.Struct("=BxHiIII")  # family, interface, handle, parent, info
+_ATTRIBUTE = struct.Struct("=HH")  # length, type
+_ERROR, _DONE, _NEW_QUEUE, _GET_QUEUE = 2, 3, 36, 38
+_REQUEST_ALL = 0x1 | 0x300  # NLM_F_REQUEST | NLM_F_DUMP
+_ROOT = 0xFFFFFFFF  # of an interface with many queues, the sum of them
+_STATISTICS, _QUEUE = 7, 3  # TCA_STATS2, TCA_STATS_QUEUE
+_COUNTS = struct.Struct("=5I")  # packets and bytes that wait, drops, requeues, overlimits
+# Of `transmit_held_back`.
+WRAPS_AT = 1 << 32
+_ASK_ADDRESS = 0x8927  # SIOCGIFHWADDR
+_ADDRESS = slice(18, 24)
+_NAME_BYTES = 15
+_SECONDS, _BYTES = 1.0, 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """One interface's queue now."""
+
+    waiting_bytes: int
+    held_back: int  # times that a shaper made packets wait, 32 bits
+
+
+class Queues:
+    """The queues of every interface of this network namespace; `read` before `of`."""
+
+    def __init__(self) -> None:
+        self._by_interface: Mapping[int, Queue] = {}
+
+    def read(self) -> None:
+        """Ask anew. Nothing is known of any where the kernel does not answer."""
+        try:
+            self._by_interface = dict(_ask())
+        except (OSError, struct.error):
+            self._by_interface = {}
+
+    def of(self, interfaces: Iterable[str]) -> dict[str, int]:
+        """By metric, what waits at interfaces that are folders of sysfs, together; nothing where one is unknown.
+
+        In a container another interface may have the name of one of the host's: that is not read.
+        """
+        found = [self._by_interface.get(_number(it)) for it in interfaces]
+        known = [queue for queue in found if queue is not None]
+        if not known or len(known) < len(found):
+            return {}
+        return {
+            "transmit_queue_bytes": sum(queue.waiting_bytes for queue in known),
+            "transmit_held_back": sum(queue.held_back for queue in known) % WRAPS_AT,
+        }
+
+
+def _number(interface: str) -> int:
+    """Its number in this namespace; 0, which none has, where it belongs to another."""
+    name = os.path.basename(interface)
+    try:
+        number = socket.if_nametoindex(name)
+    except OSError:
+        return 0
+    there = (files.read(f"{interface}/ifindex") or "").strip()
+    address = (files.read(f"{interface}/address") or "").strip()
+    return number if there == str(number) and address == _address(name) else 0
+
+
+def _address(name: str) -> str:
+    asked = struct.pack("@16s24x", os.fsencode(name)[:_NAME_BYTES])
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
+            told = fcntl.ioctl(door, _ASK_ADDRESS, asked)
+    except OSError:
+        return ""
+    return told[_ADDRESS].hex(":")
+
+
+def _ask() -> Iterator[tuple[int, Queue]]:
+    question = _TRAFFIC.pack(socket.AF_UNSPEC, 0, 0, 0, 0, 0)
+    head = _HEADER.pack(_HEADER.size + len(question), _GET_QUEUE, _REQUEST_ALL, 1, 0)
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as door:
+        door.settimeout(_SECONDS)
+        door.send(head + question)
+        while True:
+            for kind, body in _parts(door.recv(_BYTES), _HEADER):
+                if kind in {_DONE, _ERROR}:
+                    return
+                if kind == _NEW_QUEUE:
+                    yield from root_queue(body)
+
+
+def root_queue(body: bytes) -> Iterator[tuple[int, Queue]]:
+    """The interface's number and queue, of a message that is about the outermost one."""
+    _, _, interface, _, parent, _ = _TRAFFIC.unpack_from(body)
+    if parent != _ROOT:
+        return
+    for kind, statistics in _parts(body[_TRAFFIC.size :], _ATTRIBUTE):
+        for inner, counts in _parts(statistics, _ATTRIBUTE) if kind == _STATISTICS else ():
+            if inner == _QUEUE:
+                _, waiting, _, _, held_back = _COUNTS.unpack_from(counts)
+                yield interface, Queue(waiting, held_back)
+
+
+def _parts(raw: bytes, head: struct.Struct) -> Iterator[tuple[int, bytes]]:
+    """Types and bodies of what stands one after the other, each beginning with its length and type."""
+    at = 0
+    while at + head.size <= len(raw):
+        length, kind = head.unpack_from(raw, at)[:2]
+        if length < head.size:
+            return
+        yield kind & 0x3FFF, raw[at + head.size : at + length]
+        at += (length + 3) & ~3

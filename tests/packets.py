@@ -1,0 +1,251 @@
+"""A job over real packets: a network namespace per node, each with a cable to a leaf and one to the hub."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+from gpuvigil.model import Incident, RecordKind
+from gpuvigil.store.hub import HubStore
+from tests.nvml_fake import FakeDriver
+from tests.polling import wait_until
+from tests.servers import ROOT, HubProcess
+
+PORT = "ens1"
+JOB = "job 77"
+# An hour of a cluster's life in two minutes.
+_SETTINGS = """
+[hub]
+url = "{url}"
+collector_token_file = "{collector}"
+service_token_file = "{service}"
+[collector]
+cluster = "lab"
+node = "{node}"
+tick_seconds = 1
+sysfs_root = "{folder}/sys"
+kernel_log = "{folder}/kmsg"
+journalctl = ""
+spool_directory = "{folder}/spool"
+runtime_directory = "{folder}/run"
+jobs_directory = "{folder}/jobs"
+metrics_port = 0
+[analyzer]
+tick_seconds = 1
+window_seconds = 8
+steady_seconds = 24
+trend_seconds = 90
+clear_seconds = 2
+"""
+# So much of a job's past is looked at; of that, so much is without what happened before.
+_PAST_SECONDS, _BETWEEN_SECONDS = 95.0, 45.0
+_JOB = "job=77\ngpus=0\nstarted={started}\nuser=alice\n"
+# What the kernel shows of an interface; what it is made of is the test's.
+_SHOWN = (
+    "address",
+    "carrier",
+    "carrier_down_count",
+    "flags",
+    "ifindex",
+    "operstate",
+    "statistics",
+    "type",
+)
+
+
+def is_possible() -> bool:
+    """Whether this user may make namespaces, interfaces and shapers."""
+    tried = "ip link add gvtry type veth && tc qdisc add dev gvtry root tbf rate 1mbit burst 9k latency 9ms"
+    words = ["unshare", "--net", "sh", "-c", tried]
+    return (
+        os.geteuid() == 0 and not subprocess.run(words, capture_output=True, check=False).returncode
+    )
+
+
+def _do(text: str) -> None:
+    """Commands of `ip` and `tc`, one per line."""
+    for line in text.strip().splitlines():
+        subprocess.run(line.split(), check=True, capture_output=True)
+
+
+class Job:
+    """Nodes n1, n2, ... whose ranks add up over a ring."""
+
+    def __init__(self, folder: Path, library: Path, nodes: int) -> None:
+        self._folder, self._library = folder, library
+        self._tag = f"gv{os.getpid()}"
+        self.nodes = [f"n{n}" for n in range(1, nodes + 1)]
+        # One of 4,096 nets of 16 nodes, so that tests beside each other have different ones.
+        first = 2 * (os.getpid() % 32_000)
+        self._ours = f"10.{96 + first // 1024}.{first // 4 % 256}.{first % 4 * 64}"
+        self.gateway = self._address(1)
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self._stack = ExitStack()
+
+    def _address(self, place: int) -> str:
+        head, _, last = self._ours.rpartition(".")
+        return f"{head}.{int(last) + place}"
+
+    def _space(self, node: str) -> str:
+        return f"{self._tag}{node}"
+
+    def __enter__(self) -> "Job":
+        tag, leaf = self._tag, self._space("leaf")
+        try:
+            self._add_space(leaf)
+            self._stack.callback(subprocess.run, ["ip", "link", "del", tag], check=False)
+            _do(f"""ip link add {tag} type bridge
+                ip addr add {self.gateway}/26 dev {tag}
+                ip link set {tag} up
+                ip -n {leaf} link add br0 type bridge
+                ip -n {leaf} link set br0 up""")
+            for place, node in enumerate(self.nodes, 2):
+                self._cable(node, place)
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def _add_space(self, name: str) -> None:
+        _do(f"ip netns add {name}")
+        self._stack.callback(subprocess.run, ["ip", "netns", "del", name], check=False)
+
+    def _cable(self, node: str, place: int) -> None:
+        space, leaf, ours = self._space(node), self._space("leaf"), f"{self._tag}{place}"
+        self._add_space(space)
+        _do(f"""ip link add {ours} type veth peer name eno1 netns {space}
+            ip link set {ours} master {self._tag} up
+            ip -n {space} addr add {self._address(place)}/26 dev eno1
+            ip -n {space} link set lo up
+            ip -n {space} link set eno1 up
+            ip -n {space} route add default via {self.gateway}
+            ip -n {space} link add {PORT} type veth peer name swp{place} netns {leaf}
+            ip -n {space} addr add 10.0.0.{place}/24 dev {PORT}
+            ip -n {space} link set {PORT} up
+            ip -n {leaf} link set swp{place} master br0 up""")
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._stack.close()
+
+    def limit(self, node: str, megabits: int) -> None:
+        """Let a node's port send no more than that."""
+        words = f"rate {megabits}mbit burst 128kb latency 100ms"
+        _do(f"tc -n {self._space(node)} qdisc add dev {PORT} root tbf {words}")
+
+    def free(self, node: str) -> None:
+        _do(f"tc -n {self._space(node)} qdisc del dev {PORT} root")
+
+    def _start(
+        self,
+        words: Sequence[str],
+        log: Path,
+        node: str = "",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        within = ["ip", "netns", "exec", self._space(node)] if node else []
+        command = [*within, sys.executable, "-m", *words]
+        env = {**os.environ, **(environment or {})}
+        with log.open("wb") as out:
+            self.processes.append(
+                subprocess.Popen(command, cwd=ROOT, env=env, stdout=out, stderr=out)
+            )
+
+    def start(self, hub: HubProcess) -> None:
+        """The ranks, a collector beside each, and the analyzer."""
+        addresses = [f"10.0.0.{place}" for place, _ in enumerate(self.nodes, 2)]
+        for rank, node in enumerate(self.nodes):
+            folder = self._folder / node
+            words = ["tests.allreduce", str(rank), *addresses]
+            (folder / "jobs").mkdir(parents=True)
+            self._start(words, folder / "rank.log", node)
+            driver = FakeDriver(folder, self._library, gpus=1, node=rank + 1)
+            driver.set(0, utilization_gpu_percent=97, power_milliwatts=600_000)
+            self._describe(node, hub)
+            words = ["gpuvigil", "collect", "--config", str(folder / "node.toml")]
+            self._start(words, folder / "collect.log", node, driver.environment())
+        words = ["gpuvigil", "analyze", "--config", str(self._folder / "n1/node.toml")]
+        self._start(words, self._folder / "analyze.log")
+
+    def _describe(self, node: str, hub: HubProcess) -> None:
+        folder = self._folder / node
+        (folder / "kmsg").touch()
+        for name in (PORT, "eno1"):
+            there = folder / "sys/class/net" / name
+            there.mkdir(parents=True)
+            (folder / "sys/devices" / name).mkdir(parents=True)
+            (there / "device").symlink_to(folder / "sys/devices" / name)
+            for file in _SHOWN:
+                (there / file).symlink_to(f"/sys/class/net/{name}/{file}")
+        # No job is older than its node.
+        since_boot = float(Path("/proc/uptime").read_text().split()[0])
+        started = int(time.time() - min(3600.0, since_boot - 5.0))
+        (folder / "jobs/77-1").write_text(_JOB.format(started=started))
+        files = {"collector": hub.collector_token_file, "service": hub.service_token_file}
+        text = _SETTINGS.format(url=hub.url, node=node, folder=folder, **files)
+        (folder / "node.toml").write_text(text)
+
+
+class Watched:
+    """What the hub knows of the job."""
+
+    def __init__(self, hub: HubProcess) -> None:
+        self._hub = hub.hub()
+        self._store = HubStore(self._hub)
+
+    def incidents(self) -> list[Incident]:
+        return [Incident.from_record(it) for it in self._hub.records(RecordKind.INCIDENT)]
+
+    def open(self) -> list[Incident]:
+        return [it for it in self.incidents() if it.resolved_at is None]
+
+    def nodes(self) -> int:
+        """Of how many nodes the job's port was measured in the last seconds."""
+        since = datetime.now(timezone.utc) - timedelta(seconds=5)
+        rows = self._store.latest("port", ["transmit_queue_bytes"], since).to_pylist()
+        return sum(row["device"] == PORT for row in rows)
+
+
+def told_of(job: Job, watched: Watched, node: str, megabits: int) -> list[Incident]:
+    """What is open once a node's port sends no more than that; it is free again, and all over, at the end."""
+    job.limit(node, megabits)
+    try:
+        wait_until(f"{node} is told", watched.open, 60.0)
+        time.sleep(5.0)  # for whatever else would be said of it
+        return watched.open()
+    finally:
+        job.free(node)
+        wait_until("it is over", lambda: not watched.open(), 90.0)
+        time.sleep(_BETWEEN_SECONDS)
+
+
+def is_named(told: Sequence[Incident], node: str) -> bool:
+    """Whether that port is told with its job, and nothing else is."""
+    places = [(it.fault, it.subject.node, it.subject.device) for it in told]
+    said = [(it.name, it.value) for one in told for it in one.evidence]
+    return places == [("port_congested", node, PORT)] and ("its job", JOB) in said
+
+
+@contextmanager
+def running(folder: Path, library: Path, nodes: int) -> Iterator[tuple[Job, Watched]]:
+    """A job that adds up, watched for as long as its past is looked at."""
+    with Job(folder, library, nodes) as job:
+        settings = {"listen": job.gateway}
+        with HubProcess(folder / "hub", settings) as hub:
+            job.start(hub)
+            watched = Watched(hub)
+            wait_until("every port is measured", lambda: watched.nodes() == nodes, 90.0)
+            time.sleep(_PAST_SECONDS)
+            assert watched.incidents() == []
+            yield job, watched
