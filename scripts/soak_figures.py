@@ -39,6 +39,16 @@ def _kills(found: dict[str, Any]) -> tuple[str, str]:
     return done, came
 
 
+def _packets(found: dict[str, Any]) -> tuple[str, str]:
+    if "named" not in found:
+        return _unfinished(found)
+    done = (
+        f"{found['trials']} times one port of eight, drawn by chance, held to 15 to 40 Mbit/s by `tc` while the job's"
+        f" ranks add up over real packets; seed {found['seed']}"
+    )
+    return done, f"{found['named']} times that port and its job were told, and nothing else"
+
+
 def _hostile(found: dict[str, Any]) -> tuple[str, str]:
     if "bodies" not in found:
         return _unfinished(found)
@@ -139,4 +149,5 @@ _RUNS: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
     "month": _month,
     "slurm": _slurm,
     "check": _check,
+    "packets": _packets,
 }

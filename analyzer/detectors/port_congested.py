@@ -17,11 +17,14 @@ from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Allocation, Evidence, Finding, Incident, Subject
 from gpuvigil.store import Aggregate, Function
 
+from ..evidence.claims import Claim, findings
 from ..evidence.port_drops import NODES, fabric_ports
 from ..evidence.port_rates import (
     LOOKS,
     PAUSED,
     PAUSED_SHARE,
+    QUEUED,
+    QUEUED_SECONDS,
     TICKS,
     Look,
     Rates,
@@ -67,6 +70,7 @@ class _Waiting:
     since: datetime
     evidence: tuple[Evidence, ...]
     alone: bool  # whether it is told where no other port waits with it
+    shaped: bool = False  # by its own node
 
 
 def congested_ports(window: Window) -> list[Finding]:
@@ -93,19 +97,22 @@ def says_whether_it_waits(window: Window, incident: Incident) -> bool:
 
 def _is_back(lately: Row | None, long: Row | None) -> bool | None:
     """None where nobody counts its waits; not back as long as nothing is heard of it."""
-    for column in (PAUSED.column, TICKS.column):
-        now, usual = _per_second(lately, column), _per_second(long, column)
-        if usual is not None:
+    for column, of in (
+        (PAUSED.column, _per_second),
+        (TICKS.column, _per_second),
+        (QUEUED.column, Row.get),
+    ):
+        usual = None if long is None else of(long, column)
+        if usual:
+            now = None if lately is None else of(lately, column)
             return now is not None and now <= _LESS * usual
     return None
 
 
-def _per_second(row: Row | None, column: str) -> float | None:
-    gained = None if row is None else row.get(column)
-    if row is None or gained is None:
-        return None
+def _per_second(row: Row, column: str) -> float | None:
+    gained = row.get(column)
     span = (row["last_at"] - row["first_at"]).total_seconds()
-    return gained / span if span > 0.0 else None
+    return None if gained is None or span <= 0.0 else gained / span
 
 
 def _dropping(window: Window) -> Iterator[_Waiting]:
@@ -152,6 +159,7 @@ def _waiting(window: Window, look: Look) -> Iterator[_Waiting]:
                 evidence=tuple(_evidence(rates, number, list(jobs.values()))),
                 # Others may be about to follow.
                 alone=look.now is Span.STEADY,
+                shaped=bool(rates.queues[number] and rates.held_back[number] > 0.0),
             )
 
 
@@ -188,6 +196,15 @@ def _evidence(rates: Rates, number: int, jobs: Sequence[Allocation]) -> Iterator
             value=f"{100.0 * min(rates.paused[number], 1.0):.0f} % of the time",
             limit=f"{100.0 * PAUSED_SHARE:g} %",
         )
+    elif rates.queues[number]:
+        yield Evidence(
+            name="waits in the node's queue",
+            value=f"{1e3 * rates.queued[number]:.0f} ms",
+            limit=f"{1e3 * QUEUED_SECONDS:g} ms",
+        )
+        if rates.held_back[number] > 0.0:
+            shaped = f"{rates.held_back[number]:.0f} times a second"
+            yield Evidence(name="held back by a traffic shaper", value=shaped)
     elif rates.ticks_before[number] > 0.0:
         times = rates.ticks[number] / rates.ticks_before[number]
         yield Evidence(name="waits for credit", value=f"{times:.1f} times as long as before")
@@ -203,6 +220,7 @@ def _with(one: _Waiting, other: _Waiting) -> _Waiting:
         since=min(one.since, other.since),
         evidence=(*one.evidence, *more),
         alone=one.alone or other.alone,
+        shaped=one.shaped or other.shaped,
     )
 
 
@@ -215,12 +233,19 @@ def _grouped(window: Window, found: dict[Subject, _Waiting]) -> Iterator[Finding
     for node, them in slow.items():
         yield _of_node(node, them)
     left = [one for one in found.values() if one.port.of_node() not in slow]
+    # What a node does to itself is no leaf's.
+    yield from findings("port_congested", (_held_back(one) for one in left if one.shaped))
+    left = [one for one in left if not one.shaped]
     told = _congested_rails(window)
     for rail, them in _by(left, lambda one: _rail(one.port)).items():
         if len({one.port.of_node() for one in them}) >= NODES:
             yield _of_switch(them)
         elif rail not in told:
             yield from (_finding("port_congested", one, one.evidence) for one in them if one.alone)
+
+
+def _held_back(one: _Waiting) -> Claim:
+    return Claim(subject=one.port, condition="shaped", since=one.since, evidence=one.evidence)
 
 
 def _by(

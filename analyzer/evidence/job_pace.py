@@ -19,6 +19,7 @@ from ..window.columns import (
     Floats,
     Mask,
     counted,
+    divided,
     means_before,
     models,
     most,
@@ -232,7 +233,7 @@ def _now(rows: Rows, of: Rows) -> Numbers:
     """The means of a span in the order of `rows`, and bytes per second."""
     found = {it.column: of.beside(rows, it.column) for it in (_WATTS, _CLOCK, _ACTIVE)}
     length = (of.beside(rows, "last_at") - of.beside(rows, "first_at")) / 1e6
-    found[_MOVED.column] = _divided(of.beside(rows, _MOVED.column), length)
+    found[_MOVED.column] = divided(of.beside(rows, _MOVED.column), length)
     return found
 
 
@@ -241,7 +242,7 @@ def _before(rows: Rows, long: Rows) -> Numbers:
     found = means_before(rows, long, (it.column for it in (_WATTS, _CLOCK, _ACTIVE)))
     length = (long.beside(rows, "last_at") - long.beside(rows, "first_at")) / 1e6
     moved = long.beside(rows, _MOVED.column) - rows.values(_MOVED.column)
-    found[_MOVED.column] = _divided(moved, length - seconds(rows))
+    found[_MOVED.column] = divided(moved, length - seconds(rows))
     return found
 
 
@@ -265,11 +266,6 @@ def _ratio(now: Numbers, before: Numbers, column: str, least: float = 0.0) -> Fl
     first, last = before[column], now[column]
     there = (first > least) & (last > least)
     return np.log(np.where(there, last, np.nan) / np.where(there, first, np.nan))
-
-
-def _divided(values: Floats, by: Floats) -> Floats:
-    found: Floats = values / np.where(by > 0.0, by, np.nan)
-    return found
 
 
 def _apart(job: Codes, change: Floats, least: Floats) -> tuple[Floats, Floats, Floats]:

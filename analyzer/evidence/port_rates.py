@@ -13,7 +13,7 @@ from gpuvigil.clock import micros
 from gpuvigil.model import Allocation, Subject
 from gpuvigil.store import Aggregate, Function
 
-from ..window.columns import Floats, Mask, seconds
+from ..window.columns import Floats, Mask, divided, means_before, seconds
 from ..window.holdings import holder_key
 from ..window.rows import Rows
 from ..window.window import Need, Span, Window
@@ -28,7 +28,9 @@ PAUSED, TICKS, RECEIVED, SENT, RESENT = (
         "retransmits",
     )
 )
-_ASKED = (PAUSED, TICKS, RECEIVED, SENT, RESENT)
+QUEUED = Aggregate(function=Function.MEAN, field="transmit_queue_bytes")
+HELD_BACK = Aggregate(function=Function.INCREASE, field="transmit_held_back")
+_ASKED = (PAUSED, TICKS, RECEIVED, SENT, RESENT, QUEUED, HELD_BACK)
 NEEDS = tuple(
     Need(measurement="port", span=span, aggregates=_ASKED)
     for span in (Span.RECENT, Span.STEADY, Span.TREND)
@@ -44,6 +46,10 @@ _IDLE_BYTES = 10e6
 # ticks, whose length no maker of a card publishes, only the latter says something [own].
 PAUSED_SHARE, _TIMES_SHARE, _TIMES_TICKS = 0.05, 3.0, 4.0
 _EXPLAINS = 0.5
+# For so long does what is sent wait in the node's own queue: a round trip through a fabric takes some
+# tens of microseconds, and TCP keeps no more than a millisecond of each connection there
+# (Linux, net/ipv4/tcp_output.c, tcp_small_queue_check) [own].
+QUEUED_SECONDS, _TIMES_QUEUED = 1e-3, 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +81,9 @@ class Rates:
     traffic_before: Floats
     resent: Floats  # packets per second
     resent_before: Floats
+    queued: Floats  # seconds for which what is sent waits in the node's queue
+    queued_before: Floats
+    held_back: Floats  # times per second that a shaper of the node made packets wait
 
     @property
     def measured(self) -> Mask:
@@ -96,7 +105,14 @@ class Rates:
         # What a job lost by waiting, it has waited; else it is slow by itself.
         paused &= self.paused - self.paused_before >= _EXPLAINS * self.fall
         known = np.where(self.ticks_before > 0.0, self.ticks_before, np.nan)
-        found: Mask = paused | (self.ticks >= _TIMES_TICKS * known)
+        found: Mask = paused | (self.ticks >= _TIMES_TICKS * known) | self.queues
+        return found
+
+    @property
+    def queues(self) -> Mask:
+        """Which nodes have more waiting in their own queue of the port than they had."""
+        least = np.fmax(QUEUED_SECONDS, _TIMES_QUEUED * self.queued_before)
+        found: Mask = self.queued >= least
         return found
 
 
@@ -124,6 +140,7 @@ def rates_of(window: Window, look: Look) -> Rates:
     (paused, was_paused), (ticks, were_ticks) = both(PAUSED), both(TICKS)
     (received, was_received), (sent, was_sent) = both(RECEIVED), both(SENT)
     resent, was_resent = both(RESENT)
+    waiting = means_before(rows, long, (QUEUED.column,))[QUEUED.column]
     return Rates(
         rows=rows,
         paused=paused / MICROSECONDS,
@@ -134,6 +151,9 @@ def rates_of(window: Window, look: Look) -> Rates:
         traffic_before=was_received + was_sent,
         resent=resent,
         resent_before=was_resent,
+        queued=divided(rows.values(QUEUED.column), sent),
+        queued_before=divided(waiting, was_sent),
+        held_back=rows.values(HELD_BACK.column) / now,
     )
 
 
@@ -145,7 +165,10 @@ def still_waits(window: Window, rates: Rates) -> Mask:
     paused = lately.beside(rates.rows, PAUSED.column) / length / MICROSECONDS
     ticks = lately.beside(rates.rows, TICKS.column) / length
     before = np.where(rates.ticks_before > 0.0, rates.ticks_before, np.nan)
+    sent = lately.beside(rates.rows, SENT.column) / length
+    queued = divided(lately.beside(rates.rows, QUEUED.column), sent)
     found: Mask = (paused >= PAUSED_SHARE) | (ticks >= _TIMES_TICKS * before)
+    found |= queued >= np.fmax(QUEUED_SECONDS, _TIMES_QUEUED * rates.queued_before)
     return found
 
 

@@ -54,7 +54,7 @@ def port_kinds(window: Window, rows: Rows) -> Codes:
 
 
 def fabric(window: Window, rows: Rows) -> Mask:
-    """Of each port's row whether it is part of the fabric, as its inventory says."""
+    """Of each port's row whether jobs talk through it, as its inventory says."""
     odd: Mask = port_kinds(window, rows) % 2 == 1
     return odd
 
@@ -68,6 +68,12 @@ def seconds(rows: Rows) -> Floats:
     """From the first to the last line of each row's span."""
     span: Floats = (rows.values("last_at") - rows.values("first_at")) / 1e6
     return span
+
+
+def divided(values: Floats, by: Floats) -> Floats:
+    """NaN where there is nothing to divide by."""
+    found: Floats = values / np.where(by > 0.0, by, np.nan)
+    return found
 
 
 def means_before(rows: Rows, long: Rows, columns: Iterable[str]) -> dict[str, Floats]:
@@ -218,7 +224,8 @@ def _kind_and_role(subject: Subject, inventory: Inventory | None) -> float:
     """Odd for the fabric."""
     for port in () if inventory is None else inventory.ports:
         if (port.device, port.port) == (subject.device, subject.port):
-            return 2.0 * number(f"{port.kind}|{port.role}") + (port.role == "fabric")
+            is_fabric = inventory is not None and port.role == inventory.fabric_role
+            return 2.0 * number(f"{port.kind}|{port.role}") + is_fabric
     return np.nan
 
 

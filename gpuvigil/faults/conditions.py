@@ -208,6 +208,14 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         "Check the cable between these two switch ports.",
         "iblinkinfo(8): it had a link, both switches answer, and two looks saw none",
     ),
+    # port_congested
+    (
+        "shaped",
+        _WARNING,
+        "Network is slow: a traffic shaper on the node holds the port back",
+        "Find who set the limit (`tc qdisc show` on the node; the CNI's bandwidth annotations do).",
+        "qdisc overlimits (Linux, include/uapi/linux/gen_stats.h)",
+    ),
     # switch_down
     (
         "switch_lost",

@@ -266,6 +266,12 @@ class Inventory:
     expects_gpus: bool = False  # they were read here before, or Slurm's gres.conf names some
 
     @property
+    def fabric_role(self) -> str:
+        """The role of those ports through which its jobs talk: of a node without RDMA, its other Ethernet."""
+        roles = {port.role for port in self.ports}
+        return next((role for role in ("fabric", "storage") if role in roles), "management")
+
+    @property
     def unsupported(self) -> tuple[BusGpu, ...]:
         """GPUs on the bus that no collector reads."""
         return tuple(gpu for gpu in self.on_bus if gpu.vendor != "NVIDIA")

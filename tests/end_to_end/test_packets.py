@@ -1,0 +1,23 @@
+"""A job's ranks on real packets: the one whose port lets less through is named, and nobody else."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.packets import is_named, is_possible, running, told_of
+
+pytestmark = [pytest.mark.server, pytest.mark.site, pytest.mark.timeout(600)]
+
+
+def test_the_port_that_slows_a_job_down_is_named_with_the_job(
+    tmp_path: Path, library: Path, needs: Callable[[str, str], str]
+) -> None:
+    needs("tc", "apt-get install iproute2")
+    assert is_possible()
+    with running(tmp_path, library, 8) as (job, watched):
+        for node in random.Random(7).sample(job.nodes, 2):
+            (told,) = found = told_of(job, watched, node, 30)
+            assert is_named(found, node), told
+            assert told.title == "Network is slow: a traffic shaper on the node holds the port back"
