@@ -19,7 +19,7 @@ from evaluation.plays import read
 from gpuvigil.config import RECEIVERS, ROUTING, Config, PriceSettings
 from gpuvigil.faults import FAULTS, Described, Fault, xids
 from gpuvigil.faults.conditions import CONDITIONS
-from gpuvigil.faults.node_faults import NODE_FAULTS
+from gpuvigil.faults.node_check_faults import NODE_FAULTS
 from gpuvigil.faults.sxids import sxids
 from gpuvigil.faults.symptoms import SLOWDOWNS, SYMPTOMS
 from gpuvigil.lifecycle import diagram
@@ -132,7 +132,7 @@ def faults() -> Iterator[str]:
     yield from chain(detector_rows(), condition_rows(), symptom_rows())
     yield "## What one look finds"
     yield ""
-    yield "Beside the symptoms above, and without any history: `gpuvigil check` ([what it is for](check.md)), from `gpuvigil/faults/node_faults.py`."
+    yield "Beside the symptoms above, and without any history: `gpuvigil check` ([what it is for](check.md)), from `gpuvigil/faults/node_check_faults.py`."
     yield ""
     yield "| fault | severity | what | first action | where the rule comes from |"
     yield "|---|---|---|---|---|"

@@ -40,7 +40,7 @@ def receive(come: socket.socket, size: int) -> bytes:
     return bytes(parts)
 
 
-def exchange(to: socket.socket, come: socket.socket, chunk: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+def exchange(to: socket.socket, come: socket.socket, chunk: np.ndarray) -> np.ndarray:
     """Send one chunk on while another comes."""
     sender = threading.Thread(target=to.sendall, args=(chunk.tobytes(),))
     sender.start()

@@ -7,7 +7,7 @@ from datetime import datetime
 from gpuvigil.faults import EndsBy, where
 from gpuvigil.lifecycle import State
 from gpuvigil.model import Incident, Severity
-from gpuvigil.node_silence import MAY_BE_DEATH
+from gpuvigil.silence_conditions import MAY_BE_DEATH
 
 from ..hardware.repeat_offenders import HARDWARE, SAME_FAILURE
 

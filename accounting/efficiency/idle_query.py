@@ -8,7 +8,7 @@ from typing import Any
 from gpuvigil.faults import FAULTS, Stops
 from gpuvigil.faults.affected import struck
 from gpuvigil.model import Incident, Severity, Subject
-from gpuvigil.node_silence import WAS_UP
+from gpuvigil.silence_conditions import WAS_UP
 from gpuvigil.store import Aggregate, Function
 
 from .idleness import Around, Idleness, Measured, idleness

@@ -28,7 +28,7 @@ from gpuvigil.model import (
     Subject,
 )
 from gpuvigil.model.reporting import LEAST, MIXED, SHARE
-from gpuvigil.node_silence import NodeSilence
+from gpuvigil.silence_conditions import NodeSilence
 
 from ..detectors.gpu_hung import working
 from ..detectors.node_silent import Hearing, hearing

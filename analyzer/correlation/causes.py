@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from gpuvigil.faults import FAULTS, Halts, Mended, Reach
 from gpuvigil.model import Finding, Incident, Severity, Subject
-from gpuvigil.node_silence import PLAIN
+from gpuvigil.silence_conditions import PLAIN
 
 from ..window.fault_kinds import (
     EXPLAINED_BY,

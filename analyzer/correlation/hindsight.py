@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from gpuvigil.clock import moment
 from gpuvigil.model import EventKind, Evidence, Incident, Severity, Subject
-from gpuvigil.node_silence import UNSETTLED, NodeSilence
+from gpuvigil.silence_conditions import UNSETTLED, NodeSilence
 
 from ..detectors.node_silent import Hearing, hearing
 from ..window.fault_kinds import SILENCES

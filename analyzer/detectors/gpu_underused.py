@@ -28,7 +28,7 @@ from gpuvigil.clock import duration, micros
 from gpuvigil.config.routing import stands_by
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Allocation, Evidence, Finding, Incident, Subject
-from gpuvigil.node_silence import WERE_DOWN
+from gpuvigil.silence_conditions import WERE_DOWN
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence.holders import holding, who

@@ -21,7 +21,7 @@ from gpuvigil.model.reporting import (
     late_after,
     silent_after,
 )
-from gpuvigil.node_silence import IN_ORDER, NodeSilence
+from gpuvigil.silence_conditions import IN_ORDER, NodeSilence
 
 from ..evidence.cluster_wide import heard_lately, racks
 from ..evidence.planned_silence import Departure, departure

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from gpuvigil.clock import moment
 from gpuvigil.model import Event, EventKind, Evidence, Severity, Subject
-from gpuvigil.node_silence import NodeSilence
+from gpuvigil.silence_conditions import NodeSilence
 
 from ..window.window import Span, Window
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from gpuvigil.clock import moment
 from gpuvigil.model import Evidence, Finding, Group, GroupKind, Subject
-from gpuvigil.node_silence import NodeSilence
+from gpuvigil.silence_conditions import NodeSilence
 
 from ..window.window import Window
 from .cluster_wide import half_of

@@ -20,7 +20,7 @@ from gpuvigil.model import (
     Transition,
     Uncovered,
 )
-from gpuvigil.node_silence import PLAIN
+from gpuvigil.silence_conditions import PLAIN
 
 from ..correlation.breaker import is_whole, raised_at
 from ..correlation.observation import Candidate, Hindsight, Observation

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from gpuvigil.faults import FAULTS, XID_FAULTS, Described, Look
 from gpuvigil.faults.conditions import CONDITIONS
-from gpuvigil.faults.node_faults import NODE_FAULTS
+from gpuvigil.faults.node_check_faults import NODE_FAULTS
 from gpuvigil.faults.sxids import Sxid
 from gpuvigil.faults.symptoms import (
     NOUVEAU,

@@ -8,7 +8,7 @@ from ..samples.field_values import FAST_FIELDS, SLOW_FIELDS, FieldValues, Values
 from ..samples.gpu_sample import CallCost, Reading
 from .calls import Calls
 from .codes import DriverError
-from .fields import Fields, unknown
+from .field_query import Fields, unknown
 from .getters import FAST, INSTEAD_OF_FIELD, LASTING, SLOW, Read, drop_impossible
 from .gpm import Gpm
 from .links import LINK_COUNT, Links

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from ..samples.field_values import Entry, Field, FieldValues, Values
 from .calls import Calls
-from .fields import Fields
+from .field_query import Fields
 from .getters import drop_impossible
 
 LINK_COUNT = 91

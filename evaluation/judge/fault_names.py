@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 
 from gpuvigil.faults import FAULTS, Blame, where
-from gpuvigil.node_silence import NodeSilence
+from gpuvigil.silence_conditions import NodeSilence
 from simulator.fleet import Truth
 
 from .claims import Said

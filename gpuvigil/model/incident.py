@@ -86,7 +86,7 @@ class Finding:
     late: bool = False  # rests only on events that came late from a spool
     title: str = ""  # where the fault's own title says too little
     # What that title says, as a value: a key of `gpuvigil.faults.conditions.CONDITIONS`, of
-    # `gpuvigil.node_silence`, of what slows a GPU, or one of the detector's own.
+    # `gpuvigil.silence_conditions`, of what slows a GPU, or one of the detector's own.
     condition: str = ""
     xid: int | None = None  # the code that it is called by
     sxid: int | None = None

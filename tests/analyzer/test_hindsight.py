@@ -24,7 +24,7 @@ from gpuvigil.model import (
     Severity,
     Transition,
 )
-from gpuvigil.node_silence import IN_ORDER, NodeSilence
+from gpuvigil.silence_conditions import IN_ORDER, NodeSilence
 
 from .scene import NOON, SETTINGS, Sample, allocation, event, gpu, healthy, inventory, node
 from .test_silent_racks import RACKED

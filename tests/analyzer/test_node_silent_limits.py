@@ -20,7 +20,7 @@ from gpuvigil.model import (
     job_holder,
     process_holder,
 )
-from gpuvigil.node_silence import NodeSilence
+from gpuvigil.silence_conditions import NodeSilence
 
 from .scene import (
     NOON,

@@ -19,7 +19,7 @@ from gpuvigil.model import (
     Severity,
     Subject,
 )
-from gpuvigil.node_silence import NodeSilence
+from gpuvigil.silence_conditions import NodeSilence
 
 from .scene import NOON, SETTINGS, Scene, allocation, event, gpu, healthy, node
 from .test_hardware import SPINS

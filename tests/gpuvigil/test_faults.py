@@ -6,7 +6,7 @@ import pytest
 
 from gpuvigil.faults import FAULTS, XID_FAULTS, Described, Scope, Xid, xid, xids
 from gpuvigil.faults.conditions import CONDITIONS
-from gpuvigil.faults.node_faults import NODE_FAULTS
+from gpuvigil.faults.node_check_faults import NODE_FAULTS
 from gpuvigil.faults.sxids import sxids
 from gpuvigil.model import Severity
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from accounting.compare.faults import MACHINE, USUAL, counts, failures_by_node
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import SELFTEST_CLUSTER, Incident, Severity, Subject
-from gpuvigil.node_silence import NodeSilence
+from gpuvigil.silence_conditions import NodeSilence
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 HOUR, MOMENT = timedelta(hours=1), timedelta(microseconds=1)

@@ -11,7 +11,7 @@ from typing import Any
 from collector.agent.control_socket import ask
 from gpuvigil.errors import GpuvigilError
 from gpuvigil.faults import FAULTS
-from gpuvigil.faults.node_faults import NODE_FAULTS
+from gpuvigil.faults.node_check_faults import NODE_FAULTS
 from tests.collector.agent import Agent
 from tests.collector.check.node import Node, Told, run
 from tests.load import Load

@@ -20,7 +20,7 @@ from collector.sensors.pci import PciGpu, same_form
 from collector.sensors.ports import PortReading
 from gpuvigil.faults import FAULTS
 from gpuvigil.faults.conditions import CONDITIONS
-from gpuvigil.faults.node_faults import NODE_FAULTS
+from gpuvigil.faults.node_check_faults import NODE_FAULTS
 from gpuvigil.metrics import GPU
 from gpuvigil.model import Finding, PortIdentity, Severity, Unmeasured
 from tests.collector.check.nodes import HEALTHY, a_node, identity, on_bus
