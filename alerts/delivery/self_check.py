@@ -1,6 +1,6 @@
 """Looks at gpuvigil itself every few seconds, and once a day at what was held for digests."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, time, timedelta
 
 from gpuvigil.clock import EPOCH, from_text
@@ -16,6 +16,7 @@ from ..channels.dead_man import DeadMan
 from ..messages.channel import Delivered
 from ..messages.damaged_records import PULSE, repairs
 from ..messages.self_monitoring import (
+    READERS,
     Trouble,
     analyzer_trouble,
     channel_trouble,
@@ -27,6 +28,7 @@ from ..messages.self_monitoring import (
     is_told_of,
     of_gone_channels,
     opened,
+    reader_trouble,
     spool_trouble,
 )
 from ..routing.route import path
@@ -61,7 +63,7 @@ class Watch:
         self._nodes: Sequence[Mapping[str, object]] = ()
         self._full: Sequence[str] = ()
         self._repairs_version: int | None = None  # of the pulse that was looked at
-        self._looked = self._cleared = self._counted = float("-inf")
+        self._looked = self._cleared = self._counted = self._asked = float("-inf")
         self._looked_at: datetime | None = None
         self._listens_since = EPOCH
         self.well_at: datetime | None = None  # when all was well last, as seen from here
@@ -84,6 +86,7 @@ class Watch:
         # The dead man goes on: what the other detectors find is told.
         steps.append(self._change("detectors", detectors_trouble(pulses.get("analyzer")), now))
         steps.append(self._change("spools", spool_trouble(self._full_spools(), len(nodes)), now))
+        steps += self._of_readers(nodes, now, listening)
         steps += self._of_records(pulses.get(PULSE), now)
         steps += [self._of_channel(one.pulse(), now) for one in self._couriers]
         steps += self._of_gone_channels(pulses.values(), now)
@@ -98,6 +101,19 @@ class Watch:
         if not any(shared.values()):
             self.well_at = now
         desk.clock.wait(desk.stop, LOOK_SECONDS)
+
+    def _of_readers(
+        self, nodes: Iterable[Mapping[str, object]], now: datetime, listening: datetime
+    ) -> Iterator[Transition | None]:
+        """Of each cluster, whether its scheduler is still asked and its switches are still read; once a minute."""
+        if self._desk.clock.monotonic() - self._asked < STATUS_SECONDS:
+            return
+        self._asked = self._desk.clock.monotonic()
+        for cluster in sorted({str(node["cluster"]) for node in nodes}):
+            for kind in READERS:
+                last = next(iter(self._hub.records(kind, subject=cluster, limit=1)), None)
+                trouble = reader_trouble(last, now, listening)
+                yield self._change(f"{kind.value}-{cluster}", trouble, now)
 
     def _heard_of(self) -> Sequence[Mapping[str, object]]:
         """The nodes, with when the hub heard of each; at most a minute old."""

@@ -20,6 +20,7 @@ from gpuvigil.model import (
     Impact,
     Incident,
     Record,
+    RecordKind,
     Severity,
     Subject,
     Transition,
@@ -41,6 +42,20 @@ NAMED = 3  # of what stands, in one line of a digest
 _OF_HOLDERS = frozenset({Blame.HOLDER, Blame.USE})
 # Of one node its own incident tells; so many, and such a share of all, are gpuvigil's trouble.
 FULL_SPOOLS, FULL_SHARE = 3, 0.1
+
+
+# They say at least every ten minutes that they look.
+READER_SILENT, READER_GONE = timedelta(minutes=25), timedelta(days=1)
+READERS = {
+    RecordKind.SCHEDULER: (
+        "Slurm is no longer asked; jobs and drains are not known",
+        "'gpuvigil slurm'",
+    ),
+    RecordKind.SWITCH: (
+        "Switches are no longer read; what fails in them goes undetected",
+        "'gpuvigil infiniband'",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +162,30 @@ def spool_trouble(full: Sequence[str], nodes: int) -> Trouble | None:
         action="See that the hub answers and keeps up ('gpuvigil doctor' on a node); then give"
         " collector.spool_bytes more room, or free space on the nodes.",
         place="collectors",
+    )
+
+
+def reader_trouble(
+    last: Record | None, now: datetime, listening: datetime | None = None
+) -> Trouble | None:
+    """Whoever asks a cluster's scheduler, or reads its switches, has fallen silent.
+
+    `last`: the newest record of one of `READERS`. After a day nobody is missed any more: it was taken
+    down. `listening`: as for `analyzer_trouble`.
+    """
+    silent = timedelta() if last is None else now - max(last.at, listening or last.at)
+    if last is None or silent < READER_SILENT or now - last.at >= READER_GONE:
+        return None
+    title, command = READERS[last.kind]
+    cluster = Subject.parse(last.subject).cluster
+    return Trouble(
+        name=f"{last.kind.value}-{cluster}",
+        fault="gpuvigil_reader",
+        title=title,
+        value=f"cluster {cluster}, last heard of {duration(now - last.at)} ago",
+        action=f"Check the log of {command} and restart it.",
+        place=cluster,
+        severity=Severity.WARNING,
     )
 
 

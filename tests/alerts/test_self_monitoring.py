@@ -33,10 +33,12 @@ from alerts.messages.self_monitoring import (
     ended,
     of_gone_channels,
     opened,
+    reader_trouble,
     spool_trouble,
 )
 from alerts.routing.case import Case, Route
 from alerts.routing.notice import NoticeState, Verdict
+from collector.spool.batches import WRITE_PATH
 from gpuvigil.clock import ManualClock, to_text
 from gpuvigil.config import AlertsSettings, RouteSettings
 from gpuvigil.errors import HubRefused
@@ -44,6 +46,7 @@ from gpuvigil.hub_client import Hub
 from gpuvigil.lifecycle import Signal
 from gpuvigil.log import Log
 from gpuvigil.model import Inventory, Record, RecordKind, Severity, Subject, Transition
+from tests.hub.talk import identity
 from tests.polling import wait_until
 from tests.receiver import Received, Receiver, too_many
 from tests.servers import HubProcess
@@ -127,6 +130,59 @@ def test_a_hub_that_was_away_makes_nobody_silent_when_it_is_back(tmp_path: Path)
         hub.write_records([a_pulse(clock.now())])
         watch.step()
         assert told() == ["open", "resolved"]
+
+
+def a_word(kind: RecordKind, at: datetime) -> Record:
+    """Of whoever asks the scheduler of `lab` or reads its switches."""
+    key = Subject(cluster="lab", node="mgmt").key
+    return Record(kind=kind, id=key, at=at, subject=key, version=int(at.timestamp() * 1e6))
+
+
+@pytest.mark.parametrize(("minutes", "is_told"), [
+    (0, False), (24.9, False), (25, True), (24 * 60 - 1, True), (24 * 60, False),
+])  # fmt: skip
+@pytest.mark.parametrize("kind", [RecordKind.SCHEDULER, RecordKind.SWITCH])
+def test_a_reader_that_fell_silent_is_missed_for_a_day(
+    kind: RecordKind, minutes: float, is_told: bool
+) -> None:
+    last = a_word(kind, NOON - timedelta(minutes=minutes))
+    found = reader_trouble(last, NOON)
+    assert (found is not None) is is_told
+    assert reader_trouble(last, NOON, NOON - timedelta(minutes=24)) is None
+    assert reader_trouble(None, NOON) is None
+
+
+def test_a_reader_is_told_by_its_cluster_with_what_to_do() -> None:
+    found = reader_trouble(a_word(RecordKind.SWITCH, NOON - timedelta(hours=2)), NOON)
+    assert found is not None
+    assert (found.incident, found.severity) == ("self-switch-lab", Severity.WARNING)
+    assert found.title == "Switches are no longer read; what fails in them goes undetected"
+    assert found.value == "cluster lab, last heard of 2 h ago"
+    assert found.action == "Check the log of 'gpuvigil infiniband' and restart it."
+
+
+@pytest.mark.server
+def test_a_silent_reader_is_told_once_and_ends_when_it_is_back(tmp_path: Path) -> None:
+    clock = ManualClock(datetime.now(timezone.utc))
+    with HubProcess(tmp_path) as process, closing(process.hub()) as hub:
+        line = f"node,cluster=lab,node=n1 up=1i {int(clock.now().timestamp())}000000000"
+        hub.request("POST", WRITE_PATH, line.encode(), {**identity(1), "Gpuvigil-Cluster": "lab"})
+        hub.write_records([a_word(RecordKind.SWITCH, clock.now())])
+        watch = Watch(replace(a_desk(hub, "readers"), clock=clock), [])
+
+        def told(minutes: int) -> list[object]:
+            end = clock.now() + timedelta(minutes=minutes)
+            while clock.now() < end:
+                clock.advance(20.0)
+                watch.step()
+            steps = hub.records(RecordKind.TRANSITION, parent="self-switch-lab")
+            return [one.body["to_state"] for one in steps]
+
+        assert told(24) == []
+        assert told(4) == ["open"]
+        hub.write_records([a_word(RecordKind.SWITCH, clock.now())])
+        assert told(2) == ["open", "resolved"]
+        assert hub.records(RecordKind.TRANSITION, parent="self-scheduler-lab") == ()
 
 
 def test_full_spools_are_gpuvigils_trouble_when_they_are_many() -> None:
