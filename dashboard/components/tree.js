@@ -3,8 +3,9 @@
 
 const TAGS = new Set(("a b button code dd details div dl dt em form h1 h2 h3 h4 header input label li nav ol p section small"
   + " span strong summary table tbody td th thead time tr ul").split(" "));
-const ATTRIBUTES = new Set(("action class colspan datetime href maxlength name placeholder role scope tabindex title type"
-  + " value").split(" "));
+const DRAWN = new Set("svg line rect text".split(" "));
+const ATTRIBUTES = new Set(("action class colspan datetime height href maxlength name placeholder role scope tabindex title type"
+  + " value viewBox width x x1 x2 y y1 y2").split(" "));
 
 function allowed(name, value) {
   // As the browser reads it: a backslash or a tab also leads away from here.
@@ -13,6 +14,7 @@ function allowed(name, value) {
 }
 
 function make([tag]) {
+  if (DRAWN.has(tag)) return document.createElementNS("http://www.w3.org/2000/svg", tag);
   return document.createElement(TAGS.has(tag) ? tag : "span");
 }
 

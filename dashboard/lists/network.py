@@ -1,26 +1,32 @@
 """The network now: is it a bottleneck, which links, whose jobs; what the page and `gpuvigil network` say."""
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from datetime import timedelta
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from gpuvigil.clock import moment as time_of
 from gpuvigil.faults import About, Sign, where
 from gpuvigil.hub_client import Hub
-from gpuvigil.model import SWITCH_DEVICE, Incident, PortIdentity, Subject
+from gpuvigil.model import (
+    SWITCH_DEVICE,
+    Incident,
+    PortIdentity,
+    RecordKind,
+    Subject,
+    Switch,
+    readable,
+)
 from gpuvigil.numbers_in_words import counted, natural
-from gpuvigil.store import Aggregate, Function
 from gpuvigil.store.external import store_of
 
 from .fleet_now import Moment
+from .links import ASKED, SPAN, Floats, Links, Mask, Port, measured
 from .table import Column, Grid, Value, percents, tenths, whole
+from .wiring import OLD, Wiring, wirings
 
-SPAN = timedelta(minutes=5)
 # Faults that say of themselves that they are about links.
 OF_LINKS = where(lambda row: row.about in {About.PORT, About.SWITCH})
 _ARE_DOWN = where(
@@ -58,55 +64,9 @@ _ROWS_FOR_PEOPLE = 20
 # Links of which nothing is told are listed where they wait or carry so much, in percent; or wait for
 # credit so many times as much as their peers [own].
 _WORTH_WAIT, _WORTH_LOAD, WORTH_TIMES = 1.0, 50.0, 4.0
-_BITS, _HOUR = 8.0, 3600.0
 # Of its speed, so much in percent is all that a link carries beside its protocol's share [own].
 _FULL_LOAD, _FULL = 95.0, "Carries all that it can"
-# Counted over so little, a rate says nothing.
-_LEAST_SECONDS = 15.0
-_PEERS = 3
-
-# What a cable, a module or a port does wrong, and packets that were dropped or sent again: congestion
-# does that, too, and with sound cables.
-_ERRORS = (
-    *("symbol_errors", "receive_errors", "local_integrity_errors"),
-    *("link_downed", "link_recoveries"),
-)
-_LOSSES = ("transmit_discards", "receive_discards", "retransmits")
-_INCREASES = (
-    *("receive_bytes", "transmit_bytes", "receive_pause_microseconds", "transmit_wait_ticks"),
-    *_ERRORS,
-    *_LOSSES,
-)
-ASKED = (
-    Aggregate(function=Function.MAX, field="speed_bits_per_second"),
-    *(Aggregate(function=Function.INCREASE, field=name) for name in _INCREASES),
-)
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
-
-
-_Port = tuple[str, str, str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Links:
-    """Ports as columns of one length; NaN is not measured."""
-
-    names: Sequence[_Port]  # cluster, node, device, port: a fleet has more than are worth an object
-    roles: Sequence[str]
-    load: Floats  # percent of the speed, the busier way
-    wait: Floats  # percent of the time for which others stopped it
-    ticks: Floats  # without credit, times the middle of the ports of its kind
-    errors: Floats  # per hour, of cables, modules and ports
-    losses: Floats  # packets per hour, dropped or sent again
-    gbits: Floats
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def subject(self, place: int) -> Subject:
-        """The port at this place."""
-        return _subject(self.names[place])
+_MOST_SWITCHES = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +95,7 @@ class Network:
     racks: Mapping[str, Mapping[str, Cell]]  # by rack, then by rail
     unread: int  # links that were up once and tell nothing now
     unseen: Sequence[str]
+    wirings: Sequence[Wiring] = ()  # of the clusters whose switches somebody reads
 
 
 def look(hub: Hub, moment: Moment, most: int | None = None) -> Network:
@@ -144,65 +105,16 @@ def look(hub: Hub, moment: Moment, most: int | None = None) -> Network:
     """
     shown = {one.name for one in moment.clusters}
     told = store_of(hub).window("port", ASKED, moment.now - SPAN, moment.now)
-    return network(moment, measured(told, shown), most)
+    switches = hub.records(RecordKind.SWITCH, since=moment.now - OLD, limit=_MOST_SWITCHES)
+    read = [one for one in readable(switches, Switch.from_record) if one.subject.cluster in shown]
+    return network(moment, measured(told, shown), most, read)
 
 
-def measured(told: pa.Table, clusters: Iterable[str]) -> Links:
-    """What the ports of these clusters did, by what a store says of the last minutes."""
-    shown = set(clusters)
-    chosen = np.flatnonzero([cluster in shown for cluster in told["cluster"].to_pylist()])
-    tags = told.select(["cluster", "node", "device", "port", "kind", "role"]).take(chosen)
-    cluster, node, device, number, kind, role = (one.to_pylist() for one in tags.columns)
-
-    def column(name: str) -> Floats:
-        values = told[name].to_numpy(zero_copy_only=False).astype(np.float64)
-        found: Floats = values[chosen]
-        return found
-
-    begin, end = (
-        told[name].to_numpy().astype(np.int64)[chosen] for name in ("first_at", "last_at")
-    )
-    length = (end - begin) / 1e6
-    length = np.where(length >= _LEAST_SECONDS, length, np.nan)
-    rates = {name: column(f"{name}_increase") / length for name in _INCREASES}
-    speed = column("speed_bits_per_second_max")
-    busier = np.fmax(rates["receive_bytes"], rates["transmit_bytes"])
-    return Links(
-        names=list(zip(cluster, node, device, number, strict=True)),
-        roles=[one or "" for one in role],
-        load=100.0 * busier * _BITS / np.where(speed > 0.0, speed, np.nan),
-        wait=np.minimum(rates["receive_pause_microseconds"] / 1e4, 100.0),
-        ticks=_times_usual(
-            rates["transmit_wait_ticks"], list(zip(cluster, kind, role, strict=True))
-        ),
-        errors=_sum([rates[name] for name in _ERRORS]) * _HOUR,
-        losses=_sum([rates[name] for name in _LOSSES]) * _HOUR,
-        gbits=speed / 1e9,
-    )
-
-
-def _sum(rates: Sequence[Floats]) -> Floats:
-    """Of what was measured; NaN where nothing was."""
-    found: Floats = np.where(np.isnan(rates).all(axis=0), np.nan, np.nansum(rates, axis=0))
-    return found
-
-
-def _times_usual(ticks: Floats, kinds: Sequence[Hashable]) -> Floats:
-    """How long a tick is differs by card: each against the middle of those of its kind that wait."""
-    found = np.full(len(ticks), np.nan)
-    places: dict[Hashable, list[int]] = defaultdict(list)
-    for place, kind in enumerate(kinds):
-        places[kind].append(place)
-    for those in places.values():
-        some = ticks[those]
-        waiting = some[some > 0.0]
-        if len(waiting) >= _PEERS:
-            found[those] = some / np.median(waiting)
-    return found
-
-
-def network(moment: Moment, links: Links, most: int | None = None) -> Network:
+def network(
+    moment: Moment, links: Links, most: int | None = None, switches: Iterable[Switch] = ()
+) -> Network:
     """The answer and everything beside it; `most` as `look` has it."""
+    found = wirings(switches, moment.now)
     findings = _findings(moment)
     jobs = list(dict.fromkeys(job for one in findings for job in _suffering(one)))
     worst = findings[0] if findings else None
@@ -221,7 +133,8 @@ def network(moment: Moment, links: Links, most: int | None = None) -> Network:
         rails=rails,
         racks=racks,
         unread=unread,
-        unseen=list(_unseen(moment, links, unread)),
+        unseen=list(_unseen(moment, links, unread, bool(found))),
+        wirings=found,
     )
 
 
@@ -276,7 +189,7 @@ def _said(findings: Sequence[Incident]) -> str:
     return f"{worst.label}: {worst.title}, since {time_of(worst.since)}; {worst.impact.text}."
 
 
-def _switches(moment: Moment) -> Mapping[_Port, PortIdentity]:
+def _switches(moment: Moment) -> Mapping[Port, PortIdentity]:
     return {
         (one.subject.cluster, one.subject.node, port.device, port.port): port
         for one in moment.inventories
@@ -288,7 +201,7 @@ def _switches(moment: Moment) -> Mapping[_Port, PortIdentity]:
 def _grid(
     links: Links,
     findings: Sequence[Incident],
-    switches: Mapping[_Port, PortIdentity],
+    switches: Mapping[Port, PortIdentity],
     head: Sequence[str],
     most: int | None,
 ) -> Grid:
@@ -318,13 +231,8 @@ def _ports(one: Incident) -> Sequence[Subject]:
     return [subject for subject in known if subject.kind == "port"]
 
 
-def _name(port: Subject) -> _Port:
+def _name(port: Subject) -> Port:
     return port.cluster, port.node, port.device or "", port.port or ""
-
-
-def _subject(name: _Port) -> Subject:
-    cluster, node, device, port = name
-    return Subject(cluster=cluster, node=node, device=device, port=port)
 
 
 def _worst_first(links: Links) -> npt.NDArray[np.int64]:
@@ -349,7 +257,7 @@ def _is_worth(links: Links) -> Mask:
 
 
 def _told(
-    links: Links, one: Incident, here: Sequence[int], switches: Mapping[_Port, PortIdentity]
+    links: Links, one: Incident, here: Sequence[int], switches: Mapping[Port, PortIdentity]
 ) -> tuple[Value, ...]:
     subject = one.subject
     alone = len(_ports(one)) == 1
@@ -390,7 +298,7 @@ def _numbers(links: Links) -> Sequence[Floats]:
 
 
 def _quiet(
-    links: Links, places: Sequence[int], switches: Mapping[_Port, PortIdentity]
+    links: Links, places: Sequence[int], switches: Mapping[Port, PortIdentity]
 ) -> Iterator[tuple[Value, ...]]:
     numbers = zip(*(_known(column[list(places)]) for column in _numbers(links)), strict=True)
     for place, measured_ in zip(places, numbers, strict=True):
@@ -425,13 +333,13 @@ def _worst(values: Floats) -> float | None:
     return float(known.max()) if len(known) else None
 
 
-def _down(findings: Sequence[Incident]) -> Set[_Port]:
+def _down(findings: Sequence[Incident]) -> Set[Port]:
     """The ports that are told to be down; of a node that has none left they are its members."""
     return {_name(port) for one in findings if one.fault in _ARE_DOWN for port in _ports(one)}
 
 
 def _matrix(
-    moment: Moment, links: Links, down: Set[_Port]
+    moment: Moment, links: Links, down: Set[Port]
 ) -> tuple[Sequence[str], Mapping[str, Mapping[str, Cell]]]:
     """Of the fabric, by rack and by rail (the ports' name), where there are several of both."""
     racks = {(at.cluster, at.node): one.rack for one in moment.inventories if (at := one.subject)}
@@ -452,7 +360,7 @@ def _matrix(
     }
 
 
-def _cell(links: Links, here: Sequence[int], down: Set[_Port]) -> Cell:
+def _cell(links: Links, here: Sequence[int], down: Set[Port]) -> Cell:
     wait, load, times = (_worst(one[here]) for one in (links.wait, links.load, links.ticks))
     lost = sum(links.names[place] in down for place in here) if down else 0
     return Cell(down=lost, wait=wait, load=load, times=times)
@@ -470,7 +378,7 @@ def _unread(moment: Moment, links: Links) -> int:
     )
 
 
-def _unseen(moment: Moment, links: Links, unread: int) -> Iterator[str]:
+def _unseen(moment: Moment, links: Links, unread: int, read: bool) -> Iterator[str]:
     """What nobody can see from here, and what it may hide."""
     fabric, waits = _fabric(links)
     blind = int((fabric & ~waits).sum())
@@ -489,7 +397,9 @@ def _unseen(moment: Moment, links: Links, unread: int) -> Iterator[str]:
     if silent:
         whose = "its" if silent == 1 else "their"
         yield f"{counted(silent, 'node')} without data: {whose} ports are not seen."
-    if len(links):
+    if read:
+        yield ("Between switches: cables, speeds and errors are read, and not how full they are.")
+    elif len(links):
         yield (
             "Beyond the hosts' ports: which link between switches is full is not observable without"
             " counters of switches."

@@ -9,8 +9,10 @@ from gpuvigil.numbers_in_words import counted
 from gpuvigil.web import page_links
 
 from ..layout.tree import Node, each, el
-from ..lists.network import COLUMNS, SPAN, WORTH_TIMES, Cell, Network
+from ..lists.links import SPAN
+from ..lists.network import COLUMNS, WORTH_TIMES, Cell, Network
 from ..lists.table import Value
+from .fabric import fabric
 
 MOST_ROWS = 15
 MOST_RACKS = 40
@@ -28,6 +30,7 @@ def page(found: Network, now: datetime) -> Sequence[Node]:
             _answer(found),
             _numbers(found),
             _findings(found, now),
+            *fabric(found.wirings),
             _matrix(found),
             _busiest(found, now),
             _unseen(found),

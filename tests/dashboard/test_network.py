@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from dashboard.lists.fleet_now import Moment, moment_of
-from dashboard.lists.network import ASKED, COLUMNS, SPAN, Network, measured, network
+from dashboard.lists.links import ASKED, SPAN, measured
+from dashboard.lists.network import COLUMNS, Network, network
 from dashboard.lists.table import text
 from dashboard.model.facts import Facts
 from dashboard.model.newest_rows import gpu_table

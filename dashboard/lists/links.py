@@ -1,0 +1,121 @@
+"""Ports as a store measured them in the last minutes: loads, waits, errors and losses, as columns."""
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from gpuvigil.model import Subject
+from gpuvigil.store import Aggregate, Function
+
+SPAN = timedelta(minutes=5)
+_BITS, _HOUR = 8.0, 3600.0
+# Counted over so little, a rate says nothing.
+_LEAST_SECONDS = 15.0
+_PEERS = 3
+
+# What a cable, a module or a port does wrong, and packets that were dropped or sent again: congestion
+# does that, too, and with sound cables.
+_ERRORS = (
+    *("symbol_errors", "receive_errors", "local_integrity_errors"),
+    *("link_downed", "link_recoveries"),
+)
+_LOSSES = ("transmit_discards", "receive_discards", "retransmits")
+_INCREASES = (
+    *("receive_bytes", "transmit_bytes", "receive_pause_microseconds", "transmit_wait_ticks"),
+    *_ERRORS,
+    *_LOSSES,
+)
+ASKED = (
+    Aggregate(function=Function.MAX, field="speed_bits_per_second"),
+    *(Aggregate(function=Function.INCREASE, field=name) for name in _INCREASES),
+)
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+
+Port = tuple[str, str, str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """Ports as columns of one length; NaN is not measured."""
+
+    names: Sequence[Port]  # cluster, node, device, port: a fleet has more than are worth an object
+    roles: Sequence[str]
+    load: Floats  # percent of the speed, the busier way
+    wait: Floats  # percent of the time for which others stopped it
+    ticks: Floats  # without credit, times the middle of the ports of its kind
+    errors: Floats  # per hour, of cables, modules and ports
+    losses: Floats  # packets per hour, dropped or sent again
+    gbits: Floats
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def subject(self, place: int) -> Subject:
+        """The port at this place."""
+        return subject_of(self.names[place])
+
+
+def measured(told: pa.Table, clusters: Iterable[str]) -> Links:
+    """What the ports of these clusters did, by what a store says of the last minutes."""
+    shown = set(clusters)
+    chosen = np.flatnonzero([cluster in shown for cluster in told["cluster"].to_pylist()])
+    tags = told.select(["cluster", "node", "device", "port", "kind", "role"]).take(chosen)
+    cluster, node, device, number, kind, role = (one.to_pylist() for one in tags.columns)
+
+    def column(name: str) -> Floats:
+        values = told[name].to_numpy(zero_copy_only=False).astype(np.float64)
+        found: Floats = values[chosen]
+        return found
+
+    begin, end = (
+        told[name].to_numpy().astype(np.int64)[chosen] for name in ("first_at", "last_at")
+    )
+    length = (end - begin) / 1e6
+    length = np.where(length >= _LEAST_SECONDS, length, np.nan)
+    rates = {name: column(f"{name}_increase") / length for name in _INCREASES}
+    speed = column("speed_bits_per_second_max")
+    busier = np.fmax(rates["receive_bytes"], rates["transmit_bytes"])
+    return Links(
+        names=list(zip(cluster, node, device, number, strict=True)),
+        roles=[one or "" for one in role],
+        load=100.0 * busier * _BITS / np.where(speed > 0.0, speed, np.nan),
+        wait=np.minimum(rates["receive_pause_microseconds"] / 1e4, 100.0),
+        ticks=_times_usual(
+            rates["transmit_wait_ticks"], list(zip(cluster, kind, role, strict=True))
+        ),
+        errors=_sum([rates[name] for name in _ERRORS]) * _HOUR,
+        losses=_sum([rates[name] for name in _LOSSES]) * _HOUR,
+        gbits=speed / 1e9,
+    )
+
+
+def _sum(rates: Sequence[Floats]) -> Floats:
+    """Of what was measured; NaN where nothing was."""
+    found: Floats = np.where(np.isnan(rates).all(axis=0), np.nan, np.nansum(rates, axis=0))
+    return found
+
+
+def _times_usual(ticks: Floats, kinds: Sequence[Hashable]) -> Floats:
+    """How long a tick is differs by card: each against the middle of those of its kind that wait."""
+    found = np.full(len(ticks), np.nan)
+    places: dict[Hashable, list[int]] = defaultdict(list)
+    for place, kind in enumerate(kinds):
+        places[kind].append(place)
+    for those in places.values():
+        some = ticks[those]
+        waiting = some[some > 0.0]
+        if len(waiting) >= _PEERS:
+            found[those] = some / np.median(waiting)
+    return found
+
+
+def subject_of(name: Port) -> Subject:
+    cluster, node, device, port = name
+    return Subject(cluster=cluster, node=node, device=device, port=port)

@@ -1,0 +1,111 @@
+"""The cables between a fabric's switches, as whoever reads it sees them: leaves by spines."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from gpuvigil.model import ErrorCount, Switch, SwitchPort
+from gpuvigil.numbers_in_words import natural
+
+# Whoever reads a fabric says at least every five minutes what he sees.
+OLD = timedelta(minutes=15)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cable:
+    """From a leaf to a spine; a port is that switch's own number, and None where it does not say."""
+
+    leaf: str
+    leaf_port: int
+    spine: str
+    spine_port: int | None
+    up: bool
+    bits_per_second: int | None
+    best_bits_per_second: int | None
+    errors: int | None  # in the last hour, at both ends together
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it once was faster."""
+        now, best = self.bits_per_second, self.best_bits_per_second
+        return self.up and now is not None and best is not None and now < best
+
+    @property
+    def name(self) -> str:
+        """`leaf1 port 40 → spine2 port 3`."""
+        far = "" if self.spine_port is None else f" port {self.spine_port}"
+        return f"{self.leaf} port {self.leaf_port} → {self.spine}{far}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wiring:
+    """One cluster's switches: leaves have hosts, and spines have leaves."""
+
+    cluster: str
+    at: datetime  # of the newest word
+    leaves: Sequence[str]
+    spines: Sequence[str]
+    hosts: Mapping[str, int]  # ports of hosts that are up, by leaf
+    lost: frozenset[str]  # switches that do not answer
+    cables: Mapping[tuple[str, str], Sequence[Cable]]  # by leaf and spine
+
+
+def wirings(switches: Iterable[Switch], now: datetime) -> list[Wiring]:
+    """One for each cluster of which somebody lately read switches that are cabled to each other."""
+    by_cluster: dict[str, dict[str, Switch]] = defaultdict(dict)
+    for switch in switches:
+        if switch.ports and now - switch.at < OLD:
+            by_cluster[switch.subject.cluster][switch.subject.node] = switch
+    found = (_wiring(cluster, them) for cluster, them in sorted(by_cluster.items()))
+    return [one for one in found if one.cables]
+
+
+def _wiring(cluster: str, switches: Mapping[str, Switch]) -> Wiring:
+    hosts = {
+        name: sum(port.up and not port.at_switch for port in it.ports)
+        for name, it in switches.items()
+        if any(not port.at_switch and port.peer for port in it.ports)
+    }
+    cables: dict[tuple[str, str], list[Cable]] = defaultdict(list)
+    for name in hosts:
+        for port in switches[name].ports:
+            if port.at_switch and port.peer not in hosts:
+                cables[name, port.peer].append(_cable(switches, name, port))
+    return Wiring(
+        cluster=cluster,
+        at=max(it.at for it in switches.values()),
+        leaves=sorted({leaf for leaf, _ in cables}, key=natural),
+        spines=sorted({spine for _, spine in cables}, key=natural),
+        hosts=hosts,
+        lost=frozenset(name for name, it in switches.items() if it.lost_at is not None),
+        cables=cables,
+    )
+
+
+def _cable(switches: Mapping[str, Switch], leaf: str, port: SwitchPort) -> Cable:
+    far = switches.get(port.peer)
+    there = [] if far is None else [it for it in far.ports if it.number == port.peer_port]
+    counted = [errors for it in (port, *there) if (errors := _errors(it.counts)) is not None]
+    lost = any(switches[name].lost_at is not None for name in (leaf, port.peer) if name in switches)
+    return Cable(
+        leaf=leaf,
+        leaf_port=port.number,
+        spine=port.peer,
+        spine_port=port.peer_port or None,
+        up=port.up and not lost,
+        bits_per_second=port.bits_per_second,
+        best_bits_per_second=port.best_bits_per_second,
+        errors=sum(counted) if counted else None,
+    )
+
+
+def _errors(counts: Sequence[ErrorCount]) -> int | None:
+    """What was added since the first count that is told; counters that fell began again."""
+    if not counts:
+        return None
+    totals = [
+        it.symbol_errors + it.receive_errors + it.link_recoveries + it.local_integrity_errors
+        for it in counts
+    ]
+    return max(totals[-1] - totals[0], 0)

@@ -1,0 +1,173 @@
+"""The fabric between the hosts, as trees: leaves by spines, and a drawing where it is small."""
+
+from collections.abc import Iterator, Sequence
+
+from gpuvigil.clock import moment as time_of
+from gpuvigil.numbers_in_words import counted
+
+from ..layout.tree import Node, each, el
+from ..lists.wiring import Cable, Wiring
+
+MOST_LEAVES, MOST_SPINES, MOST_DRAWN = 64, 32, 64
+_DASH = "–"
+# Of the drawing, in its own units.
+_WIDTH, _HEIGHT, _BOX, _TOP, _BOTTOM = 1200.0, 240.0, 22.0, 24.0, 200.0
+_CHARACTERS = 16  # of a name, in its box
+
+
+def fabric(found: Sequence[Wiring]) -> Sequence[Node]:
+    """A section for each cluster whose switches are read."""
+    return each(_section(one, len(found) > 1) for one in found)
+
+
+def _section(one: Wiring, named: bool) -> Node:
+    cables = [cable for them in one.cables.values() for cable in them]
+    where = f" {one.cluster}," if named else ""
+    leaves = "1 leaf" if len(one.leaves) == 1 else f"{len(one.leaves):,} leaves"
+    said = (
+        f"{where} {counted(len(cables), 'cable')} between {leaves} and"
+        f" {counted(len(one.spines), 'spine')}, read at {time_of(one.at)}"
+    )
+    return el(
+        "section",
+        el("h2", "Leaf × spine", el("small", said)),
+        _matrix(one),
+        _drawing(one) if len(cables) <= MOST_DRAWN else None,
+        _troubled(cables),
+        key=f"fabric {one.cluster}",
+    )
+
+
+def kind(cables: Sequence[Cable]) -> str:
+    """How a cell, or a line, is coloured: the worst of these cables."""
+    if any(not it.up for it in cables):
+        return "hot"
+    return "warm" if any(it.is_slow or it.errors for it in cables) else "calm"
+
+
+def words(cables: Sequence[Cable]) -> str:
+    """`3 of 4 up`, `4 up, 1 slow`, `4 up, 12 errors`."""
+    up = sum(it.up for it in cables)
+    slow, errors = sum(it.is_slow for it in cables), sum(it.errors or 0 for it in cables)
+    parts = [f"{up} up" if up == len(cables) else f"{up} of {len(cables)} up"]
+    parts += [f"{slow} slow"] if slow else []
+    parts += [counted(errors, "error")] if errors else []
+    return ", ".join(parts)
+
+
+def _matrix(one: Wiring) -> Node:
+    """The worst leaves first, where there are more than are shown."""
+    leaves = list(one.leaves)
+    if len(leaves) > MOST_LEAVES:
+        order = ("hot", "warm", "calm")
+        leaves.sort(key=lambda leaf: min(order.index(kind(it)) for it in _of_leaf(one, leaf)))
+    spines = one.spines[:MOST_SPINES]
+    lines = (
+        el(
+            "tr",
+            el("th", leaf, el("small", f" {_hosts(one, leaf)}"), scope="row"),
+            *(_cell(one.cables.get((leaf, spine), ())) for spine in spines),
+            key=leaf,
+        )
+        for leaf in leaves[:MOST_LEAVES]
+    )
+    head = (el("th", name, scope="col") for name in ("Leaf", *spines))
+    return el(
+        "table",
+        el("thead", el("tr", *head)),
+        el("tbody", *lines),
+        class_="heat",
+        aria_label=f"Cables of {one.cluster}, leaves by spines",
+        key="matrix",
+    )
+
+
+def _hosts(one: Wiring, leaf: str) -> str:
+    return "does not answer" if leaf in one.lost else counted(one.hosts[leaf], "host port")
+
+
+def _of_leaf(one: Wiring, leaf: str) -> Iterator[Sequence[Cable]]:
+    return (cables for (name, _), cables in one.cables.items() if name == leaf)
+
+
+def _cell(cables: Sequence[Cable]) -> Node:
+    return el("td", words(cables), class_=kind(cables)) if cables else el("td", _DASH)
+
+
+def _troubled(cables: Sequence[Cable]) -> Node | None:
+    """Every cable that is not well, by both of its ends."""
+    bad = [it for it in cables if kind([it]) != "calm"]
+    if not bad:
+        return None
+    lines = (el("li", f"{it.name}: {_trouble(it)}", key=it.name) for it in bad[:MOST_LEAVES])
+    return el("ul", *lines, key="troubled")
+
+
+def _trouble(it: Cable) -> str:
+    if not it.up:
+        return "down"
+    parts = []
+    if it.is_slow:
+        parts.append(f"{_gbits(it.bits_per_second)} of {_gbits(it.best_bits_per_second)} Gbit/s")
+    if it.errors:
+        parts.append(f"{counted(it.errors, 'error')} in the last hour")
+    return ", ".join(parts)
+
+
+def _gbits(bits: int | None) -> str:
+    return f"{(bits or 0) / 1e9:.0f}"
+
+
+def _drawing(one: Wiring) -> Node:
+    """Spines above, leaves below, a line for all cables between two of them."""
+    above = dict(zip(one.spines, _places(len(one.spines)), strict=True))
+    below = dict(zip(one.leaves, _places(len(one.leaves)), strict=True))
+    lines = (
+        el(
+            "line",
+            x1=f"{below[leaf]:.0f}",
+            y1=f"{_BOTTOM:.0f}",
+            x2=f"{above[spine]:.0f}",
+            y2=f"{_TOP + _BOX:.0f}",
+            class_=kind(cables),
+            key=f"{leaf} {spine}",
+        )
+        for (leaf, spine), cables in sorted(
+            one.cables.items(), key=lambda it: kind(it[1]) != "calm"
+        )
+    )
+    boxes = (
+        *(box for name, x in above.items() for box in _box(one, name, x, _TOP)),
+        *(box for name, x in below.items() for box in _box(one, name, x, _BOTTOM)),
+    )
+    return el(
+        "svg",
+        *lines,
+        *boxes,
+        viewBox=f"0 0 {_WIDTH:.0f} {_HEIGHT:.0f}",
+        role="img",
+        aria_label=f"Drawing of {counted(len(one.cables), 'pair')} of leaf and spine",
+        class_="fabric",
+        key="drawing",
+    )
+
+
+def _places(many: int) -> list[float]:
+    return [_WIDTH * (place + 0.5) / many for place in range(many)]
+
+
+def _box(one: Wiring, name: str, x: float, y: float) -> Iterator[Node]:
+    most = max(len(one.spines), len(one.leaves))
+    wide = min(0.9 * _WIDTH / most, 150.0)
+    yield el(
+        "rect",
+        x=f"{x - wide / 2:.0f}",
+        y=f"{y:.0f}",
+        width=f"{wide:.0f}",
+        height=f"{_BOX:.0f}",
+        class_="hot" if name in one.lost else None,
+        key=f"box {name}",
+    )
+    room = min(int(wide / 8.0), _CHARACTERS)
+    shown = name if len(name) <= room else f"{name[: max(room - 1, 1)]}…"
+    yield el("text", shown, x=f"{x:.0f}", y=f"{y + 15.0:.0f}", key=f"name {name}")
