@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 
 import numpy as np
 
-from gpuvigil.model import Inventory, Subject
+from gpuvigil.model import SWITCH_DEVICE, Inventory, Subject
 from gpuvigil.model.expected_nodes import expected
 from gpuvigil.model.reporting import silent_after
 
@@ -56,11 +56,12 @@ def shown(
     heard_at: Mapping[NodeName, datetime],
     inventories: Mapping[NodeName, Inventory],
 ) -> frozenset[NodeName]:
-    """The expected nodes, and those of which an incident stands."""
+    """The expected nodes, and those of which an incident stands; switches are none."""
     # An inventory's time is by its node's own clock.
     told = {**{name: one.at for name, one in inventories.items()}, **heard_at}
     retired = {(one.node.cluster, one.node.node): one.at for one in facts.retirements}
-    incidents = {(one.subject.cluster, one.subject.node) for one in facts.incidents}
+    subjects = (one.subject for one in facts.incidents)
+    incidents = {(it.cluster, it.node) for it in subjects if it.device != SWITCH_DEVICE}
     return expected(told, retired, incidents, facts.now, facts.listening_since)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from gpuvigil.clock import moment as time_of
-from gpuvigil.model import SIMULATED_CLUSTER, Subject
+from gpuvigil.model import SIMULATED_CLUSTER, SWITCH_DEVICE, Subject
 from gpuvigil.numbers_in_words import counted
 from gpuvigil.web import page_links
 
@@ -59,7 +59,7 @@ def _numbers(found: Network) -> Node:
     told = [port for port in map(Subject.parse, keys) if port.kind == "port"]
     facts = (
         ("Links with a finding", f"{len(told):,} of {_known_links(found, told):,}"),
-        ("Jobs that suffer", counted(len(found.jobs), "job") if found.jobs else "none"),
+        ("Jobs that suffer", _suffering(found)),
         ("Findings", f"{len(found.findings):,}"),
         ("Links not readable", f"{found.unread:,}" if found.unread else "none"),
     )
@@ -67,10 +67,25 @@ def _numbers(found: Network) -> Node:
     return el("section", el("dl", *tiles, class_="tiles"), key="numbers")
 
 
+def _suffering(found: Network) -> str:
+    """Whose jobs cross a cable between switches, nobody tells."""
+    if found.jobs:
+        return counted(len(found.jobs), "job")
+    between = any(one.subject.device == SWITCH_DEVICE for one in found.findings)
+    return "not known" if between else "none"
+
+
 def _known_links(found: Network, told: Iterable[Subject]) -> int:
-    """Those that were measured, and those with a finding that were not: of a silent node, say."""
-    names = {(one.cluster, one.node, one.device, one.port) for one in told}
-    return len(found.links) + len(names.difference(found.links.names) if names else ())
+    """Those that were measured, the cables between switches, and those of hosts that have a finding
+    and were not measured: of a silent node, say.
+    """
+    names = {
+        (it.cluster, it.node, it.device, it.port)
+        for it in told
+        if not found.wirings or it.device != SWITCH_DEVICE
+    }
+    cables = sum(len(them) for one in found.wirings for them in one.cables.values())
+    return cables + len(found.links) + len(names.difference(found.links.names) if names else ())
 
 
 def _findings(found: Network, now: datetime) -> Node | None:

@@ -17,6 +17,7 @@ from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS
 from gpuvigil.faults.gpu_states import NO_PROCESSES, NO_UTILIZATION, gpu_state
 from gpuvigil.model import (
+    SWITCH_DEVICE,
     GpuState,
     Retirement,
     ScheduledNode,
@@ -276,6 +277,14 @@ def test_a_node_stays_while_an_incident_stands_whatever_else_is_known_of_it() ->
     told = {"inventories": (), "heard": {}, "gpus": gpu_table()}
     facts = replace(busy_fleet([node("sim-002")]), **told, incidents=stands)
     assert [one.name for view in clusters(facts) for one in view.nodes] == ["sim-001"]
+
+
+def test_a_switch_of_which_an_incident_stands_is_no_node() -> None:
+    switch = replace(node("leaf-07"), device=SWITCH_DEVICE, port="11")
+    facts = replace(
+        busy_fleet([node("sim-002")]), incidents=(incident("port_down", switch, Severity.WARNING),)
+    )
+    assert [one.name for view in clusters(facts) for one in view.nodes] == ["sim-002"]
 
 
 def test_a_node_that_somebody_retired_is_gone_until_it_is_heard_again() -> None:

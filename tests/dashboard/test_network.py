@@ -24,6 +24,7 @@ from gpuvigil.lineprotocol import encode
 from gpuvigil.model import SWITCH_DEVICE, Impact, Incident, PortIdentity, Severity, Subject
 from gpuvigil.store.memory import MemoryStore
 from tests.dashboard.scene import gpu, heard, incident, inventory, node, pulses, row
+from tests.dashboard.test_fabric import two_by_two
 
 NOW = SystemClock().now().replace(microsecond=0)
 GBIT = 10**9
@@ -180,6 +181,7 @@ def test_whose_jobs_go_over_a_cable_between_switches_nobody_says() -> None:
     found = network(moment(cable), measured(told((port(NODES[0]), BUSY)), ["prod"]))
     assert found.answer == "Whose jobs suffer is not known; 1 finding."
     assert "/network?cluster=prod" in said(found)
+    assert '"Jobs that suffer"], ["dd", {}, "not known"]' in said(found)
     both = network(moment(cable, bad(port(NODES[0]), "job 7")), found.links)
     assert both.answer == "Yes: 1 job may suffer; 2 findings."
 
@@ -372,3 +374,14 @@ def test_the_ports_of_a_large_fleet_are_looked_at_quickly() -> None:
     assert len(found.grid.rows) == 1 + MOST_ROWS
     assert cell(found, 1, "node") == "n-12499"
     assert len(network(standing, found.links).grid.rows) == 112_500
+
+
+def test_cables_between_switches_are_links_as_well() -> None:
+    links = measured(told((port(NODES[0]), BUSY)), ["prod"])
+    switch = Subject(cluster="prod", node="leaf1", device=SWITCH_DEVICE, port="3")
+    one = replace(bad(port(NODES[0])), subject=switch, members=(switch.key,))
+    found = network(moment(one), links, None, two_by_two("prod"))
+    assert '"1 of 9"' in said(found)
+    assert '"svg"' in said(found)
+    assert any("not how full they are" in line for line in found.unseen)
+    assert '"svg"' not in said(network(moment(one), links))
