@@ -37,3 +37,15 @@ class SeenSwitch:
 
     guid: str
     ports: Mapping[int, SeenPort]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """The switches that answered, by name.
+
+    `doubted`: by GUID those that did not, because whoever passes on what they say is silent, as `why` says.
+    """
+
+    switches: Mapping[str, SeenSwitch]
+    doubted: frozenset[str] = frozenset()
+    why: str = ""

@@ -1,7 +1,7 @@
 """What one look after another says of a fabric's switches: what is new, what is gone, and since when."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -38,16 +38,25 @@ def is_cut_off(before: Switches, found: Mapping[str, SeenSwitch]) -> bool:
 
 
 def after_look(
-    before: Switches, found: Mapping[str, SeenSwitch], cluster: str, at: datetime
+    before: Switches,
+    found: Mapping[str, SeenSwitch],
+    cluster: str,
+    at: datetime,
+    doubted: Collection[str] = (),
 ) -> dict[str, Switch]:
-    """The switches as they are now; one that does not answer keeps what it had."""
+    """The switches as they are now; one that does not answer keeps what it had.
+
+    Of those that are `doubted` nothing new is said: they grow old.
+    """
     now = {
         seen.guid: _switch(before.get(seen.guid), name, seen, cluster, at)
         for name, seen in found.items()
     }
     for guid, gone in before.items():
         lost_at = gone.lost_at or at
-        if guid not in now and at - lost_at < _LOST_KEPT:
+        if guid not in now and guid in doubted:
+            now[guid] = gone
+        elif guid not in now and at - lost_at < _LOST_KEPT:
             now[guid] = replace(gone, at=at, lost_at=lost_at)
     return _without_left(now, at)
 

@@ -1,7 +1,7 @@
 """One look after another at a fabric, and what each has to tell."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -9,15 +9,16 @@ from gpuvigil.clock import Clock
 from gpuvigil.log import Log
 from gpuvigil.model import Record
 
-from .seen import NotReadError, SeenSwitch
+from .seen import NotReadError, Seen
 from .switches import Switches, after_look, is_cut_off, remember, remembered, worth_telling
 
-Look = Callable[[Switches], Mapping[str, SeenSwitch]]
-"""The switches that answer, by name, from what was known of them; NotReadError or ValueError says why none can be said."""
+Look = Callable[[Switches], Seen]
+"""What is seen, from what was known; NotReadError or ValueError says why nothing is."""
 
 # So many looks in a row that see the same few switches: then the others are gone, or the fabric is another one.
 _BELIEVED = 30
-_RECORDS_AT_ONCE = 100  # each names all ports of a switch
+# Each names all ports of a switch, with what they counted in an hour; the hub takes 16 MiB at once.
+_RECORDS_AT_ONCE = 20
 
 
 class Watch:
@@ -37,7 +38,7 @@ class Watch:
         interval_seconds: float,
         tell: Callable[[Sequence[Record]], None],
     ) -> None:
-        """Look until `stop`; `tell` takes at most 100 records at once."""
+        """Look until `stop`; `tell` takes at most 20 records at once."""
         while not stop.is_set():
             begun = self._clock.monotonic()
             self.round(tell)
@@ -47,10 +48,11 @@ class Watch:
     def round(self, tell: Callable[[Sequence[Record]], None]) -> None:
         """One look, told, and only then remembered as told."""
         try:
-            found = self._look(self._now)
+            seen = self._look(self._now)
         except (NotReadError, ValueError, OSError) as error:
             self._say(str(error))
             return
+        found = seen.switches
         self._doubted = self._doubted + 1 if is_cut_off(self._now, found) else 0
         if self._doubted and (not found or self._doubted < _BELIEVED):
             self._say(
@@ -58,8 +60,9 @@ class Watch:
                 " may be down"
             )
             return
-        self._say("")
-        self._now = after_look(self._now, found, self._cluster, self._clock.now())
+        self._say(seen.why)
+        at = self._clock.now()
+        self._now = after_look(self._now, found, self._cluster, at, seen.doubted)
         news = worth_telling(self._known, self._now)
         records = [switch.to_record() for switch in news]
         for start in range(0, len(records), _RECORDS_AT_ONCE):

@@ -10,7 +10,7 @@ from gpuvigil.config import Config, startup
 from gpuvigil.errors import ConfigError
 from gpuvigil.log import Log
 
-from ..fabric.seen import SeenSwitch
+from ..fabric.seen import Seen
 from ..fabric.switches import Switches
 from ..fabric.watch import Watch
 from ..shipping import shipping
@@ -22,11 +22,11 @@ log = Log("infiniband")
 _SOONEST_SECONDS = 5.0
 
 
-def look(fabric: Fabric, before: Switches) -> dict[str, SeenSwitch]:
-    """The switches that answer, by name; NotReadError and ValueError say why nothing can be said."""
+def look(fabric: Fabric, before: Switches) -> Seen:
+    """The switches that answer; NotReadError and ValueError say why nothing can be said."""
     said = fabric.look()
     names = {guid: it.subject.node for guid, it in before.items()}
-    return read(said.links, said.errors, names)
+    return Seen(switches=read(said.links, said.errors, names))
 
 
 def _run(config: Config, _: Namespace, stop: threading.Event) -> None:

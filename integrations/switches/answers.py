@@ -28,6 +28,7 @@ Place = tuple[str, str]
 _LONGEST, _SHOWN = 200, 5  # characters of a name, and values
 # A target's address with its port, which is no part of a switch's name.
 _ADDRESS = re.compile(r"(\[[^\]]+\]|[^:]+):\d+")
+_TARGET = "instance"  # as Prometheus calls what it scrapes
 _DISABLED = "Disabled"  # as the tools of InfiniBand write it
 _LARGEST = 2.0**63
 
@@ -54,6 +55,7 @@ class Told:
     name: str
     ports: Mapping[str, SeenPort]
     neighbours: Mapping[str, tuple[str, str]]
+    exporter: str = ""  # the target that Prometheus had it from
 
 
 def told(mapping: SwitchMapping, answers: Answers) -> dict[str, Told]:
@@ -70,7 +72,9 @@ def told(mapping: SwitchMapping, answers: Answers) -> dict[str, Told]:
         if name in answers and name != NAME
     }
     ports: dict[str, dict[str, SeenPort]] = defaultdict(dict)
+    exporters: dict[str, str] = {}
     for (switch, port), samples in said[STATE].items():
+        exporters[switch] = samples[0].labels.get(_TARGET, "")
         up = _is_up(mapping.tables[STATE], samples)
         known = ports[switch]
         if up is not None:
@@ -80,8 +84,28 @@ def told(mapping: SwitchMapping, answers: Answers) -> dict[str, Told]:
     names = _names(mapping, answers)
     neighbours = _neighbours(mapping, said.get(NEIGHBOUR, {}))
     return {
-        switch: Told(name=names.get(switch, switch), ports=them, neighbours=neighbours[switch])
+        switch: Told(
+            name=names.get(switch, switch),
+            ports=them,
+            neighbours=neighbours[switch],
+            exporter=exporters[switch],
+        )
         for switch, them in ports.items()
+    }
+
+
+def silent(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, frozenset[str]]:
+    """Exporters of several switches that tell of none of them any more, with these.
+
+    Both are exporters by switch. Those switches may be well: nobody passes on what they say.
+    """
+    known: dict[str, set[str]] = defaultdict(set)
+    for switch, exporter in before.items():
+        known[exporter].add(switch)
+    return {
+        exporter: frozenset(them)
+        for exporter, them in known.items()
+        if exporter and len(them) > 1 and them.isdisjoint(now) and exporter not in now.values()
     }
 
 

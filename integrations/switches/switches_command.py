@@ -4,7 +4,6 @@ import sys
 import threading
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import Config, SwitchesSettings, load, startup
@@ -12,12 +11,12 @@ from gpuvigil.errors import ConfigError, GpuvigilError
 from gpuvigil.log import Log
 from gpuvigil.numbers_in_words import counted
 
-from ..fabric.seen import NotReadError, SeenSwitch
+from ..fabric.seen import NotReadError, Seen
 from ..fabric.switches import Switches
 from ..fabric.watch import Watch
 from ..shipping import shipping
 from . import mapping
-from .answers import Answers, Told, together, told
+from .answers import Answers, Told, silent, together, told
 from .mapping import NAME, NEIGHBOUR, SPEED, SwitchMapping
 from .prometheus import Prometheus
 
@@ -26,11 +25,27 @@ log = Log("switches")
 _SOONEST_SECONDS = 5.0
 
 
-def look(
-    prometheus: Prometheus, mappings: Sequence[SwitchMapping], before: Switches
-) -> dict[str, SeenSwitch]:
-    """The switches of which Prometheus has fresh series, by name; NotReadError says why there is no look."""
-    return together([told(it, prometheus.answers(it)) for it in mappings], before)
+class Reader:
+    """What Prometheus says of switches by some mappings."""
+
+    def __init__(self, prometheus: Prometheus, mappings: Sequence[SwitchMapping]) -> None:
+        self._prometheus, self._mappings = prometheus, mappings
+        self._exporters: dict[str, str] = {}  # by switch
+
+    def look(self, before: Switches) -> Seen:
+        """The switches of which it has fresh series; NotReadError says why there is no look."""
+        found = [told(it, self._prometheus.answers(it)) for it in self._mappings]
+        now = {guid: it.exporter for them in found for guid, it in them.items()}
+        without = silent(self._exporters, now)
+        self._exporters |= now
+        return Seen(
+            switches=together(found, before),
+            doubted=frozenset().union(*without.values()),
+            why="; ".join(
+                f"{exporter} tells of none of its {len(them)} switches any more"
+                for exporter, them in sorted(without.items())
+            ),
+        )
 
 
 def _mappings(settings: SwitchesSettings) -> list[SwitchMapping]:
@@ -45,10 +60,10 @@ def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
         raise ConfigError(
             f"switches.interval_seconds is {settings.interval_seconds:g}: at least {_SOONEST_SECONDS:g}"
         )
-    looking = partial(look, Prometheus(settings), _mappings(settings))
+    reader = Reader(Prometheus(settings), _mappings(settings))
     directory = settings.spool_directory
     with shipping(config, "switches", directory, settings.spool_bytes, clock) as out:
-        watch = Watch(looking, out.told_by.cluster, directory / "switches.json", clock, log)
+        watch = Watch(reader.look, out.told_by.cluster, directory / "switches.json", clock, log)
         log.info(
             "asking Prometheus of switches",
             cluster=out.told_by.cluster,
