@@ -40,6 +40,7 @@ COMMANDS: dict[str, str] = {
     "slurm": "run the Slurm integration, on one machine per cluster",
     "kubernetes": "run the Kubernetes integration, in one place per cluster",
     "infiniband": "run the reader of an InfiniBand fabric, on one machine per fabric",
+    "switches": "run the reader of switches that the site's Prometheus knows, once per site",
     "simulate": "run a simulated cluster against the hub",
     "hub": "run the hub: it keeps telemetry and records and answers queries",
     "store": "back up, restore, verify and measure the hub's data",

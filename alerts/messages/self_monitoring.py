@@ -53,7 +53,7 @@ READERS = {
     ),
     RecordKind.SWITCH: (
         "Switches are no longer read; what fails in them goes undetected",
-        "'gpuvigil infiniband'",
+        "'gpuvigil infiniband' or 'gpuvigil switches'",
     ),
 }
 

@@ -18,6 +18,7 @@ from gpuvigil.model import Allocation, Evidence, Finding, Incident, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence.claims import Claim, findings
+from ..evidence.fabric_links import beyond
 from ..evidence.port_drops import NODES, fabric_ports
 from ..evidence.port_rates import (
     LOOKS,
@@ -55,7 +56,6 @@ _LESS = 0.5
 _NODE_WAITS = "Node's network is slow: its ports wait"
 _CHECK_NODE = "Look at the node's network settings (PFC, ECN, MTU), then at its switch ports."
 _SHOWN = 8
-_BEYOND = Evidence(name="beyond the port", value="not observable without switch counters")
 
 
 _Rail = tuple[str, str | None, str | None]
@@ -231,7 +231,7 @@ def _grouped(window: Window, found: dict[Subject, _Waiting]) -> Iterator[Finding
     # All ports of several nodes: their jobs wait for something, which hosts cannot tell apart.
     slow = slow if len(slow) < NODES else {}
     for node, them in slow.items():
-        yield _of_node(node, them)
+        yield _of_node(window, node, them)
     left = [one for one in found.values() if one.port.of_node() not in slow]
     # What a node does to itself is no leaf's.
     yield from findings("port_congested", (_held_back(one) for one in left if one.shaped))
@@ -239,9 +239,10 @@ def _grouped(window: Window, found: dict[Subject, _Waiting]) -> Iterator[Finding
     told = _congested_rails(window)
     for rail, them in _by(left, lambda one: _rail(one.port)).items():
         if len({one.port.of_node() for one in them}) >= NODES:
-            yield _of_switch(them)
+            yield _of_switch(window, them)
         elif rail not in told:
-            yield from (_finding("port_congested", one, one.evidence) for one in them if one.alone)
+            told_alone = (one for one in them if one.alone)
+            yield from (_finding(window, "port_congested", it, it.evidence) for it in told_alone)
 
 
 def _held_back(one: _Waiting) -> Claim:
@@ -271,9 +272,9 @@ def _is_most(window: Window, node: Subject, them: Sequence[_Waiting]) -> bool:
     return len(them) >= max(_LEAST_OF_NODE, _MOST_OF_NODE * len(ports))
 
 
-def _of_node(node: Subject, them: Sequence[_Waiting]) -> Finding:
+def _of_node(window: Window, node: Subject, them: Sequence[_Waiting]) -> Finding:
     first = _first(them)
-    one = _finding("port_congested", first, (_named(them), *first.evidence))
+    one = _finding(window, "port_congested", first, (_named(them), *first.evidence))
     return replace(
         one,
         subject=node,
@@ -284,9 +285,9 @@ def _of_node(node: Subject, them: Sequence[_Waiting]) -> Finding:
     )
 
 
-def _of_switch(them: Sequence[_Waiting]) -> Finding:
+def _of_switch(window: Window, them: Sequence[_Waiting]) -> Finding:
     first = _first(them)
-    one = _finding("switch_congested", first, (_named(them), *first.evidence))
+    one = _finding(window, "switch_congested", first, (_named(them), *first.evidence))
     return replace(one, members=tuple(sorted(it.port for it in them if it is not first)))
 
 
@@ -302,14 +303,14 @@ def _named(them: Sequence[_Waiting]) -> Evidence:
     return Evidence(name="ports", value=f"{devices} of {', '.join(nodes[:_SHOWN])}{more}")
 
 
-def _finding(fault: str, one: _Waiting, evidence: tuple[Evidence, ...]) -> Finding:
+def _finding(window: Window, fault: str, one: _Waiting, evidence: tuple[Evidence, ...]) -> Finding:
     known = FAULTS[fault]
     return Finding(
         fault=fault,
         subject=one.port,
         severity=known.severity,
         since=one.since,
-        evidence=(*evidence, _BEYOND),
+        evidence=(*evidence, *beyond(window, one.port)),
         detector="port_congested",
         action=known.action,
         source=known.source,

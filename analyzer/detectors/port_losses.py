@@ -5,6 +5,7 @@ import numpy as np
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Evidence, Finding, Subject
 
+from ..evidence.fabric_links import beyond
 from ..evidence.port_rates import LOOKS, NEEDS, PEERS, RESENT, Rates, jobs_through, rates_of
 from ..window.columns import Floats, Mask, clusters, per_group, port_kinds, together
 from ..window.rows import Row
@@ -33,7 +34,7 @@ def lossy_ports(window: Window) -> list[Finding]:
         for number in np.flatnonzero(lasts | felt).tolist():
             port = rates.rows.subjects[number]
             if lasts[number] or jobs_through(window, port, look):
-                found.setdefault(port, _finding(rates, number, usual[number]))
+                found.setdefault(port, _finding(window, rates, number, usual[number]))
     return [found[port] for port in sorted(found)]
 
 
@@ -52,7 +53,7 @@ def _losing(window: Window, rates: Rates) -> tuple[Mask, Floats]:
     return rates.resent >= np.fmax(_PER_SECOND, _TIMES_PEERS * usual), usual
 
 
-def _finding(rates: Rates, number: int, usual: float) -> Finding:
+def _finding(window: Window, rates: Rates, number: int, usual: float) -> Finding:
     row = Row(rates.rows, number)
     fall = rates.fall[number]
     less = (
@@ -73,7 +74,7 @@ def _finding(rates: Rates, number: int, usual: float) -> Finding:
                 peers=None if np.isnan(usual) else f"{usual:.2g}",
             ),
             *less,
-            Evidence(name="beyond the port", value="not observable without switch counters"),
+            *beyond(window, rates.rows.subjects[number]),
         ),
         detector="port_losses",
         action=_FAULT.action,

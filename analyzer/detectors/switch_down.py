@@ -7,6 +7,7 @@ told as what it is: nodes that lost their fabric ports at once.
 Where somebody reads the fabric, a switch that does not answer any more is told by its name.
 """
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 
@@ -42,6 +43,7 @@ _MOST = 0.5
 # A node whose way to the hub leads over the same switch was last heard up to a tick before.
 _SILENT_AFTER = timedelta(seconds=5)
 _SHOWN = 8
+_GUID = re.compile(r"[0-9a-f]{16}").fullmatch
 # A fabric is read once a minute.
 _ONE_CAUSE, _SEVERAL_LOST = timedelta(minutes=2), "Switches do not answer"
 Name = tuple[str | None, str | None]  # of a port: its device and number
@@ -93,8 +95,7 @@ def _lost(window: Window, found: Sequence[Finding]) -> Iterator[Finding]:
 
 def _lost_switches(window: Window, switches: Sequence[Switch], since: datetime) -> Finding:
     """Critical where hosts hang on one: without a spine the fabric goes on, with less of it."""
-    ports = [port for switch in switches for port in switch.ports]
-    plugged = {port.peer for port in ports if port.up and port.host is not None}
+    plugged = {host for switch in switches for host in fabric.plugged_hosts(window, switch)}
     evidence = [
         Evidence(name="answered until", value=moment(since)),
         Evidence(name="hosts' ports there", value=str(len(plugged))),
@@ -118,8 +119,16 @@ def _lost_switches(window: Window, switches: Sequence[Switch], since: datetime) 
 
 
 def _called(switches: Sequence[Switch]) -> str:
-    shown = ", ".join(f"{it.subject.node} (0x{it.guid})" for it in switches[:_SHOWN])
+    shown = ", ".join(map(_with_guid, switches[:_SHOWN]))
     return shown + (f" and {len(switches) - _SHOWN} more" if len(switches) > _SHOWN else "")
+
+
+def _with_guid(switch: Switch) -> str:
+    """`leaf1 (0x0002c90300f172a0)`; a switch of Ethernet goes by its name or its address."""
+    name, guid = switch.subject.node, switch.guid
+    if guid == name:
+        return name
+    return f"{name} (0x{guid})" if _GUID(guid) else f"{name} ({guid})"
 
 
 def _drops(window: Window, rows: Rows) -> Iterator[Drop]:

@@ -1,7 +1,8 @@
 """What whoever reads the fabric says: which switches answer, which cables there are, what is at their ends."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from gpuvigil.model import Inventory, Subject, Switch, SwitchPort
@@ -24,12 +25,12 @@ class End:
 
     @property
     def subject(self) -> Subject:
-        return self.switch.port_subject(self.port.number)
+        return self.switch.port_subject(self.port.label)
 
     @property
     def name(self) -> str:
         """`leaf1 port 40`."""
-        return f"{self.switch.subject.node} port {self.port.number}"
+        return f"{self.switch.subject.node} port {self.port.label}"
 
     @property
     def is_confirmed(self) -> bool:
@@ -55,7 +56,11 @@ class Cable:
         port = self.near.port
         if len(self.ends) > 1:
             return self.ends[1].name
-        return f"{port.peer} port {port.peer_port}" if port.at_switch else port.peer
+        if port.at_switch and port.peer_label:
+            return f"{port.peer} port {port.peer_label}"
+        if self.host is not None and not port.peer:
+            return f"{self.host.node} {self.host.device}"
+        return port.peer or "not known"
 
     @property
     def at_switches(self) -> bool:
@@ -105,6 +110,21 @@ def hosts_of(window: Window, switch: Switch) -> list[Subject]:
     return sorted(port for port in found if port is not None)
 
 
+def plugged_hosts(window: Window, switch: Switch) -> set[str]:
+    """The ports of hosts that are, or were at the end, plugged into it, as `host device`."""
+    found = ((port, _host(window, switch, port)) for port in switch.ports if port.up)
+    return {
+        port.peer if host is None else f"{host.node} {host.device}"
+        for port, host in found
+        if port.host is not None or host is not None
+    }
+
+
+def end_of(window: Window, port: Subject) -> End | None:
+    """The end at the switch of a host's cable, as the switch tells of it now."""
+    return window.once(_ends_by_host, None).get(port)
+
+
 def _answering(window: Window, _: None) -> Mapping[str, Switch]:
     return {
         key: switch
@@ -116,46 +136,83 @@ def _answering(window: Window, _: None) -> Mapping[str, Switch]:
 def _cables(window: Window, _: None) -> Sequence[Cable]:
     there = answering(window)
     ends = {
-        (switch.subject, port.number): End(switch, port)
+        (switch.subject, port.label): End(switch, port)
         for switch in there.values()
         for port in switch.ports
     }
-    done: set[tuple[Subject, int]] = set()
+    done: set[tuple[Subject, str]] = set()
     found = []
     for key, end in ends.items():
         if key in done:
             continue
         there_too = _other(ends, end)
-        done |= {key, *([(there_too.switch.subject, there_too.port.number)] if there_too else [])}
+        done |= {key, *([(there_too.switch.subject, there_too.port.label)] if there_too else [])}
         both = (end, there_too) if there_too else (end,)
         found.append(Cable(both, _host(window, end.switch, end.port)))
     return found
 
 
-def _other(ends: Mapping[tuple[Subject, int], End], end: End) -> End | None:
+def _other(ends: Mapping[tuple[Subject, str], End], end: End) -> End | None:
     """The end at the other switch, where both say so of each other."""
     port, here = end.port, end.switch.subject
     if not port.at_switch:
         return None
-    far = ends.get((Subject(cluster=here.cluster, node=port.peer), port.peer_port))
-    if far is None or (far.port.peer, far.port.peer_port) != (here.node, port.number):
+    far = ends.get((Subject(cluster=here.cluster, node=port.peer), port.peer_label))
+    if far is None or (far.port.peer, far.port.peer_label) != (here.node, port.label):
         return None
     return far
 
 
 def _host(window: Window, switch: Switch, port: SwitchPort) -> Subject | None:
-    """The port of a host that its own collector tells of; hosts describe themselves without a domain."""
-    if port.host is None:
-        return None
-    name, device = port.host
+    """The port of a host that its own collector tells of; hosts describe themselves without a domain.
+
+    Where the switch does not know who hangs there, the host does that heard the switch by LLDP.
+    """
+    described = None if port.host is None else _described(window, switch, port, port.host)
+    if described is not None or not port.name:
+        return described
+    place = (switch.subject.cluster, _short(switch.subject.node), port.label)
+    return window.once(_by_own_word, None).get(place)
+
+
+def _described(
+    window: Window, switch: Switch, port: SwitchPort, host: tuple[str, str]
+) -> Subject | None:
+    name, device = host
     inventory = window.once(_by_short_name, None).get((switch.subject.cluster, name))
-    number = str(port.peer_port)
-    if inventory is None or not any(
-        (known.device, known.port) == (device, number) for known in inventory.ports
-    ):
+    known = () if inventory is None else inventory.ports
+    ports = [
+        it.port for it in known if it.device == device and port.peer_port in {0, _number(it.port)}
+    ]
+    if inventory is None or len(ports) != 1:
         return None
     node = inventory.subject
-    return Subject(cluster=node.cluster, node=node.node, device=device, port=number)
+    return Subject(cluster=node.cluster, node=node.node, device=device, port=ports[0])
+
+
+def _number(port: str) -> int | None:
+    return int(port) if port.isdecimal() else None
+
+
+def _by_own_word(window: Window, _: None) -> Mapping[tuple[str, str, str], Subject]:
+    """Hosts' ports by cluster, switch and its port, as the hosts heard by LLDP; not where several did.
+
+    A port that is down keeps what it heard last, so a place may have two after a host was moved.
+    """
+    heard: dict[tuple[str, str, str], set[Subject]] = defaultdict(set)
+    for it in window.inventories.values() if window.switches else ():
+        for known in it.ports:
+            if known.switch and known.switch_port:
+                place = (it.subject.cluster, _short(known.switch), known.switch_port)
+                port = replace(it.subject, device=known.device, port=known.port)
+                heard[place].add(port)
+    return {place: min(them) for place, them in heard.items() if len(them) == 1}
+
+
+def _short(name: str) -> str:
+    """A switch's name without its domain, in small letters; an address is no name with a domain."""
+    whole = name.casefold()
+    return whole if whole.replace(".", "").isdigit() else whole.partition(".")[0]
 
 
 def _by_short_name(window: Window, _: None) -> Mapping[tuple[str, str], Inventory]:
@@ -184,4 +241,8 @@ def _plugged(window: Window) -> Iterator[tuple[Subject, tuple[str, str]]]:
     for _, _, switch, port in sorted(ports, key=lambda it: it[:2]):
         host = _host(window, switch, port)
         if host is not None:
-            yield host, (switch.subject.node, str(port.number))
+            yield host, (switch.subject.node, port.label)
+
+
+def _ends_by_host(window: Window, _: None) -> Mapping[Subject, End]:
+    return {it.host: it.near for it in cables(window) if it.host is not None}

@@ -12,11 +12,11 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 from gpuvigil.clock import moment
-from gpuvigil.model import ErrorCount, Evidence, Subject
-from gpuvigil.numbers_in_words import speed
+from gpuvigil.model import ErrorCount, Evidence, Subject, Switch
+from gpuvigil.numbers_in_words import natural, speed
 
 from ..window.window import Window
-from .fabric import Cable, End, answering, cables
+from .fabric import Cable, End, answering, cables, end_of
 
 _DISABLED = "Disabled"  # by somebody
 # So many links of one sort, or between two switches, and so many of them, must have one speed.
@@ -29,7 +29,13 @@ _FULL = {
     "link_recoveries": 0xFF,
     "local_integrity_errors": 0xF,
 }
-_COUNTED = tuple(name for name in ErrorCount.__dataclass_fields__ if name != "at")
+_SHOWN = 3
+_CONGESTION = {
+    "transmit_discards": "packets dropped",
+    "pause_frames_received": "pause frames received",
+    "pause_frames_sent": "pause frames sent",
+}
+_NOT_OBSERVABLE = Evidence(name="beyond the port", value="not observable without switch counters")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +82,10 @@ def _down(cable: Cable, since: datetime, left: str) -> Trouble:
     evidence = [
         Evidence(name="down since", value=moment(since)),
         Evidence(name="other end", value=cable.far),
-        Evidence(name="physical state", value=cable.near.port.physical_state, limit="LinkUp"),
     ]
+    if cable.near.port.physical_state:
+        state = cable.near.port.physical_state
+        evidence.append(Evidence(name="physical state", value=state, limit="LinkUp"))
     if cable.at_switches:
         evidence.append(Evidence(name="links between the two that are up", value=left))
     best = cable.near.port.best_bits_per_second
@@ -89,14 +97,16 @@ def _down(cable: Cable, since: datetime, left: str) -> Trouble:
 def degraded(window: Window) -> Iterator[Trouble]:
     """A cable whose link is up at less than it had, or than the others between the same two switches.
 
-    Where nearly all links of its sort are as slow by now, somebody wants it.
+    Where nearly all links of its sort are as slow by now, somebody wants it. An Ethernet port of a
+    host that is off may run slowly to be woken: of those only the host's own collector tells.
     """
     every = cables(window)
     usual, beside = _usual(every), _beside(every)
     for cable in every:
         port, now = cable.near.port, cable.near.port.bits_per_second
         limit = max(port.best_bits_per_second or 0, beside.get(cable.between, 0))
-        if cable.host is not None or not port.up or not now or now >= limit:
+        of_host = cable.host is not None or (bool(port.name) and not port.at_switch)
+        if of_host or not port.up or not now or now >= limit:
             continue
         if usual.get((cable.between[0], port.at_switch)) == now or not cable.near.is_confirmed:
             continue
@@ -105,7 +115,7 @@ def degraded(window: Window) -> Iterator[Trouble]:
             since=port.since,
             evidence=(
                 Evidence(name="speed", value=speed(now), limit=speed(limit)),
-                Evidence(name="lanes", value=str(port.lanes)),
+                *([Evidence(name="lanes", value=str(port.lanes))] if port.lanes else ()),
                 Evidence(name="other end", value=cable.far),
             ),
         )
@@ -169,27 +179,32 @@ def _grown(end: End, limits: Mapping[str, float]) -> dict[str, int]:
     if not end.port.up or not counts:
         return {}
     start = max(end.switch.at - _SPAN, end.port.since)
-    growth = {name: _growth(counts, name, start) for name in _COUNTED}
-    for name in _COUNTED:
+    growth = {name: _growth(counts, name, start) for name in limits}
+    for name in limits:
         # One that is full tells nothing more: for an hour it counts as it grew until then.
-        if getattr(counts[-1], name) == _FULL[name]:
+        if _is_full(end, name):
             grown = _growth(counts, name, end.port.since)
             growth[name] = max(grown, int(limits[name]) + 1) if grown else 0
     return {name: count for name, count in growth.items() if count > limits[name]}
 
 
+def _is_full(end: End, name: str) -> bool:
+    """Whether a counter of InfiniBand stands where it ends; those of ports with names are larger."""
+    return not end.port.name and getattr(end.port.counts[-1], name) == _FULL[name]
+
+
 def _counted(end: End, name: str, count: int) -> str:
-    if getattr(end.port.counts[-1], name) == _FULL[name]:
+    if _is_full(end, name):
         return f"{_FULL[name]}, where the counter ends"
     return f"{count} in {_SPAN.total_seconds() / 60:g} min"
 
 
 def _growth(counts: Sequence[ErrorCount], name: str, start: datetime) -> int:
-    """How much a counter grew after `start`; it may have been cleared.
+    """How much a counter grew after `start`; it may have been cleared, or not be measured.
 
     A single low value between two is no growth after it: the port did not answer, and nobody said so.
     """
-    told = [(count.at, int(getattr(count, name))) for count in counts]
+    told = [(it.at, int(value)) for it in counts if (value := getattr(it, name)) is not None]
     known = [
         told[n]
         for n in range(len(told))
@@ -207,3 +222,32 @@ def _first(end: End) -> datetime:
 
 def _is_told(window: Window, port: Subject) -> bool:
     return any(it.subject == port and it.resolved_at is None for it in window.stood)
+
+
+def beyond(window: Window, port: Subject) -> tuple[Evidence, ...]:
+    """What the switch that a host's port is plugged into dropped, or paused, in the last minutes.
+
+    The ports with most of it. Which link beyond that switch is full is not known.
+    """
+    end = end_of(window.whole or window, port)
+    if end is None:
+        return (_NOT_OBSERVABLE,)
+    found = tuple(
+        Evidence(name=f"{what} at {end.switch.subject.node}", value=said)
+        for name, what in _CONGESTION.items()
+        if (said := _most_of(end.switch, name))
+    )
+    return found or (_NOT_OBSERVABLE,)
+
+
+def _most_of(switch: Switch, name: str) -> str:
+    """`Ethernet1/49 12345, Ethernet1/3 20 in 10 min`; empty where it is not measured."""
+    start = switch.at - _SPAN
+    measured = [it for it in switch.ports if it.counts and getattr(it.counts[-1], name) is not None]
+    grown = [(_growth(it.counts, name, start), it.label) for it in measured]
+    most = sorted((it for it in grown if it[0]), key=lambda it: (-it[0], natural(it[1])))
+    if not most:
+        return "none" if measured else ""
+    shown = ", ".join(f"{label} {count}" for count, label in most[:_SHOWN])
+    more = f" and {len(most) - _SHOWN} more ports" if len(most) > _SHOWN else ""
+    return f"{shown}{more} in {_SPAN.total_seconds() / 60:g} min"

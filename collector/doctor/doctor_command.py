@@ -56,6 +56,7 @@ def diagnose(config: Config, file: Path | None, seconds: float) -> list[Diagnosi
         "privileges": partial(node.access, settings),
         "network ports": partial(node.ports, settings),
         "InfiniBand fabric": partial(node.fabric, config.infiniband),
+        "switches": partial(node.switches, config.switches),
         "dcgm-exporter": partial(node.dcgm, settings),
         "inference servers": partial(owner_sources.inference, settings),
         "kubelet": partial(owner_sources.kubelet, settings),

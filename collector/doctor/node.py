@@ -9,9 +9,15 @@ import struct
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from gpuvigil.clock import from_text, moment
-from gpuvigil.config import CollectorSettings, InfinibandSettings
+from gpuvigil.config import (
+    CollectorSettings,
+    InfinibandSettings,
+    SwitchesSettings,
+    without_secret,
+)
 from gpuvigil.errors import GpuvigilError
 
 from ..agent import privileges
@@ -68,6 +74,29 @@ def fabric(
         text = f"this user may not open {', '.join(closed)}: gpuvigil infiniband cannot run here"
         return [limited("InfiniBand fabric", text, f"run it as root, or as the group of {ways[0]}")]
     return [ok("InfiniBand fabric", "gpuvigil infiniband can read it from here")]
+
+
+def switches(settings: SwitchesSettings) -> list[Diagnosis]:
+    """Whether `gpuvigil switches` could ask the site's Prometheus from here, where one is named."""
+    if not settings.url:
+        return []
+    unread = [str(file) for file in settings.mappings if not os.access(file, os.R_OK)]
+    if unread or not settings.mappings:
+        text = f"cannot read {', '.join(unread)}" if unread else "no mapping file is named"
+        return [limited("switches", text, "set switches.mappings (docs/switches.md)")]
+    shown = without_secret(settings.url)
+    try:
+        place = urlsplit(settings.url)
+        port = place.port or (443 if place.scheme == "https" else 80)
+        socket.create_connection((place.hostname or "", port), _PAGE_SECONDS).close()
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        text = f"nobody answers at {shown}: {why}"
+        return [
+            limited("switches", text, "is switches.url right, and does a firewall stand between?")
+        ]
+    todo = "gpuvigil switches --check says what it knows"
+    return [ok("switches", f"Prometheus answers at {shown}; {todo}")]
 
 
 def access(settings: CollectorSettings) -> list[Diagnosis]:

@@ -10,16 +10,17 @@ from gpuvigil.numbers_in_words import natural
 
 # Whoever reads a fabric says at least every five minutes what he sees.
 OLD = timedelta(minutes=15)
+_ERRORS = ("symbol_errors", "receive_errors", "link_recoveries", "local_integrity_errors")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cable:
-    """From a leaf to a spine; a port is that switch's own number, and None where it does not say."""
+    """From a leaf to a spine; a port is called as its switch does, and the far one is empty where nobody says."""
 
     leaf: str
-    leaf_port: int
+    leaf_port: str
     spine: str
-    spine_port: int | None
+    spine_port: str
     up: bool
     bits_per_second: int | None
     best_bits_per_second: int | None
@@ -34,7 +35,7 @@ class Cable:
     @property
     def name(self) -> str:
         """`leaf1 port 40 → spine2 port 3`."""
-        far = "" if self.spine_port is None else f" port {self.spine_port}"
+        far = f" port {self.spine_port}" if self.spine_port else ""
         return f"{self.leaf} port {self.leaf_port} → {self.spine}{far}"
 
 
@@ -85,14 +86,14 @@ def _wiring(cluster: str, switches: Mapping[str, Switch]) -> Wiring:
 
 def _cable(switches: Mapping[str, Switch], leaf: str, port: SwitchPort) -> Cable:
     far = switches.get(port.peer)
-    there = [] if far is None else [it for it in far.ports if it.number == port.peer_port]
+    there = [] if far is None else [it for it in far.ports if it.label == port.peer_label]
     counted = [errors for it in (port, *there) if (errors := _errors(it.counts)) is not None]
     lost = any(switches[name].lost_at is not None for name in (leaf, port.peer) if name in switches)
     return Cable(
         leaf=leaf,
-        leaf_port=port.number,
+        leaf_port=port.label,
         spine=port.peer,
-        spine_port=port.peer_port or None,
+        spine_port=port.peer_label,
         up=port.up and not lost,
         bits_per_second=port.bits_per_second,
         best_bits_per_second=port.best_bits_per_second,
@@ -101,11 +102,15 @@ def _cable(switches: Mapping[str, Switch], leaf: str, port: SwitchPort) -> Cable
 
 
 def _errors(counts: Sequence[ErrorCount]) -> int | None:
-    """What was added since the first count that is told; counters that fell began again."""
-    if not counts:
-        return None
-    totals = [
-        it.symbol_errors + it.receive_errors + it.link_recoveries + it.local_integrity_errors
-        for it in counts
-    ]
-    return max(totals[-1] - totals[0], 0)
+    """What was added since the first count that is told; None where nobody counts any of them."""
+    gained = (
+        [
+            max(last - first, 0)  # counters that fell began again
+            for name in _ERRORS
+            for first, last in [(getattr(it, name) for it in (counts[0], counts[-1]))]
+            if first is not None and last is not None
+        ]
+        if counts
+        else []
+    )
+    return sum(gained) if gained else None

@@ -52,6 +52,7 @@ from .settings import (
     SimulatorSettings,
     SlurmSettings,
     StoreSettings,
+    SwitchesSettings,
     TopologySettings,
 )
 
@@ -92,6 +93,7 @@ __all__ = [
     "SlackSettings",
     "SlurmSettings",
     "StoreSettings",
+    "SwitchesSettings",
     "TeamsSettings",
     "TimesSettings",
     "TopologySettings",

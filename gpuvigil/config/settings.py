@@ -286,6 +286,27 @@ class InfinibandSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchesSettings:
+    """`gpuvigil switches`, once for a site; its cluster is the collector's."""
+
+    url: str = _setting("", "the site's own Prometheus, or what speaks its API")
+    mappings: tuple[Path, ...] = _setting(
+        (), "mapping files: what it is asked of switches, and what the answers mean"
+    )
+    token_file: Path | None = _setting(None, "file that holds a bearer token for it")
+    user: str = _setting("", "user name, where it asks for one and a password")
+    password_file: Path | None = _setting(None, "file that holds the password")
+    ca_file: Path | None = _setting(None, "certificates to trust instead of the system's")
+    interval_seconds: float = _setting(60.0, "it is asked this often, at least 5")
+    timeout_seconds: float = _setting(20.0, "an answer that takes longer is given up")
+    answer_bytes: int = _setting(64 * 1024 * 1024, "largest answer to one query, inflated")
+    spool_directory: Path = _setting(STATE / "switches", "where records wait while the hub is away")
+    spool_bytes: int = _setting(
+        64 * 1024 * 1024, "most bytes that may wait; the oldest are dropped and counted"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatorSettings:
     """The simulated cluster; marked as simulated wherever it shows."""
 
@@ -464,6 +485,9 @@ class Config:
     )
     infiniband: InfinibandSettings = _setting(
         InfinibandSettings(), "the reader of an InfiniBand fabric"
+    )
+    switches: SwitchesSettings = _setting(
+        SwitchesSettings(), "the reader of switches that the site's Prometheus knows"
     )
     simulator: SimulatorSettings = _setting(SimulatorSettings(), "the simulated cluster")
     analyzer: AnalyzerSettings = _setting(AnalyzerSettings(), "the analyzer")

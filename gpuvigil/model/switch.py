@@ -15,13 +15,20 @@ SWITCH_DEVICE = "switch"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorCount:
-    """What a port had counted at one moment, since its counters began: see `perfquery(8)`."""
+    """What a port had counted at one moment, since its counters began: see `perfquery(8)`.
+
+    None is not measured. Discards are packets that the switch could not send; frames of pause count
+    those of every priority.
+    """
 
     at: datetime
-    symbol_errors: int = 0
-    receive_errors: int = 0
-    link_recoveries: int = 0
-    local_integrity_errors: int = 0
+    symbol_errors: int | None = 0
+    receive_errors: int | None = 0
+    link_recoveries: int | None = 0
+    local_integrity_errors: int | None = 0
+    transmit_discards: int | None = None
+    pause_frames_received: int | None = None
+    pause_frames_sent: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,16 +42,28 @@ class SwitchPort:
     number: int
     up: bool
     since: datetime
+    name: str = ""  # where the switch calls it so, and not by its number
     physical_state: str = ""  # as the tools write it: LinkUp, Polling, Disabled
     peer: str = ""  # a switch's name, or `host device`
     peer_guid: str = ""  # of the port or the switch there: a name may be changed
     peer_port: int = 0
+    peer_port_name: str = ""
     at_switch: bool = False
     bits_per_second: int | None = None
     lanes: int | None = None
     best_bits_per_second: int | None = None
     counts: tuple[ErrorCount, ...] = ()
     """The count before the last hour and each that differs since, the oldest first."""
+
+    @property
+    def label(self) -> str:
+        """What people call it: its name, or its number."""
+        return self.name or str(self.number)
+
+    @property
+    def peer_label(self) -> str:
+        """The same of the port at the other end; empty where that is not known."""
+        return self.peer_port_name or (str(self.peer_port) if self.peer_port else "")
 
     @property
     def host(self) -> tuple[str, str] | None:
@@ -66,13 +85,13 @@ class Switch:
     lost_at: datetime | None = None
     ports: tuple[SwitchPort, ...] = ()
 
-    def port_subject(self, number: int) -> Subject:
+    def port_subject(self, label: str | int) -> Subject:
         """A port of it, as incidents name it; port 0 is the switch itself, as InfiniBand has it."""
         return Subject(
             cluster=self.subject.cluster,
             node=self.subject.node,
             device=SWITCH_DEVICE,
-            port=str(number),
+            port=str(label),
         )
 
     def to_record(self) -> Record:
@@ -111,7 +130,7 @@ _NUMBERS = frozenset(
     {"number", "peer_port", "bits_per_second", "lanes", "best_bits_per_second"}
     | (ErrorCount.__dataclass_fields__.keys() - {"at"})
 )
-_TEXTS = frozenset({"physical_state", "peer", "peer_guid"})
+_TEXTS = frozenset({"name", "physical_state", "peer", "peer_guid", "peer_port_name"})
 
 
 def _port(said: Mapping[str, Any]) -> SwitchPort:

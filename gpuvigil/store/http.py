@@ -1,8 +1,10 @@
 """HTTP to a store that is not ours."""
 
 import json
+import time
 from base64 import b64encode
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import urllib3
@@ -13,9 +15,19 @@ from ..errors import ConfigError, StoreError, StoreUnavailable
 from ..hub_client.tls import Trust
 from ..lineprotocol.refusal import in_short
 
-_TIMEOUT = urllib3.Timeout(connect=5.0, read=60.0)
+_CONNECT_SECONDS = 5.0
+_TIMEOUT = urllib3.Timeout(connect=_CONNECT_SECONDS, read=60.0)
 # Of one beyond these that comes back at once with others urllib3 writes a line into the log.
 _CONNECTIONS_KEPT = 64
+_PIECE_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Of one answer, inflated: it comes whole within `seconds` or is given up."""
+
+    seconds: float
+    bytes: int
 
 
 class Web:
@@ -25,15 +37,17 @@ class Web:
     Secrets are read again when their files change, and never shown.
     """
 
-    def __init__(self, settings: StoreSettings) -> None:
-        """ConfigError when a secret's file cannot be read."""
-        self._name = settings.kind
+    def __init__(
+        self, settings: StoreSettings, section: str = "store", limits: Limits | None = None
+    ) -> None:
+        """`section` is that of the settings. ConfigError when a secret's file cannot be read."""
+        self._name, self._limits = settings.kind, limits
         secure = any(url.startswith("https:") for url in (settings.url, settings.write_url))
-        believed = Trust(ca_file=settings.ca_file).context("store") if secure else None
+        believed = Trust(ca_file=settings.ca_file).context(section) if secure else None
         self._pool = urllib3.PoolManager(
             timeout=_TIMEOUT, retries=False, ssl_context=believed, maxsize=_CONNECTIONS_KEPT
         )
-        self._authorization = authorization(settings)
+        self._authorization = authorization(settings, section)
 
     def post(self, url: str, query: Mapping[str, str]) -> Any:
         """JSON, asked by a form, which may be longer than an address."""
@@ -59,12 +73,41 @@ class Web:
         if body is not None:
             given["body"] = body
         try:
-            answer = self._pool.request(method, url, **given)
+            status, content = self._answer(method, url, given)
         except urllib3.exceptions.HTTPError as error:
             raise StoreUnavailable(f"{self._place(url)} does not answer: {why(error)}") from error
-        if answer.status < 300:
-            return answer.data
-        raise refusal(self._place(url), answer.status, answer.data, secret_in(value))
+        if status < 300:
+            return content
+        raise refusal(self._place(url), status, content, secret_in(value))
+
+    def _answer(self, method: str, url: str, given: Mapping[str, Any]) -> tuple[int, bytes]:
+        """Its status and its body."""
+        if self._limits is None:
+            answer = self._pool.request(method, url, **given)
+            return answer.status, answer.data
+        limits = self._limits
+        timeout = urllib3.Timeout(
+            connect=min(_CONNECT_SECONDS, limits.seconds), read=limits.seconds
+        )
+        stream = self._pool.request(method, url, preload_content=False, timeout=timeout, **given)
+        try:
+            content = self._read(stream, limits, url)
+        except BaseException:
+            stream.close()
+            raise
+        stream.release_conn()
+        return stream.status, content
+
+    def _read(self, stream: urllib3.BaseHTTPResponse, limits: Limits, url: str) -> bytes:
+        deadline, found = time.monotonic() + limits.seconds, bytearray()
+        while piece := stream.read1(_PIECE_BYTES, decode_content=True):
+            found += piece
+            if len(found) > limits.bytes:
+                raise StoreError(f"{self._place(url)}: the answer is over {limits.bytes} bytes")
+            if time.monotonic() > deadline:
+                late = f"does not answer whole within {limits.seconds:g} s"
+                raise StoreUnavailable(f"{self._place(url)} {late}")
+        return bytes(found)
 
     def authorization(self) -> str:
         """The header of that name, as it is now; empty for none."""
@@ -80,7 +123,7 @@ class Web:
     def _json(self, content: bytes, url: str) -> Any:
         try:
             return json.loads(content)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise StoreUnavailable(
                 f"{self._place(url)} answered something that is not JSON; is the address right?"
             ) from None
@@ -90,15 +133,16 @@ class Web:
         return f"{self._name} at {parts.scheme}://{parts.netloc}{parts.path or ''}"
 
 
-def authorization(settings: StoreSettings) -> Callable[[], str]:
+def authorization(settings: StoreSettings, section: str = "store") -> Callable[[], str]:
     """The header of that name, as it is now; empty for none. ConfigError for an unreadable file."""
     if settings.user:
-        password = secret_source(settings.password_file, "store.password_file", "store's password")
+        key, what = f"{section}.password_file", f"{section}'s password"
+        password = secret_source(settings.password_file, key, what)
         user = settings.user
         return lambda: "Basic " + b64encode(f"{user}:{password()}".encode()).decode()
     if settings.token_file is None:
         return lambda: ""
-    token = secret_source(settings.token_file, "store.token_file", "store's token")
+    token = secret_source(settings.token_file, f"{section}.token_file", f"{section}'s token")
     word = "Token" if settings.kind == "influxdb" else "Bearer"
     return lambda: f"{word} {token()}"
 

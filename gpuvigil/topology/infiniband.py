@@ -103,20 +103,28 @@ def switch_names(told: Mapping[str, str]) -> dict[str, str]:
 
 
 def from_switches(switches: Iterable[Switch]) -> Imported:
-    """The same from what `gpuvigil infiniband` tells the hub, of cables that have or had a link."""
+    """The same from what readers of switches tell the hub, of cables that have or had a link.
+
+    What hangs at a port with a name a switch knows by LLDP: of hosts, these say it better.
+    """
     known = sorted(switches, key=lambda it: it.subject.key)
-    at_nodes = {it.subject.node for it in known if any(not port.at_switch for port in it.ports)}
+    at_nodes = {
+        it.subject.node
+        for it in known
+        if any(not port.at_switch and (port.peer or not port.name) for port in it.ports)
+    }
     wires, uplinks = [], {}
     for it in known:
         name = it.subject.node
         for port in it.ports:
             if port.at_switch:
+                source = Source.LLDP if port.name else Source.IBNETDISCOVER
                 ends = sorted(
-                    (switch not in at_nodes, switch, number)
-                    for switch, number in ((name, port.number), (port.peer, port.peer_port))
+                    (switch not in at_nodes, switch, label)
+                    for switch, label in ((name, port.label), (port.peer, port.peer_label))
                 )
-                uplinks[tuple(ends)] = _uplink(*ends)
-            elif port.host is not None:
+                uplinks[tuple(ends)] = _uplink(ends[0], ends[1], source)
+            elif port.host is not None and not port.name:
                 wires.append(
                     Wire(
                         node=port.host[0],
@@ -130,11 +138,11 @@ def from_switches(switches: Iterable[Switch]) -> Imported:
     return Imported(wires=tuple(wires), uplinks=tuple(uplinks.values()))
 
 
-def _uplink(lower: tuple[bool, str, int], upper: tuple[bool, str, int]) -> Uplink:
+def _uplink(lower: tuple[bool, str, str], upper: tuple[bool, str, str], source: Source) -> Uplink:
     return Uplink(
         lower=lower[1],
         upper=upper[1],
-        lower_port=str(lower[2]),
-        upper_port=str(upper[2]),
-        source=Source.IBNETDISCOVER,
+        lower_port=lower[2] or None,
+        upper_port=upper[2] or None,
+        source=source,
     )

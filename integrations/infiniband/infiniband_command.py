@@ -3,19 +3,30 @@
 import threading
 from argparse import Namespace
 from collections.abc import Sequence
+from functools import partial
 
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import Config, startup
 from gpuvigil.errors import ConfigError
 from gpuvigil.log import Log
 
+from ..fabric.seen import Seen
+from ..fabric.switches import Switches
+from ..fabric.watch import Watch
 from ..shipping import shipping
+from .printed import read
 from .tools import Fabric
-from .watch import Watch
 
 log = Log("infiniband")
 
 _SOONEST_SECONDS = 5.0
+
+
+def look(fabric: Fabric, before: Switches) -> Seen:
+    """The switches that answer; NotReadError and ValueError say why nothing can be said."""
+    said = fabric.look()
+    names = {guid: it.subject.node for guid, it in before.items()}
+    return Seen(switches=read(said.links, said.errors, names))
 
 
 def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
@@ -27,7 +38,8 @@ def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
     directory = settings.spool_directory
     with shipping(config, "infiniband", directory, settings.spool_bytes, clock) as out:
         fabric = Fabric(directory, settings.timeout_seconds, settings.directory, settings.port)
-        watch = Watch(fabric, out.told_by.cluster, directory / "switches.json", clock)
+        memory = directory / "switches.json"
+        watch = Watch(partial(look, fabric), out.told_by.cluster, memory, clock, log)
         log.info(
             "reading the fabric",
             cluster=out.told_by.cluster,

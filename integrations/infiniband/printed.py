@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from gpuvigil.topology.infiniband import switch_names
+
+from ..fabric.seen import Counters, SeenPort, SeenSwitch
 
 _LINK = re.compile(
     r'0x(?P<guid>[0-9a-f]{16}) "\s*(?P<name>.*?)"\s+\d+\s+(?P<port>\d+)\[.*?\] ==\('
@@ -28,36 +29,6 @@ _FIELDS = {
     "LinkErrorRecoveryCounter": "link_recoveries",
     "LocalLinkIntegrityErrors": "local_integrity_errors",
 }
-Counters = Mapping[str, int]
-"""By the field of `ErrorCount`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeenPort:
-    """A port of a switch as it is now; of an other end that does not answer nothing is known.
-
-    `counters` None: they were not read.
-    """
-
-    up: bool
-    physical_state: str
-    peer: str = ""
-    peer_guid: str = ""
-    peer_port: int = 0
-    at_switch: bool = False
-    bits_per_second: int | None = None
-    lanes: int | None = None
-    counters: Counters | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeenSwitch:
-    """A switch that answered."""
-
-    guid: str
-    ports: Mapping[int, SeenPort]
-
-
 _NOTHING: Mapping[str, str] = {}
 
 

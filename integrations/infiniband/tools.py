@@ -11,15 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..fabric.seen import NotReadError
+
 _LONGEST_WHY = 300
 _OVER_LIMIT = 1  # ibqueryerrors: a port has counted more than its limit
 # A port that waits has nothing wrong with it, and every busy one does.
 _LEFT_OUT = "PortXmitWait"
 _RIGHTS = " (they need read and write access to /dev/infiniband/umad*)"
-
-
-class NotReadError(Exception):
-    """No look: says which tool, and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

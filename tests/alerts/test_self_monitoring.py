@@ -158,7 +158,10 @@ def test_a_reader_is_told_by_its_cluster_with_what_to_do() -> None:
     assert (found.incident, found.severity) == ("self-switch-lab", Severity.WARNING)
     assert found.title == "Switches are no longer read; what fails in them goes undetected"
     assert found.value == "cluster lab, last heard of 2 h ago"
-    assert found.action == "Check the log of 'gpuvigil infiniband' and restart it."
+    assert (
+        found.action
+        == "Check the log of 'gpuvigil infiniband' or 'gpuvigil switches' and restart it."
+    )
 
 
 @pytest.mark.server

@@ -168,9 +168,9 @@ def large(leaves: int, spines: int) -> Wiring:
         (leaf, f"spine{n}"): [
             Cable(
                 leaf=leaf,
-                leaf_port=n,
+                leaf_port=str(n),
                 spine=f"spine{n}",
-                spine_port=None,
+                spine_port="",
                 up=leaf != names[-1],
                 bits_per_second=FAST,
                 best_bits_per_second=FAST,

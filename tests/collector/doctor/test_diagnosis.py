@@ -19,7 +19,12 @@ from collector.processes.driver_lock import Stuck
 from collector.processes.watchdog_child import End
 from collector.rows.catalogue_rows import Row
 from collector.sensors.pci import PciGpu
-from gpuvigil.config import CollectorSettings, HubSettings, InfinibandSettings
+from gpuvigil.config import (
+    CollectorSettings,
+    HubSettings,
+    InfinibandSettings,
+    SwitchesSettings,
+)
 from gpuvigil.metrics import GPU, NODE
 from gpuvigil.model import Unmeasured
 from tests.collector.inference.pages import InferenceServer, good, page
@@ -337,3 +342,25 @@ def test_a_fabric_is_readable_where_its_tools_and_the_way_to_its_switches_are(
     (devices / "umad1").symlink_to(tmp_path / "nowhere")
     (closed,) = node.fabric(settings, devices)
     assert (closed.state, "may not open umad1" in closed.text) == (State.LIMITED, True)
+
+
+def test_switches_can_be_asked_where_prometheus_answers_and_its_mapping_is_there(
+    tmp_path: Path,
+) -> None:
+    assert node.switches(SwitchesSettings()) == []
+    file = tmp_path / "snmp.toml"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://me:secret@127.0.0.1:{server.getsockname()[1]}/prometheus"
+        settings = SwitchesSettings(url=url, mappings=(file,))
+        (unread,) = node.switches(settings)
+        assert (unread.state, unread.text) == (State.LIMITED, f"cannot read {file}")
+        file.touch()
+        (there,) = node.switches(settings)
+        assert there.state is State.OK
+        (unnamed,) = node.switches(replace(settings, mappings=()))
+        assert unnamed.text == "no mapping file is named"
+    (gone,) = node.switches(settings)
+    assert (gone.state, "Connection refused" in gone.text) == (State.LIMITED, True)
+    (odd,) = node.switches(replace(settings, url="http://h:port"))
+    assert odd.state is State.LIMITED
+    assert "secret" not in f"{there} {gone} {odd}"

@@ -6,6 +6,7 @@ The subnet is ibsim's with an OpenSM; the clock is ours, so that looks may follo
 import random
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,9 @@ from gpuvigil.clock import ManualClock
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.model import Finding, Inventory, PortIdentity, Record, Subject
 from gpuvigil.topology import Question, from_switches, learn
+from integrations.fabric.watch import Watch
+from integrations.infiniband.infiniband_command import log, look
 from integrations.infiniband.tools import Fabric
-from integrations.infiniband.watch import Watch
 from tests.ibsim import PROGRAMS, Ibsim
 
 pytestmark = [pytest.mark.server, pytest.mark.site]
@@ -38,7 +40,8 @@ class Site:
     def __init__(self, subnet: Ibsim, folder: Path) -> None:
         self.subnet, self.random = subnet, random.Random(SEED)
         self._clock, self._fleet = ManualClock(NOON), Fleet()
-        self._watch = Watch(Fabric(folder, 30.0), "c", folder / "switches.json", self._clock)
+        looking = partial(look, Fabric(folder, 30.0))
+        self._watch = Watch(looking, "c", folder / "switches.json", self._clock, log)
 
     def look(self, times: int = 2) -> None:
         for _ in range(times):

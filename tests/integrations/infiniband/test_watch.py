@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,12 @@ from hypothesis import strategies as st
 
 from gpuvigil.clock import ManualClock
 from gpuvigil.model import ErrorCount, Record, RecordKind, Subject, Switch, SwitchPort
-from integrations.infiniband.printed import SeenPort, SeenSwitch, read
-from integrations.infiniband.switches import after_look, is_cut_off, worth_telling
+from integrations.fabric.seen import SeenPort, SeenSwitch
+from integrations.fabric.switches import after_look, is_cut_off, worth_telling
+from integrations.fabric.watch import Watch
+from integrations.infiniband.infiniband_command import log, look
+from integrations.infiniband.printed import read
 from integrations.infiniband.tools import Fabric
-from integrations.infiniband.watch import Watch
 
 NOON = datetime(2026, 11, 27, 12, tzinfo=timezone.utc)
 MINUTE = timedelta(minutes=1)
@@ -267,7 +270,8 @@ def say(text: str, code: int = 0) -> str:
 
 
 def watch(folder: Path, fabric: Fabric) -> Watch:
-    return Watch(fabric, "c", folder / "switches.json", ManualClock(NOON))
+    memory = folder / "switches.json"
+    return Watch(partial(look, fabric), "c", memory, ManualClock(NOON), log)
 
 
 def test_a_look_is_told_remembered_and_goes_on_after_a_restart(tmp_path: Path) -> None:

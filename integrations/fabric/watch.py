@@ -9,23 +9,25 @@ from gpuvigil.clock import Clock
 from gpuvigil.log import Log
 from gpuvigil.model import Record
 
-from . import printed
+from .seen import NotReadError, Seen
 from .switches import Switches, after_look, is_cut_off, remember, remembered, worth_telling
-from .tools import Fabric, NotReadError
 
-log = Log("infiniband")
+Look = Callable[[Switches], Seen]
+"""What is seen, from what was known; NotReadError or ValueError says why nothing is."""
 
 # So many looks in a row that see the same few switches: then the others are gone, or the fabric is another one.
 _BELIEVED = 30
-_RECORDS_AT_ONCE = 100  # each names all ports of a switch
+# Each names all ports of a switch, with what they counted in an hour; the hub takes 16 MiB at once.
+_RECORDS_AT_ONCE = 20
 
 
 class Watch:
     """Keeps the hub's picture of one fabric."""
 
-    def __init__(self, fabric: Fabric, cluster: str, file: Path, clock: Clock) -> None:
+    def __init__(self, look: Look, cluster: str, file: Path, clock: Clock, log: Log) -> None:
         """What was told is remembered in `file`, so that what went while nobody looked is noticed."""
-        self._fabric, self._cluster, self._file, self._clock = fabric, cluster, file, clock
+        self._look, self._cluster, self._file = look, cluster, file
+        self._clock, self._log = clock, log
         self._now: Switches = remembered(file)
         self._known = dict(self._now)
         self._why, self._doubted = "", 0
@@ -36,7 +38,7 @@ class Watch:
         interval_seconds: float,
         tell: Callable[[Sequence[Record]], None],
     ) -> None:
-        """Look until `stop`; `tell` takes at most 100 records at once."""
+        """Look until `stop`; `tell` takes at most 20 records at once."""
         while not stop.is_set():
             begun = self._clock.monotonic()
             self.round(tell)
@@ -46,21 +48,21 @@ class Watch:
     def round(self, tell: Callable[[Sequence[Record]], None]) -> None:
         """One look, told, and only then remembered as told."""
         try:
-            look = self._fabric.look()
-            names = {guid: it.subject.node for guid, it in self._now.items()}
-            found = printed.read(look.links, look.errors, names)
+            seen = self._look(self._now)
         except (NotReadError, ValueError, OSError) as error:
             self._say(str(error))
             return
+        found = seen.switches
         self._doubted = self._doubted + 1 if is_cut_off(self._now, found) else 0
         if self._doubted and (not found or self._doubted < _BELIEVED):
             self._say(
-                f"{len(found)} of {len(self._now)} switches answer: this machine's own way into the"
-                " fabric may be down"
+                f"{len(found)} of {len(self._now)} switches answer: this machine's own way to them"
+                " may be down"
             )
             return
-        self._say("")
-        self._now = after_look(self._now, found, self._cluster, self._clock.now())
+        self._say(seen.why)
+        at = self._clock.now()
+        self._now = after_look(self._now, found, self._cluster, at, seen.doubted)
         news = worth_telling(self._known, self._now)
         records = [switch.to_record() for switch in news]
         for start in range(0, len(records), _RECORDS_AT_ONCE):
@@ -75,7 +77,7 @@ class Watch:
     def _say(self, why: str) -> None:
         """One log line when the fabric cannot be read, and one when it can again."""
         if why and why != self._why:
-            log.warning("the fabric is not read", why=why)
+            self._log.warning("the fabric is not read", why=why)
         elif self._why and not why:
-            log.info("the fabric is read again")
+            self._log.info("the fabric is read again")
         self._why = why

@@ -1,17 +1,20 @@
 """What one look after another says of a fabric's switches: what is new, what is gone, and since when."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from gpuvigil.model import UNREADABLE, ErrorCount, Record, Subject, Switch, SwitchPort, readable
 
-from .printed import SeenPort, SeenSwitch
+from .seen import SeenPort, SeenSwitch
 
 # Growth is judged over ten minutes; the counts of an hour are kept, and the one before them.
 _COUNTS_KEPT = timedelta(hours=1)
+# Of what a busy port counts at every look, so often; each is a part of the record.
+_OF_TRAFFIC = ("transmit_discards", "pause_frames_received", "pause_frames_sent")
+_TRAFFIC_EVERY = timedelta(minutes=5)
 # A switch that was taken away is forgotten, and a host's port that was left.
 _LOST_KEPT, _LEFT_KEPT = timedelta(days=7), timedelta(days=1)
 # Of counts that nobody read for so long nobody knows when they grew.
@@ -35,31 +38,38 @@ def is_cut_off(before: Switches, found: Mapping[str, SeenSwitch]) -> bool:
 
 
 def after_look(
-    before: Switches, found: Mapping[str, SeenSwitch], cluster: str, at: datetime
+    before: Switches,
+    found: Mapping[str, SeenSwitch],
+    cluster: str,
+    at: datetime,
+    doubted: Collection[str] = (),
 ) -> dict[str, Switch]:
-    """The switches as they are now; one that does not answer keeps what it had."""
+    """The switches as they are now; one that does not answer keeps what it had.
+
+    Of those that are `doubted` nothing new is said: they grow old.
+    """
     now = {
         seen.guid: _switch(before.get(seen.guid), name, seen, cluster, at)
         for name, seen in found.items()
     }
     for guid, gone in before.items():
         lost_at = gone.lost_at or at
-        if guid not in now and at - lost_at < _LOST_KEPT:
+        if guid not in now and guid in doubted:
+            now[guid] = gone
+        elif guid not in now and at - lost_at < _LOST_KEPT:
             now[guid] = replace(gone, at=at, lost_at=lost_at)
     return _without_left(now, at)
 
 
 def _without_left(now: Switches, at: datetime) -> dict[str, Switch]:
     """Without ports whose cable was moved elsewhere, or goes to what was forgotten."""
-    plugged = {
-        (port.peer_guid, port.peer_port) for it in now.values() for port in it.ports if port.up
-    }
+    plugged = {_other_end(port) for it in now.values() for port in it.ports if port.up}
     names = {it.subject.node for it in now.values()}
 
     def is_left(port: SwitchPort) -> bool:
         if port.up:
             return False
-        moved = bool(port.peer_guid) and (port.peer_guid, port.peer_port) in plugged
+        moved = bool(port.peer_guid) and _other_end(port) in plugged
         if port.at_switch:
             return moved or port.peer not in names
         return moved or at - port.since >= _LEFT_KEPT
@@ -68,6 +78,10 @@ def _without_left(now: Switches, at: datetime) -> dict[str, Switch]:
         guid: replace(it, ports=tuple(port for port in it.ports if not is_left(port)))
         for guid, it in now.items()
     }
+
+
+def _other_end(port: SwitchPort) -> tuple[str, int, str]:
+    return port.peer_guid, port.peer_port, port.peer_port_name
 
 
 def _switch(
@@ -109,10 +123,12 @@ def _port(
         number=number,
         up=True,
         since=at,
+        name=seen.name,
         physical_state=seen.physical_state,
         peer=seen.peer,
         peer_guid=seen.peer_guid,
         peer_port=seen.peer_port,
+        peer_port_name=seen.peer_port_name,
         at_switch=seen.at_switch,
         bits_per_second=seen.bits_per_second,
         lanes=seen.lanes,
@@ -127,6 +143,7 @@ def _port(
             peer=before.peer,
             peer_guid=before.peer_guid,
             peer_port=before.peer_port,
+            peer_port_name=before.peer_port_name,
             at_switch=before.at_switch,
         )
     best = max(before.best_bits_per_second or 0, now.bits_per_second or 0)
@@ -137,8 +154,8 @@ def _port(
 def _is_same_cable(before: SwitchPort, now: SwitchPort) -> bool:
     """By GUIDs; a name may be changed, and one that does not answer has none."""
     if before.peer_guid and now.peer_guid:
-        return (before.peer_guid, before.peer_port) == (now.peer_guid, now.peer_port)
-    return not now.peer or (before.peer, before.peer_port) == (now.peer, now.peer_port)
+        return _other_end(before) == _other_end(now)
+    return not now.peer or (before.peer, before.peer_label) == (now.peer, now.peer_label)
 
 
 def _counts(before: Sequence[ErrorCount], seen: SeenPort, at: datetime) -> tuple[ErrorCount, ...]:
@@ -147,9 +164,19 @@ def _counts(before: Sequence[ErrorCount], seen: SeenPort, at: datetime) -> tuple
         return tuple(before)
     now = ErrorCount(at=at, **seen.counters)
     same = bool(before) and replace(now, at=before[-1].at) == before[-1]
+    if not same and len(before) > 1 and _only_traffic(before[-2], before[-1], now):
+        before = before[:-1]
     counts = tuple(before) if same else (*before, now)
     old = sum(count.at < at - _COUNTS_KEPT for count in counts)
     return counts[max(old - 1, 0) :]
+
+
+def _only_traffic(earlier: ErrorCount, last: ErrorCount, now: ErrorCount) -> bool:
+    """Whether `now` may stand in the place of `last`: what a busy port counts changes at every look."""
+    traffic = {name: getattr(now, name) for name in _OF_TRAFFIC}
+    return now.at - earlier.at < _TRAFFIC_EVERY and all(
+        replace(it, at=now.at, **traffic) == now for it in (earlier, last)
+    )
 
 
 def worth_telling(told: Switches, now: Switches) -> list[Switch]:

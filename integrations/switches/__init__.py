@@ -1,0 +1,1 @@
+"""`gpuvigil switches`: what a site's own Prometheus knows of its switches, by mapping files."""

@@ -1,0 +1,128 @@
+"""`gpuvigil switches`: asks the site's Prometheus of its switches, and ships what it says as a collector does."""
+
+import sys
+import threading
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+
+from gpuvigil.clock import SystemClock
+from gpuvigil.config import Config, SwitchesSettings, load, startup
+from gpuvigil.errors import ConfigError, GpuvigilError
+from gpuvigil.log import Log
+from gpuvigil.numbers_in_words import counted
+
+from ..fabric.seen import NotReadError, Seen
+from ..fabric.switches import Switches
+from ..fabric.watch import Watch
+from ..shipping import shipping
+from . import mapping
+from .answers import Answers, Told, silent, together, told
+from .mapping import NAME, NEIGHBOUR, SPEED, SwitchMapping
+from .prometheus import Prometheus
+
+log = Log("switches")
+
+_SOONEST_SECONDS = 5.0
+
+
+class Reader:
+    """What Prometheus says of switches by some mappings."""
+
+    def __init__(self, prometheus: Prometheus, mappings: Sequence[SwitchMapping]) -> None:
+        self._prometheus, self._mappings = prometheus, mappings
+        self._exporters: dict[str, str] = {}  # by switch
+
+    def look(self, before: Switches) -> Seen:
+        """The switches of which it has fresh series; NotReadError says why there is no look."""
+        found = [told(it, self._prometheus.answers(it)) for it in self._mappings]
+        now = {guid: it.exporter for them in found for guid, it in them.items()}
+        without = silent(self._exporters, now)
+        self._exporters |= now
+        return Seen(
+            switches=together(found, before),
+            doubted=frozenset().union(*without.values()),
+            why="; ".join(
+                f"{exporter} tells of none of its {len(them)} switches any more"
+                for exporter, them in sorted(without.items())
+            ),
+        )
+
+
+def _mappings(settings: SwitchesSettings) -> list[SwitchMapping]:
+    if not settings.mappings:
+        raise ConfigError("switches.mappings is not set: name a mapping file (docs/switches.md)")
+    return [mapping.load(file) for file in settings.mappings]
+
+
+def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
+    settings, clock = config.switches, SystemClock()
+    if settings.interval_seconds < _SOONEST_SECONDS:
+        raise ConfigError(
+            f"switches.interval_seconds is {settings.interval_seconds:g}: at least {_SOONEST_SECONDS:g}"
+        )
+    reader = Reader(Prometheus(settings), _mappings(settings))
+    directory = settings.spool_directory
+    with shipping(config, "switches", directory, settings.spool_bytes, clock) as out:
+        watch = Watch(reader.look, out.told_by.cluster, directory / "switches.json", clock, log)
+        log.info(
+            "asking Prometheus of switches",
+            cluster=out.told_by.cluster,
+            every_seconds=settings.interval_seconds,
+        )
+        watch.run(stop, settings.interval_seconds, out.tell)
+    log.info("stopped", spool_bytes=out.spool.bytes)
+
+
+def _check(config: Config) -> int:
+    """Say what each mapping finds; 1 where one finds nothing."""
+    prometheus = Prometheus(config.switches)
+    code = 0
+    for it in _mappings(config.switches):
+        try:
+            answers = prometheus.answers(it)
+            text = "\n".join(_found(it, answers, told(it, answers)))
+        except NotReadError as error:
+            text, code = str(error), 1
+        sys.stdout.write(text + "\n")
+    return code
+
+
+def _found(it: SwitchMapping, answers: Answers, switches: dict[str, Told]) -> Iterator[str]:
+    ports = [port for one in switches.values() for port in one.ports.values()]
+    up = sum(port.up for port in ports)
+    yield (
+        f"{it.file}: {len(switches)} switch{'' if len(switches) == 1 else 'es'},"
+        f" {counted(len(ports), 'port')}: {up} up, {len(ports) - up} down"
+    )
+    measured = {
+        NAME: f"{sum(guid != one.name for guid, one in switches.items())} of {len(switches)} switches",
+        NEIGHBOUR: f"{sum(len(one.neighbours) for one in switches.values())} of {len(ports)} ports",
+        SPEED: f"{sum(port.bits_per_second is not None for port in ports)} of {up} ports that are up",
+    }
+    for name in it.tables:
+        if not answers[name]:
+            yield f"  {name}: not measured: Prometheus has no series for {it.tables[name].query!r}"
+        elif name in measured:
+            yield f"  {name}: {measured[name]}"
+        elif name in mapping.COUNTERS:
+            count = sum(
+                port.counters is not None and port.counters[name] is not None for port in ports
+            )
+            yield f"  {name}: {count} of {len(ports)} ports"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Ask until SIGTERM, or once with `--check`; returns the exit code."""
+    parser = startup.parser(
+        "switches", "Ask the site's Prometheus of its switches, and tell the hub."
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="ask once, say what was found, tell nobody"
+    )
+    chosen = parser.parse_args(arguments)
+    if not chosen.check:
+        return startup.run_service(parser, arguments, _run)
+    try:
+        return _check(load(chosen.config))
+    except GpuvigilError as error:
+        return startup.fail(parser.prog, error)

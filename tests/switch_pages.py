@@ -1,0 +1,143 @@
+"""What snmp_exporter, gnmic and UFM Telemetry say of switches, over HTTP.
+
+Shaped as snmp_exporter 0.21 writes the module if_mib, as gnmic's Prometheus output does with
+`strings-as-labels`, and as the example in UFM Telemetry's manual ("Prometheus Endpoint Support") is.
+"""
+
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+
+
+@dataclass
+class Port:
+    """As it is now; `peer` is who is at the other end and at which port."""
+
+    up: bool = True
+    enabled: bool = True
+    gigabits: int = 400
+    errors: int = 0
+    discards: int = 0
+    peer: tuple[str, str] | None = None
+
+
+Ports = dict[str, Port]
+
+
+@dataclass
+class SwitchPages:
+    """A server with `/snmp/SWITCH` for each, `/gnmic` and `/ufm`; a context manager. What is `gone` is told no more."""
+
+    snmp: dict[str, Ports] = field(default_factory=dict)
+    gnmic: dict[str, Ports] = field(default_factory=dict)
+    ufm: dict[str, Ports] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = True
+        self.address = f"127.0.0.1:{self._server.server_port}"
+
+    @property
+    def targets(self) -> Mapping[str, Mapping[str, str]]:
+        """Paths for Prometheus, and the labels that relabelling gives them."""
+        return {
+            **{f"/snmp/{name}": {"instance": name} for name in self.snmp},
+            "/gnmic": {"instance": "gnmic"},
+            "/ufm": {"instance": "ufm"},
+        }
+
+    def __enter__(self) -> "SwitchPages":
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def text(self, path: str) -> str | None:
+        """A page; None for a switch that does not answer its exporter."""
+        _, exporter, *name = path.split("/")
+        if name:
+            there = name[0] not in self.gone
+            return "\n".join(_snmp(name[0], self.snmp[name[0]])) + "\n" if there else None
+        lines = _gnmic if exporter == "gnmic" else _ufm
+        told: dict[str, Ports] = getattr(self, exporter)
+        every = (lines(one, ports) for one, ports in told.items() if one not in self.gone)
+        return "\n".join(line for them in every for line in them) + "\n"
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        pages = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                text = pages.text(self.path.partition("?")[0])
+                self.send_response(500 if text is None else 200)
+                self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+                self.end_headers()
+                self.wfile.write((text or "").encode())
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        return Handler
+
+
+def _snmp(switch: str, ports: Ports) -> Iterator[str]:
+    yield f'sysName{{sysName="{switch}.example.org"}} 1'
+    # An interface that is no cable.
+    vlan = 'ifAlias="",ifDescr="Vlan10",ifIndex="900",ifName="Vlan10"'
+    yield f"ifOperStatus{{{vlan}}} 2"
+    yield f'ifType_info{{{vlan},ifType="l3ipvlan"}} 1'
+    for index, (name, port) in enumerate(ports.items(), 1):
+        labels = f'ifAlias="",ifDescr="{name}",ifIndex="{index}",ifName="{name}"'
+        yield f"ifOperStatus{{{labels}}} {1 if port.up else 2}"
+        yield f"ifAdminStatus{{{labels}}} {1 if port.enabled else 2}"
+        yield f'ifType_info{{{labels},ifType="ethernetCsmacd"}} 1'
+        yield f"ifHighSpeed{{{labels}}} {1000 * port.gigabits if port.up else 0}"
+        yield f"ifInErrors{{{labels}}} {port.errors}"
+        yield f"ifOutDiscards{{{labels}}} {port.discards}"
+        if port.peer is not None and port.up:
+            system, far = port.peer
+            yield (
+                f'lldpRemSysName{{lldpRemIndex="1",lldpRemLocalPortNum="{index}",lldpRemPortId="{far}",'
+                f'lldpRemSysName="{system}",lldpRemTimeMark="0"}} 1'
+            )
+
+
+def _gnmic(switch: str, ports: Ports) -> Iterator[str]:
+    state, counters = "interfaces_interface_state", "interfaces_interface_state_counters"
+    ethernet, lldp = "interfaces_interface_ethernet_state", "lldp_interfaces_interface_neighbors"
+    for name, port in ports.items():
+        at = f'interface_name="{name}",source="{switch}:57400",subscription_name="fabric"'
+        yield f'{state}_oper_status{{{at},oper_status="{"UP" if port.up else "DOWN"}"}} 1'
+        yield f'{state}_admin_status{{{at},admin_status="{"UP" if port.enabled else "DOWN"}"}} 1'
+        speed = f"openconfig-if-ethernet:SPEED_{port.gigabits}GB"
+        yield f'{ethernet}_port_speed{{{at},port_speed="{speed if port.up else "SPEED_UNKNOWN"}"}} 1'
+        yield f"{counters}_in_errors{{{at}}} {port.errors}"
+        yield f"{counters}_out_discards{{{at}}} {port.discards}"
+        yield f"{ethernet}_counters_in_mac_pause_frames{{{at}}} 0"
+        if port.peer is not None and port.up:
+            heard = (
+                f'{lldp}_neighbor_state_{{what}}{{{{{at},neighbor_id="1",{{what}}="{{text}}"}}}} 1'
+            )
+            for what, text in zip(("system_name", "port_id"), port.peer, strict=True):
+                yield heard.format(what=what, text=text)
+
+
+def _ufm(guid: str, ports: Ports) -> Iterator[str]:
+    for number, port in ports.items():
+        labels = f'source="0x{guid}",node_guid="{guid}",port_guid="{guid[:-2]}a{number}",port_num="{number}"'
+        yield f"phy_state{{{labels}}} {(5 if port.up else 2) if port.enabled else 3}"
+        yield f"SymbolErrorCounterExtended{{{labels}}} {port.errors}"
+        yield f"PortRcvErrorsExtended{{{labels}}} 0"
+        yield f"PortXmitDiscardsExtended{{{labels}}} {port.discards}"
