@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from soak.results import recorded
+from tests.nvml_fake import build
 from tests.packets import is_named, running, told_of
 
 pytestmark = pytest.mark.timeout(3600)
@@ -15,15 +16,13 @@ pytestmark = pytest.mark.timeout(3600)
 TRIALS, LEAST_NAMED = 20, 19
 
 
-def test_a_port_that_slows_its_job_down_is_named_19_times_of_20(
-    tmp_path: Path, library: Path
-) -> None:
+def test_a_port_that_slows_its_job_down_is_named_19_times_of_20(tmp_path: Path) -> None:
     seed = int(os.environ.get("SOAK_SEED") or secrets.randbelow(2**31))
     print(f"\nSOAK_SEED={seed}")  # noqa: T201 - the seed is what a failure is repeated with
     chance, named = random.Random(seed), 0
     with (
         recorded("packets", seed=seed, trials=TRIALS) as result,
-        running(tmp_path, library, 8) as (job, watched),
+        running(tmp_path, build(tmp_path), 8) as (job, watched),
     ):
         for trial in range(1, TRIALS + 1):
             node, megabits = chance.choice(job.nodes), chance.randint(15, 40)

@@ -103,14 +103,9 @@ def _cable(switches: Mapping[str, Switch], leaf: str, port: SwitchPort) -> Cable
 
 def _errors(counts: Sequence[ErrorCount]) -> int | None:
     """What was added since the first count that is told; None where nobody counts any of them."""
-    gained = (
-        [
-            max(last - first, 0)  # counters that fell began again
-            for name in _ERRORS
-            for first, last in [(getattr(it, name) for it in (counts[0], counts[-1]))]
-            if first is not None and last is not None
-        ]
-        if counts
-        else []
-    )
+    gained = [
+        max(getattr(counts[-1], name) - getattr(counts[0], name), 0)  # one that fell began again
+        for name in _ERRORS
+        if counts and getattr(counts[0], name) is not None and getattr(counts[-1], name) is not None
+    ]
     return sum(gained) if gained else None
