@@ -24,6 +24,7 @@ from gpuvigil.store.external import store_of
 
 from .fleet_now import Moment
 from .links import ASKED, SPAN, Floats, Links, Mask, Port, measured
+from .one_link import Known
 from .table import Column, Grid, Value, percents, tenths, whole
 from .wiring import OLD, Wiring, wirings
 
@@ -96,6 +97,7 @@ class Network:
     unread: int  # links that were up once and tell nothing now
     unseen: Sequence[str]
     wirings: Sequence[Wiring] = ()  # of the clusters whose switches somebody reads
+    known: Known | None = None  # for one link of them
 
 
 def look(hub: Hub, moment: Moment, most: int | None = None) -> Network:
@@ -114,6 +116,7 @@ def network(
     moment: Moment, links: Links, most: int | None = None, switches: Iterable[Switch] = ()
 ) -> Network:
     """The answer and everything beside it; `most` as `look` has it."""
+    switches = list(switches)
     found = wirings(switches, moment.now)
     findings = _findings(moment)
     jobs = list(dict.fromkeys(job for one in findings for job in _suffering(one)))
@@ -135,6 +138,7 @@ def network(
         unread=unread,
         unseen=list(_unseen(moment, links, unread, bool(found))),
         wirings=found,
+        known=Known.of(links, moment.inventories, switches),
     )
 
 

@@ -101,11 +101,13 @@ def _cable(switches: Mapping[str, Switch], leaf: str, port: SwitchPort) -> Cable
     )
 
 
+def gained(counts: Sequence[ErrorCount], field: str) -> int | None:
+    """What a switch counted since the first count that is told; None where it does not count that."""
+    first, last = (getattr(it, field) for it in (counts[0], counts[-1])) if counts else (None, None)
+    # One that fell began again.
+    return None if first is None or last is None else max(last - first, 0)
+
+
 def _errors(counts: Sequence[ErrorCount]) -> int | None:
-    """What was added since the first count that is told; None where nobody counts any of them."""
-    gained = [
-        max(getattr(counts[-1], name) - getattr(counts[0], name), 0)  # one that fell began again
-        for name in _ERRORS
-        if counts and getattr(counts[0], name) is not None and getattr(counts[-1], name) is not None
-    ]
-    return sum(gained) if gained else None
+    known = [more for name in _ERRORS if (more := gained(counts, name)) is not None]
+    return sum(known) if known else None

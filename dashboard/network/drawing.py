@@ -138,10 +138,11 @@ def _shown(key: str, row: Sequence[Value]) -> str:
 
 
 def _link(row: Sequence[Value], subject: Subject, now: datetime) -> Node:
-    """A port's place on the page of its node."""
-    return el(
-        "a", str(row[0]), href=page_links.subject_page(subject, now - timedelta(hours=1), now)
-    )
+    """A port leads to its link with both ends, a node to its page."""
+    if subject.kind == "port":
+        return el("a", str(row[0]), href=page_links.link_page(subject))
+    hour_ago = now - timedelta(hours=1)
+    return el("a", str(row[0]), href=page_links.subject_page(subject, hour_ago, now))
 
 
 def _busiest(found: Network, now: datetime) -> Node | None:

@@ -46,13 +46,15 @@ def kind(cables: Sequence[Cable]) -> str:
 
 
 def words(cables: Sequence[Cable]) -> str:
-    """`3 of 4 up`, `4 up, 1 slow`, `4 up, 12 errors`."""
+    """`3 of 4 up`, `4 up, 1 slow`, `4 up, 12 errors`; of one cable `up`, `down`, `slow`."""
     up = sum(it.up for it in cables)
     slow, errors = sum(it.is_slow for it in cables), sum(it.errors or 0 for it in cables)
-    parts = [f"{up} up" if up == len(cables) else f"{up} of {len(cables)} up"]
-    parts += [f"{slow} slow"] if slow else []
-    parts += [counted(errors, "error")] if errors else []
-    return ", ".join(parts)
+    parts = [counted(errors, "error")] if errors else []
+    if len(cables) == 1:
+        state = "down" if not up else "slow" if slow else "up"
+        return ", ".join(parts if parts and state == "up" else [state, *parts])
+    many = f"{up} up" if up == len(cables) else f"{up} of {len(cables)} up"
+    return ", ".join([many, *([f"{slow} slow"] if slow else []), *parts])
 
 
 def _matrix(one: Wiring) -> Node:

@@ -15,6 +15,7 @@ from ..layout import panels
 from ..layout.tree import show
 from ..lists.fleet_now import look as fleet_now
 from ..lists.network import Network, look
+from . import link
 from .drawing import MOST_ROWS, page
 
 # The store is asked for minutes of every port: not more often than this for all who look.
@@ -51,4 +52,5 @@ def _live() -> None:
     now, found = said.value
     late = live.outdated("everything below is", said)
     st.html(joined(title, panels.banners(view.warnings), panels.notes(late)))
-    show("network", *page(found, now))
+    asked = st.query_params.get("link")
+    show("network", *(page(found, now) if asked is None else link.page(found, asked, now)))

@@ -18,16 +18,21 @@ MARGIN = timedelta(minutes=30)
 def subject_page(subject: Subject, start: datetime, end: datetime) -> str:
     """Path and query of the page of a GPU, by UUID; of a node; or of a node with one of its ports.
 
-    A switch has no page of its own: the network's has what is told of it.
+    A switch's port is shown with its link.
     """
     if subject.device == SWITCH_DEVICE:
-        return _with(NETWORK, {"cluster": subject.cluster})
+        return link_page(subject)
     query = {"cluster": subject.cluster, "node": subject.node}
     if subject.gpu is not None:
         return _with(GPU, {**query, "gpu": subject.gpu, **window(start, end)})
     if subject.device is not None:
         query["port"] = f"{subject.device}/{subject.port or ''}"
     return _with(NODE, {**query, **window(start, end)})
+
+
+def link_page(port: Subject) -> str:
+    """The page of the link at a port, with both of its ends."""
+    return _with(NETWORK, {"link": port.key})
 
 
 def around(subject: Subject, start: datetime, end: datetime) -> str:

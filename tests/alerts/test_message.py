@@ -207,7 +207,7 @@ def test_many_places_are_counted_by_node_and_not_read_out() -> None:
     switch = Subject(cluster="lab", node="leaf-3", device=SWITCH_DEVICE, port="0")
     lost = told(subject=switch, fault="switch_down", label="switch leaf-3", members=ports)
     assert lost.where.startswith("switch leaf-3, cluster lab; also 12 nodes: n00, n01,")
-    assert lost.link == f"{URL}network?cluster=lab"
+    assert lost.link == f"{URL}network?link=lab%2Fleaf-3%2Fport%2Fswitch%2F0"
     whole = told(subject=GPU, label=f"cluster {GPU.cluster}", members=members)
     assert whole.where.startswith(f"cluster {GPU.cluster}: 512 GPUs on 64 nodes: n00 (8),")
 

@@ -118,6 +118,15 @@ def test_a_cable_that_is_down_slow_or_has_errors_is_said_and_coloured() -> None:
         assert told == ("2 up, 12 errors", "warm")
 
 
+@pytest.mark.parametrize(("more", "said"), [
+    ({}, "up"), ({"up": False}, "down"), ({"bits_per_second": FAST - 1}, "slow"),
+    ({"errors": 1}, "1 error"), ({"errors": 7, "bits_per_second": 1}, "slow, 7 errors"),
+])  # fmt: skip
+def test_of_one_cable_a_word_is_enough(more: dict[str, object], said: str) -> None:
+    (alone,) = large(1, 1).cables["leaf1", "spine1"]
+    assert words([replace(alone, **{"up": True, **more})]) == said  # type: ignore[arg-type]
+
+
 def test_what_nobody_counted_is_none_and_a_counter_that_began_again_counts_nothing() -> None:
     fine = changed(changed(two_by_two(), "leaf1", 3, counts=()), "spine1", 2, counts=())
     assert one(fine).cables["leaf1", "spine1"][0].errors is None

@@ -180,7 +180,7 @@ def test_whose_jobs_go_over_a_cable_between_switches_nobody_says() -> None:
     cable = replace(bad(port(NODES[0])), subject=switch, members=(switch.key,))
     found = network(moment(cable), measured(told((port(NODES[0]), BUSY)), ["prod"]))
     assert found.answer == "Whose jobs suffer is not known; 1 finding."
-    assert "/network?cluster=prod" in said(found)
+    assert "/network?link=prod%2Fleaf1%2Fport%2Fswitch%2F21" in said(found)
     assert '"Jobs that suffer"], ["dd", {}, "not known"]' in said(found)
     both = network(moment(cable, bad(port(NODES[0]), "job 7")), found.links)
     assert both.answer == "Yes: 1 job may suffer; 2 findings."

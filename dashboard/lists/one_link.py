@@ -1,0 +1,196 @@
+"""One link with both of its ends, as far as somebody tells of them: a host's port, a switch's port."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gpuvigil.clock import moment as time_of
+from gpuvigil.model import (
+    SWITCH_DEVICE,
+    Incident,
+    Inventory,
+    PortIdentity,
+    Subject,
+    Switch,
+    SwitchPort,
+)
+
+from .links import Links
+from .wiring import gained
+
+Facts = Sequence[tuple[str, str]]
+# A switch itself, as InfiniBand numbers it.
+_ITSELF = "0"
+_COUNTED = {
+    "symbol_errors": "Symbol errors",
+    "receive_errors": "Receive errors",
+    "link_recoveries": "Link recoveries",
+    "local_integrity_errors": "Integrity errors",
+    "transmit_discards": "Packets dropped",
+    "pause_frames_received": "Pause frames received",
+    "pause_frames_sent": "Pause frames sent",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """One end of a link; `facts` are those that somebody measured."""
+
+    subject: Subject
+    name: str
+    facts: Facts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """Its ends, that which was asked for first, and the incidents that stand about either."""
+
+    ends: Sequence[End]
+    findings: Sequence[Incident]
+
+    @property
+    def name(self) -> str:
+        """`n1 mlx5_0 → leaf1 port 12`."""
+        return " → ".join(end.name for end in self.ends)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Who says something of links: hosts by their collectors, switches by whoever reads them."""
+
+    links: Links
+    inventories: Mapping[tuple[str, str], Inventory]
+    switches: Mapping[tuple[str, str], Switch]
+
+    @classmethod
+    def of(cls, links: Links, hosts: Iterable[Inventory], switches: Iterable[Switch]) -> "Known":
+        return cls(
+            links,
+            {(it.subject.cluster, it.subject.node): it for it in hosts},
+            {(it.subject.cluster, it.subject.node): it for it in switches if it.ports},
+        )
+
+    def link(self, asked: Subject, findings: Iterable[Incident]) -> Link | None:
+        """The link at a port; None of one of which nobody tells."""
+        first = self._end(asked)
+        if first is None:
+            return None
+        far = self._other(asked)
+        second = None if far is None else self._end(far)
+        ends = [first, *([second] if second else [])]
+        keys = {end.subject.key for end in ends}
+        about = [it for it in findings if not keys.isdisjoint((it.subject.key, *it.members))]
+        return Link(ends=ends, findings=about)
+
+    def _end(self, port: Subject) -> End | None:
+        if port.device == SWITCH_DEVICE:
+            return self._of_switch(port)
+        identity = self._identity(port)
+        place = (port.cluster, port.node, port.device or "", port.port or "")
+        here = self.links.names.index(place) if place in set(self.links.names) else None
+        if identity is None and here is None:
+            return None
+        facts = [*_identified(identity), *(_measured(self.links, here) if here is not None else ())]
+        return End(subject=port, name=f"{port.node} {port.device}", facts=facts)
+
+    def _of_switch(self, port: Subject) -> End | None:
+        switch = self.switches.get((port.cluster, port.node))
+        if switch is None:
+            return None
+        if port.port == _ITSELF:
+            return End(subject=port, name=port.node, facts=list(_switch(switch)))
+        found = [it for it in switch.ports if it.label == port.port]
+        if not found:
+            return None
+        facts = list(_port(found[0]))
+        return End(subject=port, name=f"{port.node} port {port.port}", facts=facts)
+
+    def _identity(self, port: Subject) -> PortIdentity | None:
+        inventory = self.inventories.get((port.cluster, port.node))
+        ports = () if inventory is None else inventory.ports
+        found = (it for it in ports if (it.device, it.port) == (port.device, port.port))
+        return next(found, None)
+
+    def _other(self, port: Subject) -> Subject | None:
+        """What is at the other end, by the word of either."""
+        if port.device != SWITCH_DEVICE:
+            return self._switch_of(port)
+        switch = self.switches.get((port.cluster, port.node))
+        found = [it for it in (switch.ports if switch else ()) if it.label == port.port]
+        if found and found[0].at_switch:
+            return replace(port, node=found[0].peer, port=found[0].peer_label)
+        return next(iter(self._hosts_at(port, found)), None)
+
+    def _hosts_at(self, port: Subject, found: Sequence[SwitchPort]) -> Iterator[Subject]:
+        """The host's port that a switch names, or that names the switch's."""
+        named = found[0].host if found else None
+        for (cluster, node), inventory in self.inventories.items():
+            for it in inventory.ports if cluster == port.cluster else ():
+                says_so = (it.switch, it.switch_port) == (port.node, port.port)
+                if says_so or named == (_short(node), it.device):
+                    yield replace(inventory.subject, device=it.device, port=it.port)
+
+    def _switch_of(self, port: Subject) -> Subject | None:
+        identity = self._identity(port)
+        if identity is not None and identity.switch:
+            return Subject(
+                cluster=port.cluster,
+                node=identity.switch,
+                device=SWITCH_DEVICE,
+                port=identity.switch_port or "",
+            )
+        for (cluster, name), switch in self.switches.items():
+            for it in switch.ports if cluster == port.cluster else ():
+                if it.up and it.host == (_short(port.node), port.device):
+                    return replace(port, node=name, device=SWITCH_DEVICE, port=it.label)
+        return None
+
+
+def _short(node: str) -> str:
+    """Hosts describe themselves without a domain."""
+    return node.partition(".")[0]
+
+
+def _identified(identity: PortIdentity | None) -> Iterator[tuple[str, str]]:
+    if identity is not None:
+        yield "Kind", f"{identity.kind}, {identity.role}"
+        if identity.firmware:
+            yield "Firmware", identity.firmware
+
+
+def _measured(links: Links, here: int) -> Iterator[tuple[str, str]]:
+    """In the last five minutes."""
+    for name, column, shown in (
+        ("Speed", links.gbits, "{:,.0f} Gbit/s"),
+        ("Load", links.load, "{:.0f} %"),
+        ("Stopped by others", links.wait, "{:.0f} % of the time"),
+        ("Waits for credit", links.ticks, "{:.1f} times its peers"),
+        ("Errors", links.errors, "{:,.0f} an hour"),
+        ("Packets lost", links.losses, "{:,.0f} an hour"),
+    ):
+        if np.isfinite(column[here]):
+            yield name, shown.format(column[here])
+
+
+def _switch(switch: Switch) -> Iterator[tuple[str, str]]:
+    state = "answers" if switch.lost_at is None else f"silent since {time_of(switch.lost_at)}"
+    yield "State", state
+    yield "Ports", f"{sum(it.up for it in switch.ports)} of {len(switch.ports)} up"
+    yield "To hosts", str(sum(not it.at_switch for it in switch.ports))
+    yield "Read at", time_of(switch.at)
+
+
+def _port(port: SwitchPort) -> Iterator[tuple[str, str]]:
+    yield "State", f"{'up' if port.up else 'down'} since {time_of(port.since)}"
+    if port.bits_per_second is not None:
+        best = port.best_bits_per_second
+        slow = best is not None and port.bits_per_second < best
+        of = f" of {best / 1e9:,.0f}" if slow and best is not None else ""
+        yield "Speed", f"{port.bits_per_second / 1e9:,.0f}{of} Gbit/s"
+    if port.lanes is not None:
+        yield "Lanes", str(port.lanes)
+    for field, name in _COUNTED.items():
+        more = gained(port.counts, field)
+        if more is not None:
+            yield name, f"{more:,} in the last hour"
