@@ -8,12 +8,13 @@ from playwright.sync_api import Page, expect
 
 from dashboard.layout.frame import PAGES
 from gpuvigil.clock import SystemClock
-from gpuvigil.model import Subject
+from gpuvigil.model import SWITCH_DEVICE, Subject
 from gpuvigil.web import page_links
 
 PATHS = [page.path for page in PAGES]
-# The overview has a second layout, for a screen on the wall.
-LAYOUTS = [*PATHS, f"{page_links.OVERVIEW}?wall=1"]
+# The overview has a second layout, for a screen on the wall, and the network one for a single link.
+LINK = f"{page_links.NETWORK}?link="
+LAYOUTS = [*PATHS, f"{page_links.OVERVIEW}?wall=1", LINK]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,9 @@ class Shown:
         start = now - timedelta(minutes=30)
         known: Mapping[str, str] = {
             page_links.GPU: page_links.subject_page(self.gpu, start, now),
+            LINK: page_links.link_page(
+                Subject(cluster=self.gpu.cluster, node="leaf1", device=SWITCH_DEVICE, port="3")
+            ),
             page_links.NODE: page_links.subject_page(self.gpu.of_node(), start, now),
             page_links.INCIDENTS: page_links.incident_page(self.incident)
             if self.incident

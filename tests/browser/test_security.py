@@ -167,7 +167,9 @@ def test_a_strangers_text_stays_text(
         assert page.get_by_text(HOSTILE_NODE).count() > 0
 
 
-@pytest.mark.parametrize("query", ["node", "gpu", "cluster", "incident", "from", "to", "port"])
+@pytest.mark.parametrize(
+    "query", ["node", "gpu", "cluster", "incident", "from", "to", "port", "link"]
+)
 @pytest.mark.parametrize("path", PATHS)
 def test_a_hostile_address_stays_text(
     signed_in: Visit, dashboard: DashboardProcess, feed: Feed, path: str, query: str

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 from dashboard.auth.door import new_link
@@ -19,6 +20,7 @@ from tests.polling import wait_until
 from tests.servers import ROOT, HubProcess
 
 from .scene import gpu, inventory, node, port
+from .test_fabric import two_by_two
 
 NODES = 4
 GPUS = 8
@@ -153,6 +155,8 @@ class Feed:
             Record(kind=RecordKind.PULSE, id=name, at=now, subject=name, version=version)
             for name in ("analyzer", "alerts")
         )
+        read = two_by_two(self.nodes[0].cluster)
+        self._pulses.write_records(replace(it, at=now).to_record() for it in read)
 
     def _gpu(self, of: Subject, index: int, at: int) -> str:
         look, subject = LOOKS[index], gpu(index, of)
