@@ -68,7 +68,7 @@ def slow_receivers(window: Window) -> dict[Subject, tuple[Row, tuple[Evidence, .
         rate = rate_of(rows, one, window.settings.steady_seconds)
         now = rate_of(lately, one, window.settings.window_seconds, beside=rows)
         usual, count = per_group(alike, rate)
-        most = np.fmax(least, np.where(count >= PEERS, _TIMES_PEERS * usual, 0.0))
+        most = np.where(count >= PEERS, np.fmax(least, _TIMES_PEERS * usual), least)
         for number in np.flatnonzero((rate >= of_least * most) & (now >= most)).tolist():
             _add(found, rows, number, words(now[number]))
     storms = rows.values(_STORMS.column)
