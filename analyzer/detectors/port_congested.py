@@ -105,7 +105,7 @@ def _per_second(row: Row | None, column: str) -> float | None:
     if row is None or gained is None:
         return None
     span = (row["last_at"] - row["first_at"]).total_seconds()
-    return gained / span if span > 0.0 else None
+    return gained / span if span else None
 
 
 def _dropping(window: Window) -> Iterator[_Waiting]:
@@ -188,7 +188,7 @@ def _evidence(rates: Rates, number: int, jobs: Sequence[Allocation]) -> Iterator
             value=f"{100.0 * min(rates.paused[number], 1.0):.0f} % of the time",
             limit=f"{100.0 * PAUSED_SHARE:g} %",
         )
-    elif rates.ticks_before[number] > 0.0:
+    else:
         times = rates.ticks[number] / rates.ticks_before[number]
         yield Evidence(name="waits for credit", value=f"{times:.1f} times as long as before")
     yield Evidence(name="traffic", value=f"{100.0 * rates.fall[number]:.0f} % less than before")

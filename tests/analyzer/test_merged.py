@@ -33,8 +33,9 @@ XID = told("gpu_xid", gpu(), severity=WARNING, title="xid", xid=48)
 def test_what_both_say_is_certain_by_either_and_late_and_confined_by_both(
     field: str, state: bool, xid: bool
 ) -> None:
-    found = [replace(STATE, **{field: state}), replace(XID, **{field: xid})]
-    (both,) = one_of(found)
+    first: dict[str, Any] = {field: state}
+    second: dict[str, Any] = {field: xid}
+    (both,) = one_of([replace(STATE, **first), replace(XID, **second)])
     assert getattr(both, field) is (state or xid if field == "certain" else state and xid)
 
 

@@ -8,7 +8,14 @@ import pytest
 
 from analyzer.correlation.correlate import is_visible, observe
 from analyzer.correlation.observation import Observation
-from gpuvigil.model import EventKind, Finding, Incident, Severity
+from gpuvigil.model import (
+    EventKind,
+    Finding,
+    Group,
+    GroupKind,
+    Incident,
+    Severity,
+)
 
 from .scene import NOON, TICK, Scene, event, gpu, healthy, incident, node
 from .test_correlate import PATIENT, finding, seen
@@ -83,3 +90,33 @@ def test_a_cure_at_the_very_begin_of_an_incident_ends_it() -> None:
     for after, ends in ((-MICROSECOND, False), (0 * SECOND, True)):
         back = event(EventKind.GPU_BACK, gpu(), old.since + after)
         assert (old.fingerprint in seen(QUIET.with_events(back), [old]).cured) is ends
+
+
+@pytest.mark.parametrize(
+    ("fault", "cluster", "is_told"),
+    [("node_silent", "c", False), ("node_silent", "d", True), ("gpu_xid", "c", True)],
+)
+def test_while_half_of_a_cluster_is_silent_none_of_its_racks_is_told(
+    fault: str, cluster: str, is_told: bool
+) -> None:
+    nodes = tuple(node(number).key for number in range(1, 9))
+    whole = replace(incident(fault, node(cluster=cluster)), group=Group(GroupKind.CLUSTER, cluster))
+    rack = replace(finding("node_silent", node()), group=Group(GroupKind.RACK, "r1"))
+    rack = replace(rack, members=(node(1), node(2)))
+    told = look([rack], [replace(whole, members=nodes)]).candidates
+    assert (rack.fingerprint in told) is is_told
+    # What is about one node goes on to be told.
+    lost = finding("gpu_lost", gpu(2))
+    assert lost.fingerprint in look([lost], [replace(whole, members=nodes)]).candidates
+
+
+def test_what_is_there_or_covered_is_neither_cured_nor_unknown() -> None:
+    old = incident("gpu_lost", gpu())
+    back = event(EventKind.GPU_BACK, gpu(), NOON - SECOND)
+    for scene in (QUIET.with_events(back), QUIET.without(lambda s: s.subject == gpu())):
+        for found in (finding("gpu_lost", gpu()), finding("node_silent", node())):
+            print_ = found.fingerprint
+            said = observe(scene.window(), [found], [old], {print_})
+            assert set(said.candidates) == {print_}
+            assert (old.fingerprint in said.covered) is (found.fault == "node_silent")
+            assert (said.cured, said.unknown) == ({}, frozenset())
