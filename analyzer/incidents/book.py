@@ -198,7 +198,7 @@ def _not_over(entries: Collection[Entry], now: datetime, patience: Patience) -> 
     see meanwhile whether it was there.
     """
     kept = {e.incident.id: e.incident for e in entries if not _is_over(e, now, patience)}
-    waiting = [e for e in entries if e.incident.id not in kept and _is_covered(e)]
+    waiting = [e for e in entries if e.incident.id not in kept]
     while waiting:
         prints = {i.fingerprint for i in kept.values()}
         more = [e for e in waiting if e.incident.covered_by in prints]
@@ -207,10 +207,6 @@ def _not_over(entries: Collection[Entry], now: datetime, patience: Patience) -> 
         kept |= {e.incident.id: e.incident for e in more}
         waiting = [e for e in waiting if e.incident.id not in kept]
     return frozenset(kept)
-
-
-def _is_covered(entry: Entry) -> bool:
-    return entry.state is State.RESOLVED and isinstance(entry.cause, CoveredBy)
 
 
 def _is_over(entry: Entry, now: datetime, patience: Patience) -> bool:

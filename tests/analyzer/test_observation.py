@@ -3,19 +3,24 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from analyzer.correlation.correlate import is_visible, observe
 from analyzer.correlation.observation import Observation
 from gpuvigil.model import (
+    Ended,
+    EndedBy,
     EventKind,
     Finding,
     Group,
     GroupKind,
     Incident,
     Severity,
+    Subject,
 )
+from gpuvigil.node_silence import NodeSilence
 
 from .scene import NOON, TICK, Scene, event, gpu, healthy, incident, node
 from .test_correlate import PATIENT, finding, seen
@@ -120,3 +125,111 @@ def test_what_is_there_or_covered_is_neither_cured_nor_unknown() -> None:
             assert set(said.candidates) == {print_}
             assert (old.fingerprint in said.covered) is (found.fault == "node_silent")
             assert (said.cured, said.unknown) == ({}, frozenset())
+
+
+# --- racks ----------------------------------------------------------------------------------------
+
+RACK = replace(
+    incident("node_silent", node(), since=-timedelta(minutes=30)),
+    fingerprint="of rack r1",
+    group=Group(GroupKind.RACK, "r1"),
+    members=(node(1).key, gpu(1).key, node(2).key),
+)
+
+
+def silent(*numbers: int, seconds: float = 90.0) -> Scene:
+    """These nodes were last heard so long ago."""
+    scene = healthy(nodes=3)
+    gone = {node(n).key: NOON - timedelta(seconds=seconds) for n in numbers}
+    return replace(scene, heard={**scene.heard, **gone})
+
+
+def taken(subject: Subject, **more: Any) -> Finding:
+    return replace(finding("node_silent", subject), condition=NodeSilence.TAKEN_AWAY, **more)
+
+
+AWAY = (taken(node(1)), taken(node(2)))
+EARLY = RACK.since - timedelta(minutes=10)
+
+
+@pytest.mark.parametrize(
+    ("more", "goes_on"),
+    [
+        (finding("gpu_lost", gpu()), False),
+        (finding("gpu_settings", gpu()), False),
+        (replace(finding("gpu_settings", gpu()), since=EARLY), False),
+        (replace(finding("gpu_lost", gpu()), since=EARLY), True),
+        (finding("gpu_hot", gpu()), False),
+        (replace(finding("gpu_hot", node()), members=(node(1), node(3))), True),
+        (replace(finding("gpu_lost", gpu()), subject=gpu(3)), True),
+    ],
+)
+def test_while_somebody_takes_a_dark_racks_nodes_away_it_goes_on_and_speaks_for_them(
+    more: Finding, goes_on: bool
+) -> None:
+    window = silent(1, 2).window()
+    said = observe(window, [*AWAY, more], [RACK], {more.fingerprint})
+    assert set(said.candidates) == ({more.fingerprint} if goes_on else set())
+    assert said.unknown == {RACK.fingerprint}
+    by_rack = {print_ for print_, by in said.covered.items() if by.fingerprint == RACK.fingerprint}
+    assert by_rack == {one.fingerprint for one in AWAY} | (set() if goes_on else {more.fingerprint})
+
+
+def test_a_rack_whose_nodes_are_missed_or_heard_does_not_speak_for_them() -> None:
+    missed = finding("node_silent", node())
+    assert set(observe(silent(1, 2).window(), [missed], [RACK]).candidates) == {missed.fingerprint}
+    half = observe(silent(1).window(), [AWAY[0]], [RACK])
+    assert set(half.candidates) == {AWAY[0].fingerprint}
+    elsewhere = observe(silent(1, 2, 3).window(), [taken(node(3))], [RACK])
+    assert set(elsewhere.candidates) == {taken(node(3)).fingerprint}
+    other = replace(finding("gpu_xid", gpu()), condition=NodeSilence.TAKEN_AWAY)
+    assert set(observe(silent(1, 2).window(), [other], [RACK]).candidates) == {other.fingerprint}
+
+
+def test_what_follows_from_what_a_rack_covers_is_covered_by_the_rack() -> None:
+    gone = finding("gpu_lost", gpu())
+    believed = {one.fingerprint for one in AWAY}
+    said = observe(silent(1, 2).window(), [*AWAY, gone], [RACK], believed)
+    assert {by.fingerprint for by in said.covered.values()} == {RACK.fingerprint}
+    assert gone.fingerprint in said.covered
+
+
+def test_a_racks_silence_is_over_with_its_last_node_and_no_racks_before() -> None:
+    scene = silent(2, seconds=9.0)
+    assert seen(scene, [RACK]).cured == {
+        RACK.fingerprint: Ended(by=EndedBy.REPORTS_AGAIN, at=NOON - 4 * SECOND)
+    }
+    said = observe(silent(1).window(), [], [RACK])
+    assert (said.cured, said.unknown) == (
+        {RACK.fingerprint: Ended(by=EndedBy.APART)},
+        frozenset(),
+    )
+    alone = incident("node_silent", node())
+    assert observe(silent(1).window(), [], [alone]).cured == {}
+    # Of one that is read seldom the hub has not listened for long enough.
+    slow = silent()
+    slow = replace(
+        slow,
+        inventories=tuple(
+            replace(it, tick_seconds=60.0 if it.subject == node(2) else TICK)
+            for it in slow.inventories
+        ),
+        heard={},
+        listening_since=NOON - timedelta(seconds=100),
+    )
+    said = observe(slow.window(), [], [RACK])
+    assert (said.cured, said.unknown) == ({}, frozenset({RACK.fingerprint}))
+
+
+@pytest.mark.parametrize("retired", [(), (1,), (1, 2)])
+@pytest.mark.parametrize("numbers", [(), (1,), (2,), (1, 2)])
+def test_what_several_nodes_suffer_any_of_them_tells(
+    retired: Sequence[int], numbers: Sequence[int]
+) -> None:
+    feed = replace(incident("gpu_power", node()), members=(node(1).key, node(2).key))
+    window = replace(
+        silent(*numbers).window(),
+        retired={node(n).key: Ended(by=EndedBy.GONE) for n in retired},
+    )
+    left = {1, 2} - {*numbers} - {*retired}
+    assert is_visible(window, feed) is bool(left)
