@@ -113,10 +113,10 @@ def _next(
     """What becomes of one fingerprint."""
     candidate = observation.candidates.get(print_)
     if candidate is not None and observation.speaks_of(candidate.finding.subject, print_):
-        old = None if before is None else before.incident
+        old, raised = None if before is None else before.incident, now
         subject = candidate.finding.subject
-        is_new = before is None or before.state is State.RESOLVED
-        raised = now if is_new or old is None else raised_at(old)
+        if before is not None and before.state is not State.RESOLVED:
+            raised = raised_at(before.incident)
         urgency = _urgency(candidate.severity, candidate.impact)
         held = why_held(observation.away, old, subject, candidate.members, raised, urgency)
         said = replace(candidate, held=held) if held != candidate.held else candidate
