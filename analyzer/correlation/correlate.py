@@ -143,10 +143,8 @@ def _explained(
         for cause in left:
             own, theirs = hidden.get(id(cause), ()), followers.get(id(cause), ())
             made = _candidate(window, cause, own, theirs, impact(window, cause))
-            graver = _gravest(cause, nodes, incidents)
-            if graver is not None and graver.rank < made.severity.rank:
-                made = replace(made, severity=graver)
-            candidates[cause.fingerprint] = made
+            gravest = _gravest(made.severity, cause, nodes, incidents)
+            candidates[cause.fingerprint] = replace(made, severity=gravest)
     return candidates, covered
 
 
@@ -235,21 +233,20 @@ def _by_node(
 
 
 def _gravest(
+    own: Severity,
     cause: Finding,
     nodes: Mapping[Subject, tuple[list[Finding], list[Finding]]],
     incidents: Mapping[Subject, list[Incident]],
-) -> Severity | None:
-    """The gravest incident that this cause ends on other nodes; None where it ends none."""
-    if not cause.members:
-        return None
+) -> Severity:
+    """Its own severity, or that of the gravest incident that this cause ends on other nodes."""
     elsewhere = {member.of_node() for member in cause.members} - {cause.subject.of_node()}
-    severities = [
+    theirs = [
         incident.severity
         for node in elsewhere & nodes.keys() & incidents.keys()
         for incident in incidents[node]
         if root_of(incident, nodes[node][1]) is cause
     ]
-    return min(severities, key=lambda severity: severity.rank, default=None)
+    return min([own, *theirs], key=lambda severity: severity.rank)
 
 
 def _hidden(

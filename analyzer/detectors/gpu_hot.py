@@ -188,27 +188,28 @@ def _measured(window: Window) -> frozenset[Subject]:
 def _slowed(window: Window) -> Iterator[Claim]:
     rows = window.get("gpu", Span.RECENT)
     span = window.settings.window_seconds
-    hardware, software = rows.values(_HARDWARE.column), rows.values(_SOFTWARE.column)
-    told = (hardware >= HARDWARE_THERMAL.least(span)) | (software >= SOFTWARE_THERMAL.least(span))
-    for subject, row in rows.where(told):
-        by_hardware = row[_HARDWARE.column] or 0.0
-        slowed, seconds = HARDWARE_THERMAL, by_hardware
-        if by_hardware < HARDWARE_THERMAL.least(span):
-            slowed, seconds = SOFTWARE_THERMAL, row[_SOFTWARE.column]
-        yield Claim(
-            condition=slowed.key,
-            subject=subject,
-            since=row["first_at"],
-            severity=None if slowed.lasts(seconds, span) else slowed.at_a_look,
-            evidence=(
-                Evidence(
-                    name=_SLOWED,
-                    value=f"{seconds:.0f} s of the last {span:.0f} s",
-                    limit="0 s",
+    by_hardware = rows.values(_HARDWARE.column) >= HARDWARE_THERMAL.least(span)
+    by_software = rows.values(_SOFTWARE.column) >= SOFTWARE_THERMAL.least(span)
+    for slowed, counter, told in (
+        (HARDWARE_THERMAL, _HARDWARE, by_hardware),
+        (SOFTWARE_THERMAL, _SOFTWARE, by_software & ~by_hardware),
+    ):
+        for subject, row in rows.where(told):
+            seconds = row[counter.column]
+            yield Claim(
+                condition=slowed.key,
+                subject=subject,
+                since=row["first_at"],
+                severity=None if slowed.lasts(seconds, span) else slowed.at_a_look,
+                evidence=(
+                    Evidence(
+                        name=_SLOWED,
+                        value=f"{seconds:.0f} s of the last {span:.0f} s",
+                        limit="0 s",
+                    ),
+                    Evidence(name=_CORE, value=f"{row[_WARMEST.column]} °C at most"),
                 ),
-                Evidence(name=_CORE, value=f"{row[_WARMEST.column]} °C at most"),
-            ),
-        )
+            )
 
 
 def _explained(slowed: list[Claim], hotter: list[Claim]) -> tuple[list[Claim], list[Claim]]:

@@ -112,7 +112,7 @@ def _is_back(lately: Row | None, long: Row | None) -> bool | None:
 def _per_second(row: Row, column: str) -> float | None:
     gained = row.get(column)
     span = (row["last_at"] - row["first_at"]).total_seconds()
-    return None if gained is None or span <= 0.0 else gained / span
+    return None if gained is None or not span else gained / span
 
 
 def _dropping(window: Window) -> Iterator[_Waiting]:
@@ -205,7 +205,7 @@ def _evidence(rates: Rates, number: int, jobs: Sequence[Allocation]) -> Iterator
         if rates.held_back[number] > 0.0:
             shaped = f"{rates.held_back[number]:.0f} times a second"
             yield Evidence(name="held back by a traffic shaper", value=shaped)
-    elif rates.ticks_before[number] > 0.0:
+    else:
         times = rates.ticks[number] / rates.ticks_before[number]
         yield Evidence(name="waits for credit", value=f"{times:.1f} times as long as before")
     yield Evidence(name="traffic", value=f"{100.0 * rates.fall[number]:.0f} % less than before")

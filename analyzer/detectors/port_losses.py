@@ -6,7 +6,7 @@ from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Evidence, Finding, Subject
 
 from ..evidence.fabric_links import beyond
-from ..evidence.port_rates import LOOKS, NEEDS, PEERS, RESENT, Rates, jobs_through, rates_of
+from ..evidence.port_rates import LOOKS, NEEDS, PEERS, RESENT, Rates, jobs_through, lately, rates_of
 from ..window.columns import Floats, Mask, clusters, per_group, port_kinds, together
 from ..window.rows import Row
 from ..window.window import Span, Window
@@ -22,28 +22,19 @@ _FELT_PER_SECOND = 50.0
 def lossy_ports(window: Window) -> list[Finding]:
     """One finding per port that sends again and again: for longer than a burst, or so that jobs feel it."""
     found: dict[Subject, Finding] = {}
+    if not len(window.get("port", Span.STEADY)):
+        return []
     for look in LOOKS:
         rates = window.once(rates_of, look)
-        if not len(rates.rows):
-            continue
         losing, usual = _losing(window, rates)
         lasts = losing & (rates.resent_before >= _PER_SECOND) & (look.now is Span.STEADY)
-        lasts &= _lately(window, rates) >= _PER_SECOND
+        lasts &= lately(window, rates, RESENT) >= _PER_SECOND
         felt = losing & (rates.resent >= _FELT_PER_SECOND) & (rates.fall >= look.least_fall)
-        felt &= ~lasts
         for number in np.flatnonzero(lasts | felt).tolist():
             port = rates.rows.subjects[number]
             if lasts[number] or jobs_through(window, port, look):
                 found.setdefault(port, _finding(window, rates, number, usual[number]))
     return [found[port] for port in sorted(found)]
-
-
-def _lately(window: Window, rates: Rates) -> Floats:
-    """Per second in the last minute, as far as two lines of it tell: a burst that is over is none."""
-    rows = window.get("port", Span.RECENT)
-    length = (rows.beside(rates.rows, "last_at") - rows.beside(rates.rows, "first_at")) / 1e6
-    found: Floats = rows.beside(rates.rows, RESENT.column) / np.where(length > 0.0, length, np.nan)
-    return found
 
 
 def _losing(window: Window, rates: Rates) -> tuple[Mask, Floats]:

@@ -11,7 +11,7 @@ from gpuvigil.model import Evidence, Finding, Incident, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence.port_rates import PEERS
-from ..window.columns import Floats, clusters, per_group, port_kinds, together
+from ..window.columns import Floats, clusters, per_group, port_kinds, seconds, together
 from ..window.rows import Row, Rows
 from ..window.window import Need, Span, Window
 from . import Detector
@@ -68,7 +68,7 @@ def slow_receivers(window: Window) -> dict[Subject, tuple[Row, tuple[Evidence, .
         rate = rate_of(rows, one, window.settings.steady_seconds)
         now = rate_of(lately, one, window.settings.window_seconds, beside=rows)
         usual, count = per_group(alike, rate)
-        most = np.fmax(least, np.where(count >= PEERS, _TIMES_PEERS * usual, 0.0))
+        most = np.where(count >= PEERS, np.fmax(least, _TIMES_PEERS * usual), least)
         for number in np.flatnonzero((rate >= of_least * most) & (now >= most)).tolist():
             _add(found, rows, number, words(now[number]))
     storms = rows.values(_STORMS.column)
@@ -94,7 +94,7 @@ def rate_of(rows: Rows, one: Aggregate, span: float, beside: Rows | None = None)
     NaN where the span's lines do not cover enough of it.
     """
     order = rows if beside is None else beside
-    length = (rows.beside(order, "last_at") - rows.beside(order, "first_at")) / 1e6
+    length = seconds(rows, order)
     covered = np.where(length >= _COVERAGE * span, length, np.nan)
     found: Floats = rows.beside(order, one.column) / covered
     return found

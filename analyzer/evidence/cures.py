@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from gpuvigil.clock import moment
-from gpuvigil.faults import FAULTS, XID_FAULTS, Scope, where
+from gpuvigil.faults import FAULTS, XID_FAULTS, Scope
 from gpuvigil.faults.sxids import sxid
 from gpuvigil.faults.xid_messages import read
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Severity, Subject
@@ -55,7 +55,7 @@ def tried(window: Window, finding: Finding) -> Finding:
 
     Asked for something that has been done twice, people do it a third time.
     """
-    if finding.fault not in _COMES_BACK or finding.severity is Severity.INFO:
+    if _cures_of(finding.fault).isdisjoint(_TRIED) or finding.severity is Severity.INFO:
         return finding
     cures = in_vain(window, finding)
     if len(cures) < _IN_VAIN:
@@ -105,6 +105,4 @@ def _tells_of(event: Event, fault: str) -> bool:
     return event.kind is not EventKind.SXID or sxid(event.code).scope is Scope.STICKY
 
 
-# What events tell of, and people cure.
-_COMES_BACK = where(lambda row: bool(row.told_by) and not row.cured_by.isdisjoint(_TRIED))
 _WORDS: Mapping[EventKind, str] = {EventKind.GPU_RESET: "reset", EventKind.BOOT: "reboot"}

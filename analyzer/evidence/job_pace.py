@@ -214,7 +214,7 @@ def _known(window: Window, look: Look, job: Codes, rows: Rows, long: Rows) -> Ma
     }
     tick = window.ticks(rows)
     known = seconds(rows) >= _COVERAGE * lengths[look.now] - tick
-    spanned = (long.beside(rows, "last_at") - long.beside(rows, "first_at")) / 1e6
+    spanned = seconds(long, rows)
     known &= spanned >= _COVERAGE * lengths[look.long]
     begun = micros(window.now) - lengths[look.long] * 1e6
     known &= window.of_allocations(rows, _held_since) <= begun
@@ -232,15 +232,14 @@ Numbers = Mapping[str, Floats]
 def _now(rows: Rows, of: Rows) -> Numbers:
     """The means of a span in the order of `rows`, and bytes per second."""
     found = {it.column: of.beside(rows, it.column) for it in (_WATTS, _CLOCK, _ACTIVE)}
-    length = (of.beside(rows, "last_at") - of.beside(rows, "first_at")) / 1e6
-    found[_MOVED.column] = divided(of.beside(rows, _MOVED.column), length)
+    found[_MOVED.column] = divided(of.beside(rows, _MOVED.column), seconds(of, rows))
     return found
 
 
 def _before(rows: Rows, long: Rows) -> Numbers:
     """What the long span has beyond the one of `rows`, which it ends with."""
     found = means_before(rows, long, (it.column for it in (_WATTS, _CLOCK, _ACTIVE)))
-    length = (long.beside(rows, "last_at") - long.beside(rows, "first_at")) / 1e6
+    length = seconds(long, rows)
     moved = long.beside(rows, _MOVED.column) - rows.values(_MOVED.column)
     found[_MOVED.column] = divided(moved, length - seconds(rows))
     return found

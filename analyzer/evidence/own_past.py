@@ -94,7 +94,7 @@ def own_past_of(window: Window) -> Heat:
 def _measured(window: Window, rows: Rows, long: Rows) -> Mask:
     """Of which rows both the span and the time before it were measured well enough."""
     settings = window.settings
-    length = (long.beside(rows, "last_at") - long.beside(rows, "first_at")) / 1e6
+    length = seconds(long, rows)
     earlier = settings.trend_seconds - settings.steady_seconds
     known: Mask = seconds(rows) >= _COVERAGE * settings.steady_seconds
     known &= length - seconds(rows) >= _COVERAGE * earlier

@@ -126,7 +126,7 @@ def rates_of(window: Window, look: Look) -> Rates:
     }
     lines, every = rows.values("samples"), long.beside(rows, "samples")
     now = seconds(rows)
-    spanned = (long.beside(rows, "last_at") - long.beside(rows, "first_at")) / 1e6
+    spanned = seconds(long, rows)
     known = (now >= _COVERAGE * spans[look.now]) & (lines >= _LINES)
     then = spanned - now
     before = known & (then >= _COVERAGE * (spans[look.long] - spans[look.now]))
@@ -157,16 +157,21 @@ def rates_of(window: Window, look: Look) -> Rates:
     )
 
 
+def lately(window: Window, rates: Rates, one: Aggregate) -> Floats:
+    """Per second in the last minute, as far as two lines of it tell: a burst that is over is none."""
+    rows = window.get("port", Span.RECENT)
+    length = seconds(rows, rates.rows)
+    found: Floats = rows.beside(rates.rows, one.column) / np.where(length > 0.0, length, np.nan)
+    return found
+
+
 def still_waits(window: Window, rates: Rates) -> Mask:
     """Which ports wait in the last minute, too, as far as two lines of it tell."""
-    lately = window.get("port", Span.RECENT)
-    length = (lately.beside(rates.rows, "last_at") - lately.beside(rates.rows, "first_at")) / 1e6
-    length = np.where(length > 0.0, length, np.nan)
-    paused = lately.beside(rates.rows, PAUSED.column) / length / MICROSECONDS
-    ticks = lately.beside(rates.rows, TICKS.column) / length
+    paused = lately(window, rates, PAUSED) / MICROSECONDS
+    ticks = lately(window, rates, TICKS)
     before = np.where(rates.ticks_before > 0.0, rates.ticks_before, np.nan)
-    sent = lately.beside(rates.rows, SENT.column) / length
-    queued = divided(lately.beside(rates.rows, QUEUED.column), sent)
+    waiting = window.get("port", Span.RECENT).beside(rates.rows, QUEUED.column)
+    queued = divided(waiting, lately(window, rates, SENT))
     found: Mask = (paused >= PAUSED_SHARE) | (ticks >= _TIMES_TICKS * before)
     found |= queued >= np.fmax(QUEUED_SECONDS, _TIMES_QUEUED * rates.queued_before)
     return found

@@ -113,10 +113,10 @@ def _next(
     """What becomes of one fingerprint."""
     candidate = observation.candidates.get(print_)
     if candidate is not None and observation.speaks_of(candidate.finding.subject, print_):
-        old = None if before is None else before.incident
+        old, raised = None if before is None else before.incident, now
         subject = candidate.finding.subject
-        is_new = before is None or before.state is State.RESOLVED
-        raised = now if is_new or old is None else raised_at(old)
+        if before is not None and before.state is not State.RESOLVED:
+            raised = raised_at(before.incident)
         urgency = _urgency(candidate.severity, candidate.impact)
         held = why_held(observation.away, old, subject, candidate.members, raised, urgency)
         said = replace(candidate, held=held) if held != candidate.held else candidate
@@ -198,7 +198,7 @@ def _not_over(entries: Collection[Entry], now: datetime, patience: Patience) -> 
     see meanwhile whether it was there.
     """
     kept = {e.incident.id: e.incident for e in entries if not _is_over(e, now, patience)}
-    waiting = [e for e in entries if e.incident.id not in kept and _is_covered(e)]
+    waiting = [e for e in entries if e.incident.id not in kept]
     while waiting:
         prints = {i.fingerprint for i in kept.values()}
         more = [e for e in waiting if e.incident.covered_by in prints]
@@ -207,10 +207,6 @@ def _not_over(entries: Collection[Entry], now: datetime, patience: Patience) -> 
         kept |= {e.incident.id: e.incident for e in more}
         waiting = [e for e in waiting if e.incident.id not in kept]
     return frozenset(kept)
-
-
-def _is_covered(entry: Entry) -> bool:
-    return entry.state is State.RESOLVED and isinstance(entry.cause, CoveredBy)
 
 
 def _is_over(entry: Entry, now: datetime, patience: Patience) -> bool:

@@ -64,9 +64,10 @@ def together(*codes: Codes) -> Codes:
     return _joined(*codes) if len(codes) > 1 else codes[0]
 
 
-def seconds(rows: Rows) -> Floats:
-    """From the first to the last line of each row's span."""
-    span: Floats = (rows.values("last_at") - rows.values("first_at")) / 1e6
+def seconds(rows: Rows, beside: Rows | None = None) -> Floats:
+    """From the first to the last line of each row's span, in the order of other rows where some are given."""
+    order = rows if beside is None else beside
+    span: Floats = (rows.beside(order, "last_at") - rows.beside(order, "first_at")) / 1e6
     return span
 
 

@@ -1,16 +1,18 @@
 """What was tried twice in vain is not asked for a third time."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from analyzer.evidence.cures import in_vain
-from gpuvigil.model import Event, EventKind, Finding, Severity
+from analyzer.evidence.cures import cured_at, in_vain, last_cure, tried
+from gpuvigil.model import Event, EventKind, Finding, Severity, Subject
 
-from .scene import NOON, Scene, event, gpu, healthy, node
+from .scene import NOON, Scene, event, gpu, healthy, node, port
 from .test_correlate import seen
 
-MINUTE = timedelta(minutes=1)
+SECOND, MINUTE, MICROSECOND = timedelta(0, 1), timedelta(minutes=1), timedelta(0, 0, 1)
+TICK = NOON - 10 * SECOND  # when the newest lines were read
 
 
 def told(*story: str) -> Scene:
@@ -66,16 +68,132 @@ def test_only_cures_of_this_fault_that_it_survived_count(story: tuple[str, ...])
     assert "inspect" not in advice(told(*story))[0]
 
 
-def test_what_stands_without_a_new_event_survived_the_last_cure_too() -> None:
-    scene = told("xid 79", "boot", "xid 79", "boot")
-    found = Finding(
-        fault="gpu_lost",
-        subject=gpu(),
+def stands(fault: str, subject: Subject, since: timedelta = timedelta(0)) -> Finding:
+    return Finding(
+        fault=fault,
+        subject=subject,
         severity=Severity.CRITICAL,
-        since=NOON,
+        since=NOON + since,
         evidence=(),
-        detector="gpu_lost",
+        detector=fault,
         action="do",
         source="s",
     )
+
+
+def test_what_stands_without_a_new_event_survived_the_last_cure_too() -> None:
+    scene = told("xid 79", "boot", "xid 79", "boot")
+    found = stands("gpu_lost", gpu())
     assert [cure.kind for cure in in_vain(scene.window(), found)] == [EventKind.BOOT] * 2
+
+
+@pytest.mark.parametrize(("after", "count"), [(-MICROSECOND, 0), (0 * SECOND, 1)])
+def test_what_began_before_the_last_cure_did_not_survive_it(after: timedelta, count: int) -> None:
+    scene = told("xid 79", "boot")
+    found = replace(stands("gpu_lost", gpu()), since=NOON - 5 * SECOND + after)
+    assert len(in_vain(scene.window(), found)) == count
+
+
+@pytest.mark.parametrize(
+    ("fault", "first", "again", "is_back"),
+    [
+        ("gpu_xid", "xid 95", "xid 95", True),
+        ("gpu_xid", "xid 95", "xid 31", False),  # a program's error is over by itself
+        ("gpu_xid", "xid 95", "xid 79", False),  # that code has a fault of its own
+        ("gpu_xid", "xid 95", "xid", False),
+        ("gpu_xid", "xid 95", "gpu_lost", False),
+        ("gpu_lost", "gpu_lost", "gpu_lost", True),
+        ("gpu_lost", "gpu_lost", "xid 79", True),
+        ("gpu_lost", "gpu_lost", "xid 95", False),
+        ("gpu_lost", "gpu_lost", "driver_silent", False),
+        ("gpu_lost", "gpu_lost", "gpu_lost other", False),
+    ],
+)
+def test_a_fault_is_back_with_what_tells_of_it(
+    fault: str, first: str, again: str, is_back: bool
+) -> None:
+    scene = told(first, "gpu_reset", again)
+    early = stands(fault, gpu(), since=-timedelta(hours=1))
+    assert len(in_vain(scene.window(), early)) == is_back
+
+
+@pytest.mark.parametrize(("code", "count"), [(22003, 1), (11004, 0)])
+def test_a_failing_nvswitch_is_back_with_a_fatal_code_only(code: int, count: int) -> None:
+    def said(number: int, minutes: int) -> Event:
+        return replace(event(EventKind.SXID, node(), NOON - minutes * MINUTE), sxid=number)
+
+    boot = event(EventKind.BOOT, node(), NOON - 20 * MINUTE)
+    scene = healthy().with_events(said(22003, 30), boot, said(code, 10))
+    early = stands("nvswitch_error", node(), since=-timedelta(hours=1))
+    assert len(in_vain(scene.window(), early)) == count
+
+
+@pytest.mark.parametrize(
+    ("count", "words"), [(2, "two"), (3, "three"), (4, "four"), (5, "5"), (6, "6")]
+)
+def test_so_many_cures_are_counted_in_the_advice(count: int, words: str) -> None:
+    scene = told("xid 79", *("boot", "xid 79") * count)
+    asked = tried(scene.window(), stands("gpu_lost", gpu()))
+    assert f"came back after {words} cures" in asked.action
+    assert asked.evidence[-1].value.count("reboot") == count
+    assert (asked.own_limit, asked.source) == (True, "s; two cures without effect are ours")
+
+
+@pytest.mark.parametrize("severity", list(Severity))
+def test_a_note_asks_for_no_inspection(severity: Severity) -> None:
+    scene = told("xid 79", "boot", "xid 79", "boot", "xid 79")
+    found = replace(stands("gpu_lost", gpu()), severity=severity)
+    assert (tried(scene.window(), found) == found) is (severity is Severity.INFO)
+
+
+def test_a_cable_that_no_boot_mends_is_not_asked_to_be_inspected_for_its_boots() -> None:
+    def down(minutes: int) -> Event:
+        return event(EventKind.PORT_DOWN, port(), NOON - minutes * MINUTE)
+
+    boots = [event(EventKind.BOOT, node(), NOON - n * MINUTE) for n in (40, 20)]
+    scene = healthy().with_events(*map(down, (50, 30, 10)), *boots)
+    found = stands("port_down", port())
+    assert tried(scene.window(), found) == found
+
+
+# --- what ends a fault ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("up", "after", "is_over"),
+    [
+        (1, -MICROSECOND, True),
+        (1, 0 * SECOND, False),
+        (1, MICROSECOND, False),
+        (0, -MICROSECOND, False),
+        (None, -MICROSECOND, False),
+    ],
+)
+def test_a_boot_ends_a_gpus_fault_once_it_has_answered(
+    up: int | None, after: timedelta, is_over: bool
+) -> None:
+    boot = event(EventKind.BOOT, node(), TICK + after)
+    window = healthy().changed(gpu(), {"up": up}, 15).with_events(boot).window()
+    assert cured_at(window, "gpu_lost", gpu()) == (boot.at if is_over else None)
+    # What is the node's is over with it.
+    assert cured_at(window, "driver_silent", node()) == boot.at
+    unread = healthy().without(lambda s: s.subject == gpu()).with_events(boot)
+    assert cured_at(unread.window(), "gpu_lost", gpu()) is None
+
+
+def test_a_fault_ends_with_the_newest_of_its_own_events() -> None:
+    reset, back = (
+        event(kind, gpu(), NOON - minutes * MINUTE)
+        for kind, minutes in ((EventKind.GPU_RESET, 3), (EventKind.GPU_BACK, 2))
+    )
+    others = (
+        event(EventKind.GPU_RESET, gpu(1, 1), NOON - MINUTE),
+        event(EventKind.GPU_RESET, gpu(2), NOON - MINUTE),
+        event(EventKind.PORT_UP, port(), NOON - MINUTE),
+        event(EventKind.DRIVER_BACK, gpu(), NOON - MINUTE),
+    )
+    window = healthy().with_events(back, reset, *others).window()
+    assert last_cure(window, "gpu_lost", gpu()) == back
+    assert last_cure(window, "port_down", port()) == others[2]
+    assert last_cure(window, "gpu_lost", gpu(2, 1)) is None
+    assert last_cure(window, "of_tomorrow", gpu()) is None

@@ -97,3 +97,12 @@ def test_of_a_nodes_gpus_three_and_half_must_tell(changing: int, tells: bool) ->
     assert shows(of_node(2, 3, 7), scene) is (changing < 3)
     gone = incident("gpu_hot", node(9), evidence=(BESIDE,), condition="node_hot")
     assert shows(gone, scene) is False
+
+
+@pytest.mark.parametrize(("changing", "tells"), [(0, True), (4, True), (5, False)])
+def test_of_eight_gpus_of_a_node_four_must_tell(changing: int, tells: bool) -> None:
+    scene = healthy(nodes=8, gpus=8)
+    for index in range(changing):
+        scene = scene.changed(gpu(1, index), {"power_watts": 100.0}, 65)
+    assert shows(of_node(), scene) is tells
+    assert shows(of_node(*range(8)), scene) is tells

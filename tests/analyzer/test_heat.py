@@ -144,6 +144,27 @@ def test_a_rack_of_which_no_core_has_45_degrees_is_not_hot(watts: float, count: 
     assert [key for _, key, _ in told(hot_gpus(scene.window()))] == ["rack_hot"] * count
 
 
+@pytest.mark.parametrize(("warmest", "count"), [(44.9, 0), (45, 1)])
+def test_a_rack_is_hot_from_45_degrees_of_its_warmest_core_on(warmest: float, count: int) -> None:
+    scene = fleet([(140.0,) * GPUS] * 12, air=25.0)
+    racks = tuple(replace(it, rack=f"r{n // 3}") for n, it in enumerate(scene.inventories))
+    scene = replace(scene, inventories=racks)
+    for number, index in ((n, i) for n in (1, 2, 3) for i in range(GPUS)):
+        scene = scene.changed(gpu(number, index), {"temperature_celsius": warmest - (index < HALF)})
+    assert [key for _, key, _ in told(hot_gpus(scene.window()))] == ["rack_hot"] * count
+
+
+def test_of_a_warm_node_a_gpu_with_a_heat_of_its_own_is_held_back_by_that() -> None:
+    scene = fleet()
+    for index in range(GPUS):
+        scene = warmer(scene, gpu(1, index), 16.0 + 40.0 * (index == 3))
+    for index in (2, 3):
+        scene = scene.rising(gpu(1, index), "software_thermal_slowdown_seconds", 1.0)
+    whole, own = hot_gpus(scene.window())
+    assert (whole.subject, whole.members) == (node(), (gpu(1, 0), gpu(1, 1), gpu(1, 2)))
+    assert told([own]) == [(gpu(1, 3), "software_thermal", Severity.WARNING)]
+
+
 def test_several_hot_gpus_of_a_node_are_one_matter_of_the_node() -> None:
     scene = fleet()
     for index in range(3):

@@ -244,6 +244,19 @@ def test_what_may_be_why_a_node_was_taken_out_is_told_and_what_comes_later_is_he
     assert after.hears(said(taken, after=11 * MINUTE)) == []
 
 
+def test_what_comes_back_on_a_node_that_was_taken_out_meanwhile_is_held() -> None:
+    reason = "Action:Replace [root@2026-01-31T11:00:00]"
+    taken = ScheduledNode(name="node-1", states=("IDLE", "DRAIN"), reason=reason)
+    hub = Hub()
+    assert hub.hears_xid(95, timedelta()) == [("confirmed", "")]
+    hub.analysis.take(event(EventKind.GPU_RESET, gpu(), NOON + MINUTE).to_record())
+    hub.analysis.look_at(node(), NOON + MINUTE)
+    assert hub.told() == [("cleared", "")]
+    assert hub.hears(said(taken, after=2 * MINUTE)) == []
+    assert hub.hears(said(taken, after=11 * MINUTE)) == []
+    assert hub.hears_xid(95, 12 * MINUTE) == [("returned", "drained")]
+
+
 def test_a_drain_that_is_told_during_a_pass_is_not_undone_by_it() -> None:
     def drained(_: Window) -> list[Finding]:
         """While a pass looks, somebody drains the node."""

@@ -1,14 +1,28 @@
 """A port that is down or flaps: what ends it, and what is said of it."""
 
+from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
-from analyzer.detectors.port_down import DETECTOR, broken_ports
-from gpuvigil.model import Event, EventKind, Finding
+from analyzer.detectors.port_down import DETECTOR, NO_FABRIC, broken_ports
+from gpuvigil.model import Event, EventKind, Finding, Subject
 
-from .scene import NOON, SETTINGS, Scene, event, healthy, port, told, with_port_down
+from .scene import (
+    NOON,
+    SETTINGS,
+    Scene,
+    allocation,
+    event,
+    gpu,
+    healthy,
+    node,
+    port,
+    told,
+    with_port_down,
+)
 
 SECOND, MICROSECOND = timedelta(seconds=1), timedelta(microseconds=1)
 TICK = NOON - 10 * SECOND  # when the newest line was read
@@ -176,3 +190,104 @@ def test_a_node_without_fabric_is_told_late_where_each_of_its_ports_was(
     scene = replace(scene, inventories=(both,), late=frozenset(words[at].id for at in told_late))
     (it,) = found(scene)
     assert (it.condition, it.members, it.late) == ("no_fabric", (port(), other), late)
+
+
+# --- since when, and how long it is waited for ----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seconds", "fields", "since"),
+    [
+        (1e9, {}, NOON - SETTINGS.port_flap_window_seconds * SECOND),
+        (1e9, {"enabled": 1}, NOON - SETTINGS.port_flap_window_seconds * SECOND),
+        (50, {}, TICK),
+        (15, {}, TICK),
+    ],
+)
+def test_lines_say_since_when_it_is_surely_down(
+    seconds: float, fields: Mapping[str, Any], since: datetime
+) -> None:
+    (it,) = found(CALM.changed(port(), {**DOWN, **fields}, seconds))
+    assert (it.since, it.certain, it.late) == (since, False, False)
+    # Before it was switched on again nobody could say.
+    off = CALM.changed(port(), {**DOWN, "enabled": 0}).changed(port(), {"enabled": 1}, 15)
+    (it,) = found(off)
+    assert it.since == TICK
+
+
+@pytest.mark.parametrize(
+    ("ago", "is_read", "is_told"),
+    [
+        (20.0, True, True),
+        (10.000001, True, True),  # its line came a microsecond later
+        (10.0, True, False),  # none came since
+        (59.999999, False, False),
+        (60.0, False, True),
+    ],
+)
+def test_a_port_is_told_after_its_patience_and_six_times_that_without_a_line(
+    ago: float, is_read: bool, is_told: bool
+) -> None:
+    patient = replace(SETTINGS, port_down_seconds=10.0)
+    scene = replace(CALM.changed(port(), DOWN, ago), settings=patient).with_events(went(ago))
+    if not is_read:
+        scene = scene.without(lambda s: s.subject == port())
+    assert bool(found(scene)) is is_told
+
+
+def with_other(scene: Scene, role: str = "fabric") -> tuple[Scene, Subject]:
+    """Every node has a second port, which does what its first one does."""
+    twin = tuple(
+        replace(s, subject=replace(s.subject, device="mlx5_1"))
+        for s in scene.samples
+        if s.subject.kind == "port"
+    )
+    inventories = tuple(
+        replace(it, ports=(*it.ports, replace(it.ports[0], device="mlx5_1", role=role)))
+        for it in scene.inventories
+    )
+    other = replace(port(), device="mlx5_1")
+    return replace(scene, samples=(*scene.samples, *twin), inventories=inventories), other
+
+
+@pytest.mark.parametrize("nodes", [(), (1,), (2,), (1, 2)])
+def test_a_node_without_fabric_is_critical_where_a_job_of_it_is_on_another_node_too(
+    nodes: tuple[int, ...],
+) -> None:
+    scene, other = with_other(healthy(nodes=2, seconds=300.0))
+    held = tuple(allocation(gpu(number), "job 7") for number in nodes)
+    scene = replace(scene, allocations=held)
+    for subject in (port(), other):
+        scene = scene.changed(subject, DOWN, 15)
+    (it,) = found(scene)
+    assert (it.subject, it.members, it.title) == (node(), (port(), other), NO_FABRIC)
+    assert it.severity.value == ("critical" if nodes == (1, 2) else "warning")
+    assert told(it).endswith("fabric ports up: 0 of 2; ports: mlx5_0/1, mlx5_1/1")
+    alone = healthy(nodes=2, seconds=300.0).changed(port(), DOWN, 15)
+    (it,) = found(replace(alone, allocations=held))
+    assert (it.subject, it.members, it.title) == (port(), (), "")
+    assert it.severity.value == ("critical" if nodes == (1, 2) else "warning")
+    assert told(it).endswith("fabric ports up: 0 of 1")
+
+
+@pytest.mark.parametrize("sure", [(), (0,), (1,), (0, 1)])
+def test_of_all_its_ports_the_first_speaks_and_all_must_be_certain(sure: tuple[int, ...]) -> None:
+    scene, other = with_other(CALM)
+    ports = (port(), other)
+    for subject in ports:
+        scene = scene.changed(subject, DOWN, 25)
+    for number in sure:
+        word = replace(went(20 + number), subject=ports[number], id=f"of {number}")
+        scene = scene.with_events(word)
+    (it,) = found(scene)
+    assert it.certain is (len(sure) == 2)
+    assert it.since == (NOON - (20 + max(sure)) * SECOND if sure else TICK)
+
+
+def test_a_port_that_is_no_fabrics_is_told_beside_the_node() -> None:
+    scene, other = with_other(CALM, role="storage")
+    for subject in (port(), other):
+        scene = scene.changed(subject, DOWN, 15)
+    assert [(it.subject, it.members) for it in found(scene)] == [(port(), ()), (other, ())]
+    texts = [told(it) for it in found(scene)]
+    assert ["fabric ports up" in text for text in texts] == [True, False]

@@ -1,0 +1,229 @@
+"""Findings that are one matter are one, in the graver's words and under the name that stands."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from analyzer.correlation.causes import merged
+from gpuvigil.model import Evidence, Finding, Incident, Severity, Subject
+
+from .scene import NOON, gpu, incident, node, port
+from .test_hides import told
+
+MINUTE = timedelta(minutes=1)
+INFO, WARNING, CRITICAL = Severity.INFO, Severity.WARNING, Severity.CRITICAL
+
+
+def one_of(found: Sequence[Finding], *standing: Incident) -> list[Finding]:
+    return merged(found, {it.fingerprint: it for it in standing})
+
+
+# --- an Xid and the state that it speaks of -------------------------------------------------------
+
+STATE = told("gpu_memory", gpu(), severity=WARNING, title="state", condition="remap_failure")
+XID = told("gpu_xid", gpu(), severity=WARNING, title="xid", xid=48)
+
+
+@pytest.mark.parametrize("field", ["certain", "late", "confined"])
+@pytest.mark.parametrize("state", [False, True])
+@pytest.mark.parametrize("xid", [False, True])
+def test_what_both_say_is_certain_by_either_and_late_and_confined_by_both(
+    field: str, state: bool, xid: bool
+) -> None:
+    first: dict[str, Any] = {field: state}
+    second: dict[str, Any] = {field: xid}
+    (both,) = one_of([replace(STATE, **first), replace(XID, **second)])
+    assert getattr(both, field) is (state or xid if field == "certain" else state and xid)
+
+
+@pytest.mark.parametrize(
+    ("state", "xid", "title"),
+    [
+        (WARNING, WARNING, "state"),
+        (WARNING, CRITICAL, "xid"),
+        (CRITICAL, WARNING, "state"),
+        (INFO, WARNING, "xid"),
+    ],
+)
+@pytest.mark.parametrize("certain", [False, True])
+def test_the_graver_speaks_first_and_both_began_with_the_earlier(
+    state: Severity, xid: Severity, title: str, certain: bool
+) -> None:
+    said = [(Evidence(name="n", value=name),) for name in ("state", "xid")]
+    for before in (MINUTE, -MINUTE):
+        found = [
+            replace(STATE, severity=state, evidence=said[0], since=NOON),
+            replace(XID, severity=xid, evidence=said[1], since=NOON - before, certain=certain),
+        ]
+        (both,) = one_of(found)
+        assert both.fault == ("gpu_xid" if certain else "gpu_memory")
+        assert (both.title, both.since) == (title, min(NOON, NOON - before))
+        assert (both.xid, both.condition) == (
+            (48, "") if title == "xid" else (None, "remap_failure")
+        )
+        assert [it.value for it in both.evidence] == sorted(["state", "xid"], key=title.__ne__)
+
+
+def test_a_counter_that_has_grown_says_less_than_an_xid() -> None:
+    counted = replace(STATE, condition="uncorrected_growth")
+    assert [it.title for it in one_of([counted, XID])] == ["xid"]
+    assert [it.title for it in one_of([replace(counted, severity=CRITICAL), XID])] == ["state"]
+
+
+@pytest.mark.parametrize(
+    ("stands", "certain", "name"),
+    [
+        ((), False, "gpu_memory"),
+        ((), True, "gpu_xid"),
+        (("gpu_memory",), True, "gpu_memory"),
+        (("gpu_xid",), False, "gpu_xid"),
+        (("gpu_memory", "gpu_xid"), False, "gpu_xid"),
+    ],
+)
+def test_what_stands_keeps_its_name(stands: Sequence[str], certain: bool, name: str) -> None:
+    standing = [incident(fault, gpu()) for fault in stands]
+    (both,) = one_of([STATE, replace(XID, certain=certain)], *standing)
+    assert both.fault == name
+
+
+def test_each_gpus_xid_is_held_against_its_own_state() -> None:
+    alone = told("gpu_xid", gpu(1, 1), xid=48)
+    foreign = told("gpu_xid", gpu(1, 2), xid=31)
+    found = one_of([alone, XID, STATE, foreign])
+    assert {(it.fault, it.subject) for it in found} == {
+        ("gpu_xid", gpu(1, 1)),
+        ("gpu_memory", gpu()),
+        ("gpu_xid", gpu(1, 2)),
+    }
+
+
+@pytest.mark.parametrize(
+    ("event", "known", "in_known_words"),
+    [
+        ({}, {}, True),
+        ({"severity": WARNING}, {}, False),
+        ({}, {"severity": WARNING}, False),
+        ({}, {"xid": 48}, False),
+        ({}, {"subject": gpu(1, 1)}, False),
+    ],
+)
+def test_a_critical_xid_goes_on_in_the_words_of_the_critical_state_that_is_not_read_now(
+    event: Mapping[str, Any], known: Mapping[str, Any], in_known_words: bool
+) -> None:
+    words = {"title": "known", "condition": "sram_threshold", "action": "Replace it."}
+    subject = known.get("subject", gpu())
+    old = replace(incident("gpu_xid", subject), **{"severity": CRITICAL, **words, **known})
+    old = replace(old, source="known", own_limit=True)
+    (said,) = one_of([replace(XID, **{"severity": CRITICAL, **event})], old)
+    assert (said.title == "known") is in_known_words
+    assert (said.xid, said.own_limit) == ((None, True) if in_known_words else (48, False))
+    assert (said.source, said.action == "Replace it.") == (
+        ("known", True) if in_known_words else ("", False)
+    )
+
+
+# --- a switch under the name that stands ----------------------------------------------------------
+
+
+def switch(first: int, *more: int, fault: str = "switch_down") -> Finding:
+    return told(fault, port(first), *map(port, more))
+
+
+def stood(first: int, *more: int, fault: str = "switch_down") -> Incident:
+    members = tuple(port(number).key for number in (first, *more))
+    return replace(incident(fault, port(first)), members=members)
+
+
+def names(found: Sequence[Finding]) -> list[tuple[str, Subject, tuple[Subject, ...]]]:
+    return sorted((it.fault, it.subject, tuple(it.members)) for it in found)
+
+
+@pytest.mark.parametrize(
+    ("found", "standing", "as_what"),
+    [
+        # Whichever of its ports are down now.
+        ([switch(2, 3, 4)], [stood(1, 2, 3)], [switch(1, 2, 3, 4)]),
+        ([switch(1, 2, 9)], [stood(1, 2, 3)], [switch(1, 2, 9)]),
+        ([switch(4, 5)], [stood(1, 2, 3)], [switch(4, 5)]),
+        # Of two groups the larger goes on as it.
+        ([switch(2, 8), switch(3, 4, 5)], [stood(1, 2, 3)], [switch(1, 3, 4, 5), switch(2, 8)]),
+        ([switch(1, 8), switch(2, 3, 4)], [stood(1, 2, 3)], [switch(1, 8), switch(2, 3, 4)]),
+        # Of two that stand, the one with more of its ports.
+        ([switch(4, 5, 6)], [stood(1, 4), stood(2, 5, 6)], [switch(2, 4, 5, 6)]),
+        ([switch(4, 5, 6)], [stood(2, 5, 6), stood(1, 4)], [switch(2, 4, 5, 6)]),
+        (
+            [switch(4, 5, 6), switch(7, 8)],
+            [stood(1, 4, 5), stood(7, 8)],
+            [switch(1, 4, 5, 6), switch(7, 8)],
+        ),
+        (
+            [switch(7, 8, 9, 10), switch(4, 5)],
+            [stood(1, 4, 5), stood(7, 8)],
+            [switch(1, 4, 5), switch(7, 8, 9, 10)],
+        ),
+        (
+            [switch(11, 12, 13, 14), switch(4, 5)],
+            [stood(1, 4, 5)],
+            [switch(1, 4, 5), switch(11, 12, 13, 14)],
+        ),
+        # What is about one port, and what is no switch, has a name of its own.
+        ([switch(2, 3)], [replace(stood(1), members=(port(1).key,))], [switch(2, 3)]),
+        ([switch(2, 3)], [stood(1, 2, 3, fault="port_down")], [switch(2, 3)]),
+        (
+            [told("gpu_power", node(2), gpu(2), gpu(3), gpu(4)), switch(2, 3)],
+            [stood(1, 2, 3)],
+            [told("gpu_power", node(2), gpu(2), gpu(3), gpu(4)), switch(1, 2, 3)],
+        ),
+        ([told("port_down", port(2))], [stood(1, 2, 3)], [told("port_down", port(2))]),
+    ],
+)
+def test_a_switch_goes_on_under_the_name_by_which_it_stands(
+    found: Sequence[Finding], standing: Sequence[Incident], as_what: Sequence[Finding]
+) -> None:
+    assert names(one_of(found, *standing)) == names(as_what)
+
+
+# --- a rack's first node --------------------------------------------------------------------------
+
+LEFT = told("gpu_power", node(), gpu(), gpu(1, 1), severity=WARNING, title="own")
+RACKS = replace(
+    incident("gpu_power", node()),
+    severity=WARNING,
+    title="rack",
+    condition="rack_brake",
+    action="rack's",
+    source="rack",
+    own_limit=True,
+    members=(node().key, node(2).key),
+    evidence=(Evidence(name="of", value="rack"),),
+)
+
+
+@pytest.mark.parametrize(
+    ("finding", "rack", "in_racks_words"),
+    [
+        ({}, {}, True),
+        ({"severity": INFO}, {}, True),
+        ({"severity": CRITICAL}, {}, False),
+        ({"severity": CRITICAL}, {"severity": CRITICAL}, True),
+        ({"members": (node(), node(2))}, {}, False),
+        ({}, {"members": (node().key, gpu().key)}, False),
+        ({"subject": node(3), "members": ()}, {}, False),
+        ({"fault": "gpu_slow"}, {"fault": "gpu_slow"}, False),
+    ],
+)
+def test_what_is_left_of_a_rack_on_its_first_node_is_in_the_racks_words(
+    finding: Mapping[str, Any], rack: Mapping[str, Any], in_racks_words: bool
+) -> None:
+    found = replace(LEFT, **finding)
+    old = replace(RACKS, **rack)
+    if found.subject == old.subject:
+        old = replace(old, fingerprint=found.fingerprint)
+    (said,) = one_of([found], old)
+    words = (said.title, said.condition, said.action, said.source, said.own_limit, said.evidence)
+    of_rack = (old.title, old.condition, old.action, old.source, old.own_limit, old.evidence)
+    assert (words == of_rack) is in_racks_words
+    assert in_racks_words or said == found
