@@ -35,10 +35,11 @@ from .channels import (
     TeamsSettings,
     WebhookSettings,
 )
+from .integrations import InfinibandSettings, KubernetesSettings, SlurmSettings, SwitchesSettings
 from .pricing import CostSettings, PriceSettings
 from .routing import IdleSettings, InhibitSettings, RouteSettings, TimesSettings
+from .setting import STATE
 from .settings import (
-    STATE,
     STORES,
     ActionsSettings,
     AnalyzerSettings,
@@ -46,13 +47,9 @@ from .settings import (
     Config,
     DashboardSettings,
     HubSettings,
-    InfinibandSettings,
-    KubernetesSettings,
     LogSettings,
     SimulatorSettings,
-    SlurmSettings,
     StoreSettings,
-    SwitchesSettings,
     TopologySettings,
 )
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from ..config import read_secret
-from ..config.settings import KubernetesSettings
+from ..config.integrations import KubernetesSettings
 from ..errors import ConfigError
 
 Object = Mapping[str, Any]

@@ -3,8 +3,9 @@
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from gpuvigil.model import Switch
 from gpuvigil.numbers_in_words import natural
@@ -113,6 +114,17 @@ def _no_state(mapping: SwitchMapping, samples: Sequence[Sample]) -> str:
     values = sorted({_value(mapping.tables[STATE], it) for it in samples})
     shown = ", ".join(map(repr, values[:_SHOWN]))
     return f"{mapping.where(STATE)}: no port is up or down; the values are {shown}"
+
+
+def missed(
+    before: Switches, now: Collection[str], lost_after: timedelta, at: datetime
+) -> frozenset[str]:
+    """Switches that have had no series for less than `lost_after`: a scrape of them may have failed."""
+    return frozenset(
+        guid
+        for guid, it in before.items()
+        if guid not in now and it.lost_at is None and at - it.at < lost_after
+    )
 
 
 def together(found: Iterable[Mapping[str, Told]], known: Switches) -> dict[str, SeenSwitch]:

@@ -4,8 +4,9 @@ import sys
 import threading
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 
-from gpuvigil.clock import SystemClock
+from gpuvigil.clock import Clock, SystemClock
 from gpuvigil.config import Config, SwitchesSettings, load, startup
 from gpuvigil.errors import ConfigError, GpuvigilError
 from gpuvigil.log import Log
@@ -16,7 +17,7 @@ from ..fabric.switches import Switches
 from ..fabric.watch import Watch
 from ..shipping import shipping
 from . import mapping
-from .answers import Answers, Told, silent, together, told
+from .answers import Answers, Told, missed, silent, together, told
 from .mapping import NAME, NEIGHBOUR, SPEED, SwitchMapping
 from .prometheus import Prometheus
 
@@ -28,8 +29,15 @@ _SOONEST_SECONDS = 5.0
 class Reader:
     """What Prometheus says of switches by some mappings."""
 
-    def __init__(self, prometheus: Prometheus, mappings: Sequence[SwitchMapping]) -> None:
+    def __init__(
+        self,
+        prometheus: Prometheus,
+        mappings: Sequence[SwitchMapping],
+        lost_after: timedelta,
+        clock: Clock,
+    ) -> None:
         self._prometheus, self._mappings = prometheus, mappings
+        self._lost_after, self._clock = lost_after, clock
         self._exporters: dict[str, str] = {}  # by switch
 
     def look(self, before: Switches) -> Seen:
@@ -38,9 +46,10 @@ class Reader:
         now = {guid: it.exporter for them in found for guid, it in them.items()}
         without = silent(self._exporters, now)
         self._exporters |= now
+        late = missed(before, now, self._lost_after, self._clock.now())
         return Seen(
             switches=together(found, before),
-            doubted=frozenset().union(*without.values()),
+            doubted=late.union(*without.values()),
             why="; ".join(
                 f"{exporter} tells of none of its {len(them)} switches any more"
                 for exporter, them in sorted(without.items())
@@ -60,7 +69,8 @@ def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
         raise ConfigError(
             f"switches.interval_seconds is {settings.interval_seconds:g}: at least {_SOONEST_SECONDS:g}"
         )
-    reader = Reader(Prometheus(settings), _mappings(settings))
+    lost_after = timedelta(seconds=settings.lost_after_seconds)
+    reader = Reader(Prometheus(settings), _mappings(settings), lost_after, clock)
     directory = settings.spool_directory
     with shipping(config, "switches", directory, settings.spool_bytes, clock) as out:
         watch = Watch(reader.look, out.told_by.cluster, directory / "switches.json", clock, log)

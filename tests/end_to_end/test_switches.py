@@ -27,6 +27,7 @@ node = "mgmt"
 url = "{url}"
 mappings = [{mappings}]
 interval_seconds = 5
+lost_after_seconds = 10
 spool_directory = "{folder}/spool"
 """
 

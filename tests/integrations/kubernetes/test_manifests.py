@@ -9,7 +9,8 @@ import yaml
 
 from gpuvigil.command_line import COMMANDS
 from gpuvigil.config import load
-from gpuvigil.config.settings import CollectorSettings, KubernetesSettings
+from gpuvigil.config.integrations import KubernetesSettings
+from gpuvigil.config.settings import CollectorSettings
 from integrations.kubernetes.service import NODES, PODS
 from integrations.kubernetes.workloads import PLURALS
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gpuvigil.model import ErrorCount
 from integrations.fabric.seen import NotReadError, SeenPort, SeenSwitch
 from integrations.fabric.switches import after_look
-from integrations.switches.answers import Sample, Told, silent, together, told
+from integrations.switches.answers import Sample, Told, missed, silent, together, told
 from integrations.switches.mapping import SwitchMapping, load, parse
 from integrations.switches.prometheus import samples
 from tests.sources import ROOT
@@ -278,3 +278,16 @@ def test_an_exporter_of_several_switches_that_is_silent_is_no_lost_switches() ->
     assert known(b="g1", c="g2") == {}
     assert known(a="g1", b="g1") == {}
     assert known(a="g3", b="g3", c="g2", d="d") == {}
+
+
+@pytest.mark.parametrize(("seconds", "waited_for"), [(179.9, True), (180.0, False)])
+def test_a_switch_without_series_is_waited_for_as_long_as_a_scrape_may_fail(
+    seconds: float, waited_for: bool
+) -> None:
+    before = after_look({}, seen(state=[snmp("e1", 1)]), "c", NOON)
+    at, after = NOON + timedelta(seconds=seconds), timedelta(seconds=180)
+    assert missed(before, {"leaf1"}, after, at) == frozenset()
+    assert missed(before, (), after, at) == ({"leaf1"} if waited_for else frozenset())
+    # One that is lost already stays lost.
+    lost = {guid: replace(it, lost_at=NOON) for guid, it in before.items()}
+    assert missed(lost, (), after, at) == frozenset()
