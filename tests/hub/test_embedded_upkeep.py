@@ -309,9 +309,13 @@ def test_a_damaged_file_of_a_question_costs_no_other_measurement_nor_hour_a_look
     assert {second, node} <= set(store.units())
 
 
-def test_a_series_says_how_long_after_its_steps_lines_came(opened: Callable[[], Embedded]) -> None:
+@pytest.mark.parametrize(("seconds", "steps"), [(2_000, 2), (7_200, 15)])
+def test_a_series_says_how_long_after_its_steps_lines_came(
+    opened: Callable[[], Embedded], seconds: int, steps: int
+) -> None:
+    """Also of more than a day, which is read from roll-ups once it is sealed."""
     store = opened()
-    step = 2_000 * 1_000_000_000
+    step = seconds * 1_000_000_000
     begin = NOON_NS // step * step + step
     half = step // 2
     write_nodes(store, [begin + half, begin + half + 1_000_000_000, begin + step + half])
@@ -320,13 +324,38 @@ def test_a_series_says_how_long_after_its_steps_lines_came(opened: Callable[[], 
         fields=(FIELD,),
         where=(),
         start_ns=begin,
-        end_ns=begin + 2 * step,
+        end_ns=begin + steps * step,
         step_ns=step,
     )
     for sealed in (False, True):
         if sealed:
             assert store.seal(LATER_NS, 0) > 0
-        assert store.answer(asked)["offset_seconds"].to_pylist() == [1000.5, 1000.0]
+        found = store.answer(asked)["offset_seconds"].to_pylist()
+        assert found == [seconds / 2 + 0.5, seconds / 2]
+
+
+def test_roll_ups_know_a_value_that_was_measured_in_some_of_their_lines_alone(
+    opened: Callable[[], Embedded],
+) -> None:
+    store, measured = opened(), {"power_watts": [None, 7.5, 4.5], "pcie_replays": [5, None, -3]}
+    at = [NOON_NS, NOON_NS + HOUR_NS // 2, NOON_NS + HOUR_NS]
+    tags = {tag: ["one"] * len(at) for tag in GPU.tags}
+    store.append({"gpu": pa.table({**tags, "at": pa.array(at).cast(TIME), **measured})}, [])
+    asked = Window(
+        measurement=GPU,
+        aggregates=tuple(
+            Aggregate(function=function, field=field)
+            for field in measured
+            for function in (Function.COUNT, Function.MEAN, Function.MIN, Function.MAX)
+        ),
+        start_ns=NOON_NS,
+        end_ns=NOON_NS + 30 * HOUR_NS,
+    )
+    hot = store.answer(asked)
+    values = [row for name, row in hot.to_pylist()[0].items() if name.startswith(tuple(measured))]
+    assert values == [2, 6.0, 4.5, 7.5, 2, 1.0, -3, 5]
+    assert store.seal(LATER_NS, 0) == 2
+    assert store.answer(asked).equals(hot)
 
 
 def test_newest_lines_that_were_not_asked_for_yet_are_forgotten_as_well() -> None:
