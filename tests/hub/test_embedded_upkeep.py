@@ -14,6 +14,7 @@ import pytest
 from gpuvigil.clock import SystemClock, from_ns, to_ns
 from gpuvigil.errors import StoreError
 from gpuvigil.store import Aggregate, Function
+from hub.bodies.deduplication import Arrival, Lane
 from hub.bodies.tables import TIME
 from hub.embedded import Dropped, Embedded, Series, Window
 from hub.embedded.database import Database
@@ -377,6 +378,38 @@ def test_a_file_that_no_database_can_be_made_in_is_refused_in_one_line(tmp_path:
     with pytest.raises(StoreError) as told:
         Embedded(tmp_path / "file" / "t.duckdb", 256 * MIB, 1)
     assert len(str(told.value).splitlines()) == 1
+
+
+def test_where_no_new_file_can_be_made_for_a_damaged_one_nothing_more_is_set_aside(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "t.duckdb"
+    path.write_bytes(b"nothing of a database" * 1000)
+
+    def in_its_way() -> None:
+        if not path.exists():
+            path.mkdir()
+
+    database = Database(path, (256 * MIB, 1), SystemClock(), in_its_way, lambda *_: None)
+    for _ in range(2):
+        with pytest.raises(StoreError):
+            database.cursor()
+        assert path.is_dir()
+        (damaged,) = tmp_path.glob("*.damaged-*")
+        assert damaged.is_file()
+
+
+def test_bodies_that_were_taken_are_told_as_they_came(opened: Callable[[], Embedded]) -> None:
+    lanes = [Lane(cluster="c", node="n1", boot="b", lane=it) for it in ("live", "backlog")]
+    taken = [
+        Arrival(lane=lanes[0], first=1, last=4, received_at=NOON, sent_at=NOON - HOUR, version="1"),
+        Arrival(lane=lanes[1], first=2, last=2, received_at=NOON),
+    ]
+    store = opened()
+    store.append({}, taken)
+    assert store.seen() == taken
+    store.replace_seen(taken[1:])
+    assert store.seen() == taken[1:]
 
 
 def test_what_fails_in_a_transaction_leaves_nothing_and_the_next_goes_on(tmp_path: Path) -> None:
