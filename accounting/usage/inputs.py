@@ -161,7 +161,7 @@ class Reader:
 def senders(
     store: Store, measurement: str, cluster: str, span: tuple[datetime, datetime]
 ) -> pa.Table:
-    """The tags of all in a cluster who sent in a range, some of them twice.
+    """The tags of all in a cluster who sent in a range of minutes, some of them twice.
 
     The newest lines, which cost a store next to nothing, name everybody who may have. Most of them
     are found in the range's last minute; only for the others it is read as a whole.
@@ -170,7 +170,7 @@ def senders(
     newest = store.latest(measurement, (), since)
     newest = newest.filter(pc.equal(newest["cluster"], cluster))
     before = pc.less(newest["at"], pa.scalar(end, newest["at"].type))
-    last = store.series(measurement, (), where, (max(since, end - MINUTE), end), _WHOLE)
+    last = store.series(measurement, (), where, (end - MINUTE, end), _WHOLE)
     sure = pa.concat_tables([newest.filter(before).select(tags), last.select(tags)])
     if newest.select(tags).join(sure, list(tags), join_type="left anti").num_rows:
         return store.series(measurement, (), where, span, _WHOLE)

@@ -192,7 +192,7 @@ def _first(case: Case) -> Ruling | None:
     if case.notice.from_state == State.RESOLVED.value:
         ends.append(case.notice.order)
     heard = [one for one in case.older if one.sent_at is not None or one.perhaps_told]
-    if any(one.order <= max(ends, default=(0, 0)) for one in heard):
+    if any(one.order <= end for one in heard for end in ends):
         return Ruling(verdict=Verdict.RETURNED, kind=Kind.FIRED)
     escalates = case.path is not None and case.path.escalate_seconds is not None
     return Ruling(verdict=Verdict.ESCALATED if escalates else Verdict.FIRST, kind=Kind.FIRED)
@@ -227,8 +227,7 @@ def _is_unremarkable(case: Case) -> bool:
 
 def _reminder_at(case: Case) -> datetime | None:
     """When what all were told is to be told again; None when it need not be."""
-    repeat = case.path.repeat_seconds if case.path else 0.0
-    after = reminded_after(case.notice, case.settings, repeat, case.reminders_after())
+    after = reminded_after(case.notice, case.settings, case.repeat_seconds, case.reminders_after())
     told_at = case.reminded_from
     return None if after is None or told_at is None else told_at + after
 
@@ -242,7 +241,7 @@ def _reminder(case: Case) -> Ruling | None:
 
 def _is_due_to_all(case: Case) -> bool:
     """What only one would hear, or nobody, as it makes no sound, is in the reminder once that is due."""
-    if case.last_told is None or _is_worse(case) or news(case) not in {None, Verdict.NEWLY_HIT}:
+    if _is_worse(case) or news(case) not in {None, Verdict.NEWLY_HIT}:
         return False
     due_at = _reminder_at(case)
     return due_at is not None and due_at <= case.now

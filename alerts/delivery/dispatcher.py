@@ -176,7 +176,6 @@ class Dispatcher:
         ended = desk.clock.now()
         self._bucket = self._bucket.take(desk.clock.monotonic())
         self._pause = self._pause.after(outcome, ended, desk.chance())
-        repeat = case.path.repeat_seconds if case.path else 0.0
         told_at = case.told_to_all_at(going.verdict)
         chance = desk.chance()
         after = settled(
@@ -185,7 +184,7 @@ class Dispatcher:
             ended,
             chance,
             desk.settings,
-            repeat,
+            case.repeat_seconds,
             told_at=told_at,
             reminders=case.reminders_after(going.verdict),
         )

@@ -80,6 +80,12 @@ class Case:
         return (way.update_seconds if way else 0.0) or self.settings.update_seconds
 
     @property
+    def repeat_seconds(self) -> float:
+        """What its route asks for; 0 where none does."""
+        way = self.path
+        return way.repeat_seconds if way else 0.0
+
+    @property
     def spell_began(self) -> datetime:
         """When this channel's first notice about it was made since it was last over."""
         began = self.notice.at

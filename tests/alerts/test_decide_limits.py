@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from alerts.idle.idle_notice import notice
 from alerts.messages.channel import Delivered, Retry
 from alerts.routing.case import Case, Route, Ruling
 from alerts.routing.notice import Notice, NoticeState, Verdict
-from gpuvigil.model import Transition
+from gpuvigil.model import Impact, Severity, Transition
 
 from .examples import CHAT, NOON, SETTINGS, changed, opened, resolved, returned, seconds, taken
 from .test_idle import OWNERS, a_holder
@@ -124,6 +125,59 @@ def test_why_nobody_was_told_is_the_last_reason_of_the_spell() -> None:
     assert reason(held, silenced).endswith(Verdict.SILENCED.value)
     assert reason(held, replaced).endswith(Verdict.NOT_ROUTED.value)
     assert reason(replaced) == ""
+
+
+def test_what_was_perhaps_told_and_never_ended_is_not_back() -> None:
+    unclear = Retry(reason="no answer", perhaps_received=True)
+    (tried_once,) = settled(begun(one(opened(1)), NOON, 15.0), unclear, NOON, 0.5, SETTINGS)
+    dropped = replace(tried_once, state=NoticeState.SUPERSEDED, due_at=None)
+    assert ruling(one(changed(2)), dropped).verdict is Verdict.FIRST
+
+
+def test_a_step_that_is_decided_again_takes_nothing_back() -> None:
+    waiting = replace(one(opened(1)), due_at=NOON + HOUR)
+    again = decide(opened(1), [CHAT], [waiting], NOON, SETTINGS)
+    assert [(it.id, it.state) for it in again] == [(waiting.id, NoticeState.DUE)]
+
+
+def test_a_message_from_a_clock_that_was_ahead_was_sent_just_now() -> None:
+    found = ruling(one(changed(2)), sent(opened(1), NOON + seconds(60)))
+    assert found.verdict is Verdict.TOLD_RECENTLY
+    assert found.reason.startswith("last update 0 s ago")
+
+
+REMINDED = seconds(SETTINGS.repeat_seconds)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "after", "verdict"),
+    [
+        ({}, {}, REMINDED - timedelta(microseconds=1), Verdict.CHANGED),
+        ({}, {}, REMINDED, Verdict.STILL_STANDING),
+        ({"severity": Severity.WARNING}, {}, REMINDED, Verdict.WORSE),
+        ({}, {"impact": Impact(gpus=9)}, REMINDED, Verdict.GREW),
+        ({}, {"title": "a cable is loose"}, REMINDED, Verdict.EXPLAINED),
+    ],
+)
+def test_when_a_reminder_is_due_a_change_is_told_as_one_unless_it_says_more(
+    before: dict[str, Any], now: dict[str, Any], after: timedelta, verdict: Verdict
+) -> None:
+    told = sent(opened(1, **before))
+    assert ruling(one(changed(2, **now)), told, now=NOON + after).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("newer", "verdict"),
+    [(Verdict.LATE, Verdict.UNREMARKABLE), (Verdict.TAKEN, Verdict.TAKEN)],
+)
+def test_a_minor_change_of_what_somebody_took_since_is_theirs(
+    newer: Verdict, verdict: Verdict
+) -> None:
+    hook, mild = replace(CHAT, every_change=False), {"severity": Severity.WARNING}
+    beside = (sent(opened(1, **mild)), replace(one(changed(3, **mild)), verdict=newer))
+    minor = one(changed(2, **mild))
+    case = Case(notice=minor, route=hook, siblings=beside, now=NOON + HOUR, settings=SETTINGS)
+    assert judge(case).verdict is verdict
 
 
 # --- owners of many idle jobs ---------------------------------------------------------------------

@@ -1,26 +1,31 @@
 """What a dispatcher takes in hand, puts back and counts, each just below and just above."""
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 import pytest
 
+from accounting.efficiency.idleness import END, FOR_JOBS, Idleness
 from alerts.decisions.decide import decide
 from alerts.delivery.backlog import IN_HAND_SECONDS
 from alerts.delivery.dispatcher import Dispatcher, hand_out
-from alerts.delivery.hub_access import GATHER_SECONDS, Desk
+from alerts.delivery.hub_access import GATHER_SECONDS, POLL_SECONDS, Desk
+from alerts.idle.idle_notice import notice
 from alerts.messages.channel import Delivered, Outcome, Pace, Retry
 from alerts.messages.message import Message
 from alerts.routing.case import Route
 from alerts.routing.notice import Notice, NoticeState, Verdict
 from gpuvigil.clock import ManualClock, from_text
+from gpuvigil.config import AlertsSettings
 from gpuvigil.log import Log
-from gpuvigil.model import Record, RecordKind, Severity
+from gpuvigil.model import Holder, Record, RecordKind, Severity, Transition
 
-from .examples import CHAT, NOON, REAL, SETTINGS, opened, seconds
+from .examples import CHAT, NOON, REAL, SETTINGS, changed, opened, resolved, seconds
 from .month.shelf import ShelfHub, Shelves
+from .test_idle import OWNERS, a_holder
 
 
 @dataclass
@@ -47,13 +52,13 @@ class Receiver:
 class Office:
     """One channel's dispatcher, and a clock that stands still until it is moved."""
 
-    def __init__(self) -> None:
-        self.clock, self.receiver = ManualClock(NOON), Receiver()
+    def __init__(self, route: Route = CHAT, settings: AlertsSettings = SETTINGS) -> None:
+        self.clock, self.receiver = ManualClock(NOON), Receiver(route=route)
         self.hub = ShelfHub(Shelves(), self.clock)
         self.desk = Desk(
             connect=lambda: self.hub,
             owner="a",
-            settings=SETTINGS,
+            settings=settings,
             clock=self.clock,
             stop=threading.Event(),
             log=Log("alerts"),
@@ -205,6 +210,53 @@ def test_a_notice_that_went_on_without_its_claim_is_left_alone(office: Office) -
     office.hub.write_records([replace(record, version=2, body={**record.body, "version": 2})])
     office.work()
     assert office.receiver.heard == []
+
+
+@pytest.mark.parametrize(("step", "messages"), [(changed, 1), (resolved, 0)])
+def test_of_what_is_for_other_channels_only_the_end_keeps_a_message_back(
+    office: Office, step: Callable[..., Transition], messages: int
+) -> None:
+    office.writes("one")
+    newer = step(2, id="one", subject=REAL, severity=Severity.WARNING)
+    made = decide(newer, [replace(CHAT, name="mail")], [], NOON, SETTINGS)
+    office.hub.write_records([it.to_record() for it in made])
+    office.hand_out()
+    office.work()
+    assert len(office.receiver.heard) == messages
+
+
+@pytest.mark.parametrize(
+    ("user", "stage", "verdict"),
+    [
+        ("alice", "first notice", Verdict.OWNER_MAXIMUM),
+        ("alice", END, Verdict.FIRST),
+        ("bob", "first notice", Verdict.FIRST),
+    ],
+)
+def test_of_what_an_owner_was_told_today_only_notices_count_and_no_end(
+    user: str, stage: str, verdict: Verdict
+) -> None:
+    office = Office(OWNERS, replace(SETTINGS, idle_notices_per_day=1))
+
+    def writes(holder: str, user: str, stage: str) -> Notice:
+        held = a_holder(holder=Holder.parse(holder), user=user)
+        step = notice(held, stage, FOR_JOBS, Idleness.NOTHING_COMPUTED, NOON)
+        (made,) = decide(step, [OWNERS], [], office.clock.now(), office.desk.settings)
+        office.hub.write_records([made.to_record()])
+        hand_out(office.hub, office.desk, {OWNERS.name: office.dispatcher})
+        office.work()
+        return office.kept(made.incident)
+
+    assert writes("job 1", user, stage).state is NoticeState.SENT
+    second = writes("job 2", "alice", "first notice")
+    assert second.verdict is verdict
+    assert (second.state is NoticeState.SENT) == (verdict is Verdict.FIRST)
+
+
+def test_a_courier_with_nothing_in_hand_soon_looks_whether_it_is_to_stop(office: Office) -> None:
+    began = time.monotonic()
+    office.dispatcher.step()
+    assert time.monotonic() - began < POLL_SECONDS
 
 
 def test_what_a_channel_did_is_counted_and_told_in_the_log(

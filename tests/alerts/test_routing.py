@@ -316,9 +316,17 @@ def test_it_escalates_when_nobody_takes_it_and_not_when_somebody_does() -> None:
     mine = told(taken(), way, earlier)["pager"]
     assert mine.verdict is Verdict.TAKEN
     assert judged(first["pager"], way, NOON + seconds(900), mine) is Verdict.TAKEN
-    grown = a_transition(
-        3, Signal.CHANGED, State.ACKNOWLEDGED, State.ACKNOWLEDGED, acknowledged_by="ada"
-    )
+
+
+@pytest.mark.parametrize(
+    ("state", "by"), [(State.ACKNOWLEDGED, None), (State.FLAPPING, "ada"), (State.OPEN, "ada")]
+)
+def test_what_somebody_has_taken_does_not_escalate_whatever_becomes_of_it(
+    state: State, by: str | None
+) -> None:
+    way = settings(ESCALATING)
+    earlier = list(told(opened(), way).values())
+    grown = a_transition(3, Signal.CHANGED, state, state, acknowledged_by=by)
     assert verdicts(grown, way, earlier, NOON + seconds(60))["pager"] is Verdict.TAKEN
 
 
@@ -409,6 +417,7 @@ def test_what_something_larger_explains_is_not_told_while_that_stands() -> None:
     notice = told(port, way, situation=near)["chat"]
     assert notice.verdict is Verdict.INHIBITED
     assert "Switch leaf-3 failed" in notice.reason
+    assert notice.due_at == NOON + seconds(60)
     far = Situation(standing=(switch,), racks={**racks, "lab/n1": "r2"})
     assert verdicts(port, way, situation=far)["chat"] is Verdict.FIRST
     gone = Situation(racks=racks)

@@ -14,6 +14,7 @@ import pytest
 from gpuvigil.clock import SystemClock, from_ns, to_ns
 from gpuvigil.errors import StoreError
 from gpuvigil.store import Aggregate, Function
+from hub.bodies.deduplication import Arrival, Lane
 from hub.bodies.tables import TIME
 from hub.embedded import Dropped, Embedded, Series, Window
 from hub.embedded.database import Database
@@ -309,9 +310,13 @@ def test_a_damaged_file_of_a_question_costs_no_other_measurement_nor_hour_a_look
     assert {second, node} <= set(store.units())
 
 
-def test_a_series_says_how_long_after_its_steps_lines_came(opened: Callable[[], Embedded]) -> None:
+@pytest.mark.parametrize(("seconds", "steps"), [(2_000, 2), (7_200, 15)])
+def test_a_series_says_how_long_after_its_steps_lines_came(
+    opened: Callable[[], Embedded], seconds: int, steps: int
+) -> None:
+    """Also of more than a day, which is read from roll-ups once it is sealed."""
     store = opened()
-    step = 2_000 * 1_000_000_000
+    step = seconds * 1_000_000_000
     begin = NOON_NS // step * step + step
     half = step // 2
     write_nodes(store, [begin + half, begin + half + 1_000_000_000, begin + step + half])
@@ -320,13 +325,38 @@ def test_a_series_says_how_long_after_its_steps_lines_came(opened: Callable[[], 
         fields=(FIELD,),
         where=(),
         start_ns=begin,
-        end_ns=begin + 2 * step,
+        end_ns=begin + steps * step,
         step_ns=step,
     )
     for sealed in (False, True):
         if sealed:
             assert store.seal(LATER_NS, 0) > 0
-        assert store.answer(asked)["offset_seconds"].to_pylist() == [1000.5, 1000.0]
+        found = store.answer(asked)["offset_seconds"].to_pylist()
+        assert found == [seconds / 2 + 0.5, seconds / 2]
+
+
+def test_roll_ups_know_a_value_that_was_measured_in_some_of_their_lines_alone(
+    opened: Callable[[], Embedded],
+) -> None:
+    store, measured = opened(), {"power_watts": [None, 7.5, 4.5], "pcie_replays": [5, None, -3]}
+    at = [NOON_NS, NOON_NS + HOUR_NS // 2, NOON_NS + HOUR_NS]
+    tags = {tag: ["one"] * len(at) for tag in GPU.tags}
+    store.append({"gpu": pa.table({**tags, "at": pa.array(at).cast(TIME), **measured})}, [])
+    asked = Window(
+        measurement=GPU,
+        aggregates=tuple(
+            Aggregate(function=function, field=field)
+            for field in measured
+            for function in (Function.COUNT, Function.MEAN, Function.MIN, Function.MAX)
+        ),
+        start_ns=NOON_NS,
+        end_ns=NOON_NS + 30 * HOUR_NS,
+    )
+    hot = store.answer(asked)
+    values = [row for name, row in hot.to_pylist()[0].items() if name.startswith(tuple(measured))]
+    assert values == [2, 6.0, 4.5, 7.5, 2, 1.0, -3, 5]
+    assert store.seal(LATER_NS, 0) == 2
+    assert store.answer(asked).equals(hot)
 
 
 def test_newest_lines_that_were_not_asked_for_yet_are_forgotten_as_well() -> None:
@@ -348,6 +378,38 @@ def test_a_file_that_no_database_can_be_made_in_is_refused_in_one_line(tmp_path:
     with pytest.raises(StoreError) as told:
         Embedded(tmp_path / "file" / "t.duckdb", 256 * MIB, 1)
     assert len(str(told.value).splitlines()) == 1
+
+
+def test_where_no_new_file_can_be_made_for_a_damaged_one_nothing_more_is_set_aside(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "t.duckdb"
+    path.write_bytes(b"nothing of a database" * 1000)
+
+    def in_its_way() -> None:
+        if not path.exists():
+            path.mkdir()
+
+    database = Database(path, (256 * MIB, 1), SystemClock(), in_its_way, lambda *_: None)
+    for _ in range(2):
+        with pytest.raises(StoreError):
+            database.cursor()
+        assert path.is_dir()
+        (damaged,) = tmp_path.glob("*.damaged-*")
+        assert damaged.is_file()
+
+
+def test_bodies_that_were_taken_are_told_as_they_came(opened: Callable[[], Embedded]) -> None:
+    lanes = [Lane(cluster="c", node="n1", boot="b", lane=it) for it in ("live", "backlog")]
+    taken = [
+        Arrival(lane=lanes[0], first=1, last=4, received_at=NOON, sent_at=NOON - HOUR, version="1"),
+        Arrival(lane=lanes[1], first=2, last=2, received_at=NOON),
+    ]
+    store = opened()
+    store.append({}, taken)
+    assert store.seen() == taken
+    store.replace_seen(taken[1:])
+    assert store.seen() == taken[1:]
 
 
 def test_what_fails_in_a_transaction_leaves_nothing_and_the_next_goes_on(tmp_path: Path) -> None:

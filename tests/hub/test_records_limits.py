@@ -21,6 +21,7 @@ from tests.hub.talk import Reply, ask
 from tests.servers import HubProcess
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
+MIB = 1024 * 1024
 SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
 TRANSITION, NOTICE, EVENT = RecordKind.TRANSITION, RecordKind.NOTICE, RecordKind.EVENT
 
@@ -126,6 +127,30 @@ def test_an_answer_of_changes_has_ten_thousand_and_says_where_to_go_on(book: Boo
     assert (len(found), sequence) == (10_000, 10_000)
     rest, sequence = book.changes(sequence, [NOTICE])
     assert (names(rest), sequence) == (["10000"], 10_001)
+
+
+def of_bytes(name: str, size: int) -> Record:
+    """One whose body is so many bytes of text."""
+    return one(name, body={"a": "x" * (size - len('{"a": ""}'))})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("sizes", "first"),
+    [
+        ((16 * MIB, 16 * MIB, 0), ["0", "1"]),
+        ((16 * MIB, 16 * MIB + 1), ["0"]),
+        ((32 * MIB + 1, 32 * MIB), ["0"]),
+    ],
+)
+def test_an_answer_of_changes_has_32_mib_or_one_record_and_says_where_to_go_on(
+    book: Book, sizes: tuple[int, ...], first: list[str]
+) -> None:
+    book.write([of_bytes(str(number), max(size, 32)) for number, size in enumerate(sizes)])
+    found, sequence = book.changes(0, [NOTICE])
+    assert (names(found), sequence) == (first, len(first))
+    rest, sequence = book.changes(sequence, [NOTICE])
+    assert (names(rest), sequence) == ([str(len(first))], len(sizes))
 
 
 # --- what a record may be -------------------------------------------------------------------------

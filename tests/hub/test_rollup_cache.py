@@ -188,6 +188,8 @@ def test_what_was_read_beside_a_commit_is_not_kept_nor_believed() -> None:
     _read_all(slices)
     late = {"gpu": np.array([START - 100 * SECOND])}
     with slices.planned(asked(START - LENGTH, START)) as plan:
+        # Also where another question was begun and answered meanwhile.
+        _planned(slices)
         assert slices.holds(plan)
         with slices.changing(late):
             pass

@@ -82,3 +82,35 @@ def test_the_journal_hears_of_each_commit_from_where_to_where(tmp_path: Path) ->
         book.write([])
         told = [it for it in segments(tmp_path / FOLDER)[-1].lines() if it is not None]
     assert [(it["from"] - start, it["to"] - start) for it in told] == [(0, 1), (1, 2)]
+
+
+def open_below(folder: Path) -> set[str]:
+    """The names of this process's open files there."""
+    links = (it for it in Path("/proc/self/fd").iterdir() if it.is_symlink())
+    return {it.name for it in map(Path.resolve, links) if it.is_relative_to(folder)}
+
+
+def test_a_book_that_is_closed_holds_no_file(tmp_path: Path) -> None:
+    kept = open_kept(HubSettings(data_directory=tmp_path), SystemClock())
+    book = Book(kept.engine, kept.journal)
+    book.write([Record(kind=RecordKind.EVENT, id="a", at=NOON, subject="c")])
+    assert {"records.sqlite", segments(tmp_path / FOLDER)[-1].path.name} <= open_below(tmp_path)
+    book.close()
+    assert open_below(tmp_path) == set()
+
+
+def test_a_turn_is_over_also_when_something_fails_in_it(tmp_path: Path) -> None:
+    kept = open_kept(HubSettings(data_directory=tmp_path), SystemClock())
+    with closing(Book(kept.engine, kept.journal)) as book:
+        for turn in (book.transactions.turn, book.transactions.write):
+            with pytest.raises(KeyError), turn():
+                raise KeyError
+        assert book.write([Record(kind=RecordKind.EVENT, id="a", at=NOON, subject="c")])[1] == 1
+
+
+@pytest.mark.parametrize("journal", [True, False])
+def test_a_critical_step_is_kept_with_a_journal_and_without(tmp_path: Path, journal: bool) -> None:
+    kept = open_kept(HubSettings(data_directory=tmp_path), SystemClock())
+    with closing(Book(kept.engine, kept.journal if journal else None)) as book:
+        step = Record(kind=RecordKind.TRANSITION, id="a", at=NOON, subject="c", due_at=NOON)
+        assert book.write([step])[1] == 1

@@ -371,3 +371,10 @@ def test_what_a_quarter_is_a_part_of_is_written_with_it_once_it_is_over(
             assert (one.start, one.quarters) == (floor_of(bucket.start, one.length), len(inside))
             assert one.seconds.used == sum(amounts[n] for n in inside)
         one_hub.write_records([bucket.to_record(), *(one.to_record() for one in found)])
+
+
+def test_an_hour_and_a_day_are_written_an_hour_after_their_end_and_not_before(site: Site) -> None:
+    last = site.bucket(MIDNIGHT - BUCKET, 1.0)
+    found = rolled(site.hub, last, MIDNIGHT + HOUR)
+    assert [it.length for it in found] == [HOUR, SIX_HOURS, DAY]
+    assert rolled(site.hub, last, MIDNIGHT + HOUR - timedelta(microseconds=1)) == []

@@ -14,6 +14,8 @@ from gpuvigil.hub_client import Hub
 from gpuvigil.model import Record, RecordKind
 
 Shelf = dict[str, Record]
+# The most that the hub gives in one answer.
+_MOST_RECORDS = 100_000
 
 
 class Shelves:
@@ -70,6 +72,8 @@ class ShelfHub(Hub):
         states: Collection[str] = (),
         limit: int = 10_000,
     ) -> tuple[Record, ...]:
+        if not 1 <= limit <= _MOST_RECORDS:
+            raise HubRefused("limit", 400)
         shelves = self._shelves
         shelf = shelves.kinds[kind] if parent is None else shelves.parents[kind, parent]
         found = [
