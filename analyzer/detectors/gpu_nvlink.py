@@ -1,12 +1,13 @@
 """A GPU with fewer NVLinks up than its peers, or whose NVLinks count errors."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 
 import numpy as np
 
 from gpuvigil.faults import found_by
-from gpuvigil.faults.symptoms import NVLINKS_DOWN
-from gpuvigil.model import Evidence, Finding
+from gpuvigil.faults.symptoms import NVLINKS_DOWN, STARTS_WITHIN_SECONDS
+from gpuvigil.model import EventKind, Evidence, Finding, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence.claims import Claim, findings
@@ -30,15 +31,55 @@ NEEDS = (
     ),
     Need(measurement="gpu", span=Span.TREND, aggregates=(_CRC, _REPLAYS, _RECOVERIES)),
 )
+_UP = Aggregate(function=Function.MAX, field="nvlink_links_up")
+# What `fallen_links` reads beside it.
+OF_PAST = (Need(measurement="gpu", span=Span.TREND, aggregates=(_UP,)),)
 
 # DCGM warns at one CRC error a second and fails at any replay. A single one is no reason to drain a
 # node: of each, so many within the trend span.
 _MOST_CRC, _MOST_REPLAYS = 10, 3
+# So many lines with fewer links: at a single one its links may just train.
+_SAMPLES = 3
+# After these, links come up one after the other.
+_JOINS = timedelta(seconds=STARTS_WITHIN_SECONDS)
+_BEGINS = (EventKind.BOOT, EventKind.GPU_RESET, EventKind.DRIVER_BACK)
 
 
 def broken_links(window: Window) -> list[Finding]:
     """One finding per GPU: links that are down, or errors by count."""
     return findings("gpu_nvlink", [*_down(window), *_errors(window)])
+
+
+def fallen_links(window: Window) -> list[Finding]:
+    """One finding per GPU with fewer links up than within the trend span, whatever its peers have.
+
+    A switch takes a link of every GPU: to tell it from how a machine is built takes several nodes, so
+    that whoever asks must know which GPUs share their switches.
+    """
+    rows = window.get("gpu", Span.RECENT)
+    if not len(rows):
+        return []
+    up, before = rows.values(_UP.column), window.get("gpu", Span.TREND).beside(rows, _UP.column)
+    fell = (up < before) & (rows.values("samples") >= _SAMPLES)
+    return findings(
+        "gpu_nvlink",
+        (
+            Claim(
+                condition="nvlink_fell",
+                subject=subject,
+                since=row["first_at"],
+                evidence=(
+                    Evidence(name="NVLinks up", value=str(row[_UP.column]), limit=f"{best:g}"),
+                ),
+            )
+            for (subject, row), best in zip(rows.where(fell), before[fell], strict=True)
+            if not _begins(window, subject.of_node())
+        ),
+    )
+
+
+def _begins(window: Window, node: Subject) -> bool:
+    return any(window.now - e.at < _JOINS for e in window.node_events(node, *_BEGINS))
 
 
 def _down(window: Window) -> Iterator[Claim]:

@@ -101,6 +101,13 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         "NVLink state (field 165) against the node's GPUs of the same model",
     ),
     (
+        "nvlink_fell",
+        _WARNING,
+        "GPU has fewer NVLinks up than before",
+        "Drain the node and reset the GPU; if it comes back, ask support.",
+        "NVLink state (field 165) against its own past; told of several nodes of one domain",
+    ),
+    (
         "nvlink_recovery",
         _WARNING,
         "GPU's NVLinks repeat and recover",

@@ -24,6 +24,7 @@ class Reach(Enum):
 
     HERE = "its own subject"
     BELOW = "everything on its node"
+    MEMBERS = "the GPUs that it names, and their nodes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,7 @@ class Shared(Enum):
     NO = "each node's is its own"
     RACK = "the rack's air or power"  # what is left of it on one node is no other matter
     SWITCH = "a switch"
+    NVLINK_DOMAIN = "the switches of an NVLink domain"
     SILENCE = "what nodes need to be heard"
 
 

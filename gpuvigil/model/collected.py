@@ -205,10 +205,22 @@ class GpuIdentity:
     inforom: str | None = None
     gsp_firmware: str | None = None
     minor: int | None = None  # of its device file: 3 of /dev/nvidia3
+    # Of an NVLink domain that spans nodes, as NVML's fabric info tells it; none of a GPU alone in its host.
+    fabric_cluster: str | None = None  # clusterUuid
+    fabric_clique: int | None = None  # cliqueId
+
+    @property
+    def nvlink_domain(self) -> str | None:
+        """`UUID.clique`, as the label `nvidia.com/gpu.clique` names it; None of a GPU in no domain."""
+        if self.fabric_cluster is None or self.fabric_clique is None:
+            return None
+        return f"{self.fabric_cluster}.{self.fabric_clique}"
 
 
 # A record without them says the same: most sites have no use for the one, or cannot tell the others.
-_OPTIONAL = frozenset({"minor", "firmware", "switch", "switch_port"})
+_OPTIONAL = frozenset(
+    {"minor", "firmware", "switch", "switch_port", "fabric_cluster", "fabric_clique"}
+)
 
 
 def _told(identity: "GpuIdentity | PortIdentity") -> dict[str, Any]:
