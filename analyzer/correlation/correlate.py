@@ -410,7 +410,9 @@ def _candidate(
     covers |= {f"{i.label}: {i.title}" for i in followers if i.subject not in own}
     members = {cause.subject, *(f.subject for f in hidden), *(i.subject for i in followers)}
     about = touched(window, cause) if cause.subject.kind == "node" and not of_ports else ()
-    members |= {*about, *(cause.members if of_ports or cause.fault in SILENCES else ())}
+    # GPUs beside a port are where its jobs are, and no part of it.
+    named = cause.members if of_ports or cause.fault in SILENCES else ()
+    members |= {*about, *(member for member in named if not of_ports or member.kind != "gpu")}
     # What is hidden stays as urgent as it was.
     severity = min(severities, key=lambda severity: severity.rank)
     cause = tried(window, cause)

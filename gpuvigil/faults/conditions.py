@@ -215,6 +215,14 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         "Check the cable between these two switch ports.",
         "iblinkinfo(8): it had a link, both switches answer, and two looks saw none",
     ),
+    # port_degraded
+    (
+        "pcie_starved",
+        _WARNING,
+        "PCIe link of a network card is slower than its port",
+        "Drain the node; reseat the card or its riser, then look at the slot's link speed in the BIOS.",
+        "Linux, PCI link speed and width of card and slot from sysfs; ours: most peers have more",
+    ),
     # switch_down
     (
         "switch_lost",
@@ -251,7 +259,7 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
 _OWN_LIMITS = frozenset(
     {
         *("corrected_storm", "corrected_growth", "nvlink_recovery", "nvlink_crc"),
-        *("cooling", "heatsink", "node_hot", "rack_hot"),
+        *("cooling", "heatsink", "node_hot", "rack_hot", "pcie_starved"),
     }
 )
 

@@ -17,6 +17,7 @@ class Sign(Enum):
     LINK_DOWN = "the network link is down"
     LINK_BAD = "the network link is bad"
     LINK_WAITS = "the network link waits for others"
+    HOST_WAITED_FOR = "the host takes less than the network link brings"
 
 
 class Reach(Enum):

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..clock import from_text, to_text
 from .holder import Holder, pod_holder
+from .nic import Nic
 from .record import Record, RecordKind, known, plain
 from .subject import Subject
 
@@ -268,6 +269,7 @@ class Inventory:
     version: str
     gpus: tuple[GpuIdentity, ...] = ()
     ports: tuple[PortIdentity, ...] = ()
+    nics: tuple[Nic, ...] = ()  # whose PCIe links tell what they run at
     driver: str | None = None
     driver_state: str = "no driver"  # "loaded", "no driver", or why it cannot be read
     kernel: str | None = None  # its release, as `uname -r` says it
@@ -303,6 +305,7 @@ class Inventory:
             "driverless_since": self.driverless_since and to_text(self.driverless_since),
             "expects_gpus": self.expects_gpus,
             **({} if self.kernel is None else {"kernel": self.kernel}),
+            **({"nics": [nic.to_json() for nic in self.nics]} if self.nics else {}),
         }
         return Record(
             kind=RecordKind.INVENTORY,
@@ -324,6 +327,7 @@ class Inventory:
             version=str(body["version"]),
             gpus=tuple(GpuIdentity(**known(GpuIdentity, gpu)) for gpu in body["gpus"]),
             ports=tuple(PortIdentity(**known(PortIdentity, port)) for port in body["ports"]),
+            nics=tuple(map(Nic.from_json, body.get("nics", ()))),
             driver=body.get("driver"),
             driver_state=str(body.get("driver_state", "no driver")),
             kernel=body.get("kernel"),

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from analyzer.detectors.nvlink_domain import broken_domains
+from gpuvigil.faults.affected import struck
 from gpuvigil.model import EventKind, Finding, Incident, Severity, Subject
 
 from .scene import NOON, Scene, allocation, event, gpu, healthy, node
@@ -195,6 +196,17 @@ def test_one_domain_one_incident_with_the_jobs_that_wait() -> None:
     assert one.impact.text == (
         "job 1042 of alice: 6 GPUs on 3 nodes may suffer from this NVLink domain"
     )
+
+
+@pytest.mark.parametrize(("numbers", "others"), [((2, 3), []), ((1, 3), [node(1).key])])
+def test_the_node_that_it_is_named_by_is_hit_only_where_its_gpus_are(
+    numbers: tuple[int, int], others: list[str]
+) -> None:
+    watch = Watch(EIGHT)
+    confirmed(watch, bad(EIGHT, *map(gpu, numbers)))
+    (one,) = watch.standing()
+    assert one.subject == node(1)
+    assert sorted(struck(one)) == sorted([*others, *(gpu(n).key for n in numbers)])
 
 
 def test_a_single_gpu_stays_a_gpus_incident() -> None:
