@@ -68,8 +68,7 @@ def broken_domains(window: Window) -> list[Finding]:
     It is about the domain's first node, hit or not, so that it stays the same while others come and
     go. While it stands, whatever else fails in its NVLinks is part of it, but what was told before.
     """
-    domains = _domains(window)
-    if not domains:
+    if not any(gpu.fabric_cluster for one in window.inventories.values() for gpu in one.gpus):
         return []
     standing = {i.fingerprint: i for i in window.stood if State(i.state) in STANDING}
     told = {
@@ -77,24 +76,33 @@ def broken_domains(window: Window) -> list[Finding]:
         for i in standing.values()
         if i.fault == _FAULT.key and i.group is not None
     }
+    at_once = {
+        domain: _at_once(hits, told.get(domain))
+        for domain, hits in sorted(_hits(window, standing).items())
+    }
+    together = {
+        domain: hits
+        for domain, hits in at_once.items()
+        if len({hit.node for hit in hits}) >= _NODES
+    }
+    domains = _gpus_of(window, together) if together else {}
     found = []
-    for domain, hits in sorted(_hits(window, domains, standing).items()):
-        one = told.get(domain)
-        alike = _at_once(hits, one)
-        if len({hit.node for hit in alike}) >= _NODES:
-            subject = min(gpu.of_node() for gpu in domains[domain]) if one is None else one.subject
-            found.append(_finding(window, domain, domains[domain], alike, subject))
+    for domain, alike in together.items():
+        gpus, one = domains[domain], told.get(domain)
+        subject = min(gpu.of_node() for gpu in gpus) if one is None else one.subject
+        found.append(_finding(window, domain, gpus, alike, subject))
     return found
 
 
-def _domains(window: Window) -> Mapping[Domain, Collection[Subject]]:
-    """The GPUs of each domain, as their inventories tell them."""
-    domains: dict[Domain, list[Subject]] = defaultdict(list)
+def _gpus_of(window: Window, domains: Collection[Domain]) -> Mapping[Domain, Collection[Subject]]:
+    """All GPUs of these domains, as their inventories tell them."""
+    found: dict[Domain, list[Subject]] = defaultdict(list)
     for inventory in window.inventories.values():
-        for uuid, domain in _named(inventory).items():
-            gpu = replace(inventory.subject, gpu=uuid)
-            domains[inventory.subject.cluster, domain].append(gpu)
-    return domains
+        for uuid, name_ in _named(inventory).items():
+            domain = inventory.subject.cluster, name_
+            if domain in domains:
+                found[domain].append(replace(inventory.subject, gpu=uuid))
+    return found
 
 
 def _named(inventory: Inventory) -> Mapping[str, str]:
@@ -105,20 +113,19 @@ def _named(inventory: Inventory) -> Mapping[str, str]:
     return {uuid: name for uuid, domain in told.items() if (name := domain or common) is not None}
 
 
-def _hits(
-    window: Window,
-    domains: Mapping[Domain, Collection[Subject]],
-    standing: Mapping[str, Incident],
-) -> Mapping[Domain, Sequence[_Hit]]:
-    domain_of = {gpu: domain for domain, gpus in domains.items() for gpu in gpus}
+def _hits(window: Window, standing: Mapping[str, Incident]) -> Mapping[Domain, Sequence[_Hit]]:
     hits: dict[Domain, list[_Hit]] = defaultdict(list)
     for finding in _signs(window):
-        known = standing.get(finding.fingerprint)
-        raised = window.now if known is None else raised_at(known)
+        node = finding.subject.of_node()
+        inventory = window.inventories.get(node.key)
+        known = {} if inventory is None else _named(inventory)
+        before = standing.get(finding.fingerprint)
+        raised = window.now if before is None else raised_at(before)
         places: dict[Domain, list[Subject]] = defaultdict(list)
         for gpu in finding.members or (finding.subject,):
-            if gpu in domain_of:
-                places[domain_of[gpu]].append(gpu)
+            name_ = known.get(gpu.gpu or "")
+            if name_ is not None:
+                places[node.cluster, name_].append(gpu)
         for domain, gpus in places.items():
             hits[domain].append(_Hit(finding=finding, gpus=tuple(gpus), raised=raised))
     return hits

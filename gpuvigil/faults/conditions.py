@@ -121,6 +121,13 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         "Drain the node and reset the GPU; if it comes back, ask support.",
         "DCGM health warns at 1 CRC error per second; ten in half an hour is ours",
     ),
+    (
+        "nvlink_uneven",
+        _INFO,
+        "GPU sends far less over NVLink than its job's other GPUs",
+        "Compare its link errors with those of its neighbours; ask the job's owner whether its rank does something else.",
+        "ours: half of what its peers send for the same received, since its job goes slower",
+    ),
     # gpu_hot
     (
         "hardware_thermal",
@@ -258,7 +265,8 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
 # Whose limit is gpuvigil's own and no vendor's.
 _OWN_LIMITS = frozenset(
     {
-        *("corrected_storm", "corrected_growth", "nvlink_recovery", "nvlink_crc"),
+        *("corrected_storm", "corrected_growth"),
+        *("nvlink_recovery", "nvlink_crc", "nvlink_uneven"),
         *("cooling", "heatsink", "node_hot", "rack_hot", "pcie_starved"),
     }
 )
