@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from functools import reduce
 from typing import Protocol, TypeVar
 
-from gpuvigil.faults import FAULTS, Halts, Mended, Reach
+from gpuvigil.faults import FAULTS, Explains, Halts, Mended, Reach
 from gpuvigil.model import Finding, Incident, Severity, Subject
 from gpuvigil.node_silence import PLAIN
 
@@ -68,7 +68,7 @@ def hides(cause: Finding, what: Told) -> bool:
     if by_members is not None:
         return by_members
     explains = FAULTS[cause.fault].explains if cause.fault in FAULTS else None
-    if explains is None or (explains.if_critical and cause.severity is not Severity.CRITICAL):
+    if explains is None or not _is_grave_enough(cause, explains):
         return False
     if explains.xids and fault in TOLD_BY_XID:
         return _reaches(cause, explains.reach, subject) and what.xid in explains.xids
@@ -80,6 +80,12 @@ def hides(cause: Finding, what: Told) -> bool:
     return (whole and subject == cause.subject.of_node()) or _reaches(
         cause, explains.reach, subject
     )
+
+
+def _is_grave_enough(cause: Finding, explains: Explains) -> bool:
+    if explains.if_critical:
+        return cause.severity is Severity.CRITICAL
+    return not explains.unless_note or cause.severity is not Severity.INFO
 
 
 def _reaches(cause: Finding, reach: Reach, subject: Subject) -> bool:

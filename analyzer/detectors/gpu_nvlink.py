@@ -39,7 +39,10 @@ NEEDS = (
 )
 _UP = Aggregate(function=Function.MAX, field="nvlink_links_up")
 # What `fallen_links` reads beside it.
-OF_PAST = (Need(measurement="gpu", span=Span.TREND, aggregates=(_UP,)),)
+OF_PAST = (
+    Need(measurement="gpu", span=Span.TREND, aggregates=(_UP,)),
+    Need(measurement="gpu", span=Span.NOW, fields=("mig_mode",)),
+)
 
 # DCGM warns at one CRC error a second and fails at any replay. A single one is no reason to drain a
 # node: of each, so many within the trend span.
@@ -108,6 +111,8 @@ def fallen_links(window: Window) -> list[Finding]:
         return []
     up, before = rows.values(_UP.column), window.get("gpu", Span.TREND).beside(rows, _UP.column)
     fell = (up < before) & (rows.values("samples") >= _SAMPLES)
+    # A GPU that is cut into MIG devices needs no links: somebody wanted it so.
+    fell &= ~(window.get("gpu", Span.NOW).beside(rows, "mig_mode") == 1)
     return findings(
         "gpu_nvlink",
         (

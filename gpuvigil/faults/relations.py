@@ -37,6 +37,7 @@ class Explains:
     everything: bool = False  # whatever it is, but for its own kind
     xids: frozenset[int] = frozenset()  # that GPUs below report because of it
     if_critical: bool = False  # a lesser one explains nothing
+    unless_note: bool = False  # a note explains nothing
 
 
 class Shared(Enum):

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analyzer.correlation.causes import hides
 from analyzer.detectors.gpu_nvlink import DETECTOR
 from gpuvigil.model import Finding, Severity, Subject
 
@@ -175,3 +176,12 @@ def test_errors_and_lost_links_say_what_they_cost_the_job() -> None:
     process = tuple(allocation(one, "pid 7") for one in GPUS)
     (found,) = find(replace(scene, allocations=process))
     assert told(found) == "warning; NVLinks up: 16 (peers 18)"
+
+
+@pytest.mark.parametrize(("share", "hidden"), [(0.4, False), (1.0, True)])
+def test_a_note_is_no_reason_why_a_gpu_is_slow_and_lost_links_are(
+    share: float, hidden: bool
+) -> None:
+    scene = job({gpu(): share})
+    (cause,) = find(scene if share < 1.0 else scene.changed(gpu(), {"nvlink_links_up": 16}))
+    assert hides(cause, incident("gpu_slow", gpu())) is hidden

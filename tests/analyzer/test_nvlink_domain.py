@@ -134,6 +134,10 @@ def test_a_switch_that_takes_a_link_of_every_gpu_is_told_by_their_own_past(
     assert len(find(tray(LONG, nodes, seconds, up))) == found
 
 
+def test_gpus_that_somebody_cuts_into_mig_devices_have_lost_nothing() -> None:
+    assert find(in_all(tray(LONG, range(1, 5), 65), mig_mode=1)) == []
+
+
 @pytest.mark.parametrize(("minutes", "found"), [(9.9, 0), (10.1, 1)])
 def test_links_that_come_up_after_a_boot_are_no_loss(minutes: float, found: int) -> None:
     boots = [event(EventKind.BOOT, node(n), NOON - minutes * MINUTE) for n in (1, 2)]
