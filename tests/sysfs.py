@@ -137,3 +137,40 @@ class PciTree:
         for file in folder.iterdir():
             file.unlink()
         folder.rmdir()
+
+
+class BusTree:
+    """Devices where they hang on the PCI bus under `root`: a path of bridges, each by its address."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        (root / "bus/pci/devices").mkdir(parents=True, exist_ok=True)
+
+    def add(self, *path: str, **files: str) -> Path:
+        """The last device of a path, with what its files say; bridges above it as far as they lack."""
+        place = self.root.joinpath("devices", f"pci{path[0][:7]}", *path)
+        place.mkdir(parents=True, exist_ok=True)
+        for name, said in files.items():
+            (place / name).write_text(f"{said}\n")
+        link = self.root / "bus/pci/devices" / path[-1]
+        if not link.is_symlink():
+            link.symlink_to(place)
+        return place
+
+    def nic(self, name: str, *path: str, link: str, best: str = "16 32.0", **files: str) -> Path:
+        """A ConnectX-7 with an RDMA device; a link is lanes, and gigatransfers a second a lane."""
+        said = {"vendor": "0x15b3", "device": "0x1021", **linked("current", link)}
+        place = self.add(*path, **{**said, **linked("max", best), **files})
+        self.carries(name, place)
+        return place
+
+    def carries(self, name: str, place: Path, folder: str = "infiniband") -> None:
+        """A port of the device by this name."""
+        (self.root / "class" / folder / name).mkdir(parents=True, exist_ok=True)
+        (self.root / "class" / folder / name / "device").symlink_to(place)
+
+
+def linked(which: str, link: str) -> dict[str, str]:
+    """The files of a link, of `16 32.0`."""
+    lanes, speed = link.split()
+    return {f"{which}_link_width": lanes, f"{which}_link_speed": f"{speed} GT/s PCIe"}

@@ -8,9 +8,8 @@ rack's power feed, is not taken apart again: it is told as what it is.
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from enum import Enum, auto
-from functools import lru_cache
 
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS, where
@@ -33,6 +32,7 @@ from gpuvigil.silence_conditions import NodeSilence
 from ..detectors.gpu_hung import working
 from ..detectors.node_silent import Hearing, hearing
 from ..evidence.cluster_wide import half_of, heard_lately
+from ..evidence.raised import raised_at
 from ..window.fault_kinds import SILENCES
 from ..window.holdings import Holding
 from ..window.window import Span, Window
@@ -198,23 +198,6 @@ def _at_once(
             first += 1
         best = max(best, (last + 1 - first, first))
     return ordered[best[1] : best[1] + best[0]]
-
-
-def raised_at(incident: Incident) -> datetime:
-    """When it was opened, or came back; its fault may have begun before."""
-    opened = _opened_at(incident.id)
-    return incident.since if opened is None else max(opened, incident.since)
-
-
-# Asked of everything that stands, at each look.
-@lru_cache(maxsize=65_536)
-def _opened_at(identifier: str) -> datetime | None:
-    """When an incident was opened, as its id says; None where an id does not."""
-    opened = identifier.rpartition("-")[2]
-    try:
-        return datetime.strptime(opened, "%Y%m%dT%H%M%S%fZ").replace(tzinfo=timezone.utc)
-    except ValueError:
-        return None
 
 
 def _is_older(candidate: Candidate, one: Incident, standing: Mapping[str, Incident]) -> bool:

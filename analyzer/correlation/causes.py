@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from functools import reduce
 from typing import Protocol, TypeVar
 
-from gpuvigil.faults import FAULTS, Halts, Mended, Reach
+from gpuvigil.faults import FAULTS, Explains, Halts, Mended, Reach
 from gpuvigil.model import Finding, Incident, Severity, Subject
 from gpuvigil.silence_conditions import PLAIN
 
@@ -68,17 +68,35 @@ def hides(cause: Finding, what: Told) -> bool:
     if by_members is not None:
         return by_members
     explains = FAULTS[cause.fault].explains if cause.fault in FAULTS else None
-    if explains is None or (explains.if_critical and cause.severity is not Severity.CRITICAL):
+    if explains is None or not _is_grave_enough(cause, explains):
         return False
     if explains.xids and fault in TOLD_BY_XID:
-        return subject.of_node() == cause.subject and what.xid in explains.xids
-    if cause.fault in SILENCES and fault in SHARED and spreads(what):
+        return _reaches(cause, explains.reach, subject) and what.xid in explains.xids
+    apart = cause.fault in SILENCES and fault in SHARED and spreads(what)
+    if apart or fault not in EXPLAINED_BY[cause.fault]:
         return False
-    below = explains.reach is Reach.BELOW and cause.subject.kind == "node"
     # Where several GPUs of a node are slow at once, what is wrong with one of them says why.
     whole = fault in SLOW_JOBS and subject.kind == "node" and _slows(cause)
-    place = cause.subject.of_node() if whole else cause.subject
-    return fault in EXPLAINED_BY[cause.fault] and (subject.of_node() if below else subject) == place
+    return (whole and subject == cause.subject.of_node()) or _reaches(
+        cause, explains.reach, subject
+    )
+
+
+def _is_grave_enough(cause: Finding, explains: Explains) -> bool:
+    if explains.if_critical:
+        return cause.severity is Severity.CRITICAL
+    return not explains.unless_note or cause.severity is not Severity.INFO
+
+
+def _reaches(cause: Finding, reach: Reach, subject: Subject) -> bool:
+    """Whether a place is one of those where a cause is seen; a node's, where one of its GPUs is."""
+    if reach is Reach.MEMBERS:
+        members: Iterable[Subject] = cause.members
+        if subject.kind == "node":
+            members = (member.of_node() for member in members)
+        return subject in members
+    below = reach is Reach.BELOW and cause.subject.kind == "node"
+    return (subject.of_node() if below else subject) == cause.subject
 
 
 def _hides_by_members(cause: Finding, what: Told) -> bool | None:

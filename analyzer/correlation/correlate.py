@@ -42,7 +42,7 @@ from .causes import (
 from .hindsight import hindsights, nodes_of, silent_nodes_of
 from .impact import impact, touched
 from .observation import Candidate, Observation
-from .several_nodes import is_of_rack, is_of_several, is_of_switch, rack_of, several
+from .several_nodes import is_of_rack, is_of_several, rack_of, several
 from .vendor_report import case
 
 # A node that is later than this may be silent: what it no longer says is not over.
@@ -104,8 +104,8 @@ def observe(
     ]
     blind = [i for i in missing if i.fingerprint not in dark]
     unknown = {i.fingerprint for i in blind if i.fault in unseen or not is_visible(window, i)}
-    # A rack's silence, or a switch, is about more than the node that it is named by.
-    of_several = {i.fingerprint for i in (*racks, *filter(is_of_switch, all_standing))}
+    # A rack's silence, a domain or a switch is about more than the node that it is named by.
+    of_several = {i.fingerprint for i in all_standing if is_of_several(i)}
     of_several |= {print_ for print_, one in candidates.items() if is_of_several(one.finding)}
     return Observation(
         candidates=candidates,
@@ -407,7 +407,9 @@ def _candidate(
     covers |= {f"{i.label}: {i.title}" for i in followers if i.subject not in own}
     members = {cause.subject, *(f.subject for f in hidden), *(i.subject for i in followers)}
     about = touched(window, cause) if cause.subject.kind == "node" and not of_ports else ()
-    members |= {*about, *(cause.members if of_ports or cause.fault in SILENCES else ())}
+    # GPUs beside a port are where its jobs are, and no part of it.
+    named = cause.members if of_ports or cause.fault in SILENCES else ()
+    members |= {*about, *(member for member in named if not of_ports or member.kind != "gpu")}
     # What is hidden stays as urgent as it was.
     severity = min(severities, key=lambda severity: severity.rank)
     cause = tried(window, cause)
@@ -431,7 +433,9 @@ def title(finding: Finding) -> str:
 
 
 def _covered_by(window: Window, root: Finding) -> CoveredBy:
-    place = several(window, root) if is_of_switch(root) else label(window, root.subject)
+    # Silent nodes of a rack are covered by the node that their rack is named by.
+    is_named = is_of_several(root) and not rack_of(root)
+    place = several(window, root) if is_named else label(window, root.subject)
     return CoveredBy(fingerprint=root.fingerprint, what=f"{place}: {title(root)}")
 
 

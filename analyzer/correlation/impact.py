@@ -135,6 +135,8 @@ def _loss(finding: Finding, standing: Sequence[Holding]) -> str:
     gpus = _together(holding.gpus for holding in standing)
     nodes = _together(holding.nodes for holding in standing)
     kind = "switch" if finding.fault in SWITCHES else finding.subject.kind
+    if finding.group is not None:
+        kind = finding.group.kind.value
     place = "this one" if kind == "gpu" else f"this {kind}"
     if gpus == 1 and finding.subject in standing[0].gpus:
         return "waits for this GPU" if finding.fault in STOPPING else "may suffer from it"

@@ -1,4 +1,6 @@
-"""What is about several nodes: a rack's silence, a switch. What it is called, and whom it is about."""
+"""What is about several nodes: a rack's silence, an NVLink domain, a switch. What it is called, and
+whom it is about.
+"""
 
 from gpuvigil.model import SWITCH_DEVICE, Finding, GroupKind, Incident, Subject
 
@@ -8,11 +10,17 @@ from ..window.window import Window
 from .causes import spreads
 
 _NAMED = 3
+_NAMED_GROUPS = frozenset({GroupKind.RACK, GroupKind.NVLINK_DOMAIN})
 
 
 def is_of_rack(incident: Incident) -> bool:
     """Whether it is about silent nodes of a rack."""
     return incident.group is not None and incident.group.kind is GroupKind.RACK
+
+
+def is_of_domain(what: Finding | Incident) -> bool:
+    """Whether it is about several nodes of an NVLink domain."""
+    return what.group is not None and what.group.kind is GroupKind.NVLINK_DOMAIN
 
 
 def is_of_switch(what: Finding | Incident) -> bool:
@@ -22,14 +30,15 @@ def is_of_switch(what: Finding | Incident) -> bool:
 
 def is_of_several_with(incident: Incident, node: Subject) -> bool:
     """Whether it is about several nodes, this one among them."""
-    if incident.fault in SWITCHES:
+    if incident.fault in SWITCHES or is_of_domain(incident):
         return any(member.startswith(f"{node.key}/") for member in incident.members)
     return node.key in incident.members and is_of_rack(incident)
 
 
-def is_of_several(finding: Finding) -> bool:
-    """Whether it is about a silent rack or a switch."""
-    return bool(rack_of(finding)) or is_of_switch(finding)
+def is_of_several(what: Finding | Incident) -> bool:
+    """Whether it is about a silent rack, an NVLink domain or a switch."""
+    is_named = what.group is not None and what.group.kind in _NAMED_GROUPS
+    return is_named or is_of_switch(what)
 
 
 def rack_of(finding: Finding) -> str:
@@ -39,7 +48,11 @@ def rack_of(finding: Finding) -> str:
 
 
 def several(window: Window, finding: Finding) -> str:
-    """What is about several nodes is called by them, and by their switch; empty for what is about one."""
+    """What is about several nodes is called by what they share: a rack, an NVLink domain, a switch;
+    empty for what is about one.
+    """
+    if finding.group is not None and is_of_domain(finding):
+        return finding.group.label
     if not is_of_switch(finding):
         return rack_of(finding)
     if finding.subject.device == SWITCH_DEVICE:

@@ -1,19 +1,25 @@
-"""A GPU with fewer NVLinks up than its peers, or whose NVLinks count errors."""
+"""A GPU with fewer NVLinks up than its peers, whose NVLinks count errors, or that sends far less than they do."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
 
 import numpy as np
 
 from gpuvigil.faults import found_by
-from gpuvigil.faults.symptoms import NVLINKS_DOWN
-from gpuvigil.model import Evidence, Finding
+from gpuvigil.faults.symptoms import NVLINKS_DOWN, STARTS_WITHIN_SECONDS
+from gpuvigil.model import EventKind, Evidence, Finding, Incident, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence.claims import Claim, findings
+from ..evidence.job_pace import LOOKS, less_done
+from ..evidence.nvlink_balance import NEEDS as OF_BALANCE
+from ..evidence.nvlink_balance import is_even, uneven
 from ..window.columns import models, most, nodes, together
 from ..window.rows import Row
 from ..window.window import Need, Span, Window
 from . import Detector
+from .gpu_slow import lapsed as of_job
 
 _CRC, _REPLAYS, _RECOVERIES = (
     Aggregate(function=Function.INCREASE, field=f"nvlink_{kind}_errors")
@@ -29,16 +35,103 @@ NEEDS = (
         ),
     ),
     Need(measurement="gpu", span=Span.TREND, aggregates=(_CRC, _REPLAYS, _RECOVERIES)),
+    *OF_BALANCE,
+)
+_UP = Aggregate(function=Function.MAX, field="nvlink_links_up")
+# What `fallen_links` reads beside it.
+OF_PAST = (
+    Need(measurement="gpu", span=Span.TREND, aggregates=(_UP,)),
+    Need(measurement="gpu", span=Span.NOW, fields=("mig_mode",)),
 )
 
 # DCGM warns at one CRC error a second and fails at any replay. A single one is no reason to drain a
 # node: of each, so many within the trend span.
 _MOST_CRC, _MOST_REPLAYS = 10, 3
+_UNEVEN = "nvlink_uneven"
+# So many lines with fewer links: at a single one its links may just train.
+_SAMPLES = 3
+# After these, links come up one after the other.
+_JOINS = timedelta(seconds=STARTS_WITHIN_SECONDS)
+_BEGINS = (EventKind.BOOT, EventKind.GPU_RESET, EventKind.DRIVER_BACK)
 
 
 def broken_links(window: Window) -> list[Finding]:
-    """One finding per GPU: links that are down, or errors by count."""
-    return findings("gpu_nvlink", [*_down(window), *_errors(window)])
+    """One finding per GPU: links that are down, errors by count, or traffic unlike its peers'.
+
+    Where its job slows down meanwhile, by how much is part of it.
+    """
+    claims = [*_down(window), *_errors(window), *_uneven(window)]
+    return [_with_pace(window, one) for one in findings("gpu_nvlink", claims)]
+
+
+def _with_pace(window: Window, one: Finding) -> Finding:
+    told = (less_done(window, one.subject, look) for look in LOOKS)
+    pace = next((it for it in told if it is not None), None)
+    return one if pace is None else replace(one, evidence=(*one.evidence, pace))
+
+
+def says_whether_uneven(window: Window, incident: Incident) -> bool | None:
+    """Whether uneven traffic would show: it is a change, and over when the GPU sends as others do."""
+    if incident.condition != _UNEVEN:
+        return None
+    return is_even(window, incident.subject)
+
+
+def lapsed(window: Window, incident: Incident) -> datetime | None:
+    """When uneven traffic was last seen, where that is long ago and no job can show it now."""
+    return of_job(window, incident) if incident.condition == _UNEVEN else None
+
+
+def _uneven(window: Window) -> Iterator[Claim]:
+    rows = window.get("gpu", Span.STEADY)
+    for subject, share in uneven(window):
+        row = rows.get(subject)
+        yield Claim(
+            condition=_UNEVEN,
+            subject=subject,
+            since=window.now if row is None else row["first_at"],
+            evidence=(
+                Evidence(
+                    name="sent over NVLink",
+                    value=f"{100.0 * share:.0f} % of what its peers send for the same received",
+                    limit="over 50 %",
+                ),
+            ),
+        )
+
+
+def fallen_links(window: Window) -> list[Finding]:
+    """One finding per GPU with fewer links up than within the trend span, whatever its peers have.
+
+    A switch takes a link of every GPU: to tell it from how a machine is built takes several nodes, so
+    that whoever asks must know which GPUs share their switches.
+    """
+    rows = window.get("gpu", Span.RECENT)
+    if not len(rows):
+        return []
+    up, before = rows.values(_UP.column), window.get("gpu", Span.TREND).beside(rows, _UP.column)
+    fell = (up < before) & (rows.values("samples") >= _SAMPLES)
+    # A GPU that is cut into MIG devices needs no links: somebody wanted it so.
+    fell &= ~(window.get("gpu", Span.NOW).beside(rows, "mig_mode") == 1)
+    return findings(
+        "gpu_nvlink",
+        (
+            Claim(
+                condition="nvlink_fell",
+                subject=subject,
+                since=row["first_at"],
+                evidence=(
+                    Evidence(name="NVLinks up", value=str(row[_UP.column]), limit=f"{best:g}"),
+                ),
+            )
+            for (subject, row), best in zip(rows.where(fell), before[fell], strict=True)
+            if not _begins(window, subject.of_node())
+        ),
+    )
+
+
+def _begins(window: Window, node: Subject) -> bool:
+    return any(window.now - e.at < _JOINS for e in window.node_events(node, *_BEGINS))
 
 
 def _down(window: Window) -> Iterator[Claim]:
@@ -96,6 +189,8 @@ DETECTOR = Detector(
     find=broken_links,
     faults=found_by("gpu_nvlink"),
     needs=NEEDS,
-    sentence="A GPU with fewer NVLinks up than its peers, or whose NVLinks count errors.",
-    source="DCGM health, NVLink",
+    sentence="A GPU with fewer NVLinks up than its peers, whose NVLinks count errors, or that sends far less than they do.",
+    source="DCGM health, NVLink; the job's other GPUs of the node",
+    would_show=says_whether_uneven,
+    lapsed=lapsed,
 )

@@ -19,7 +19,17 @@ from gpuvigil.clock import EPOCH, micros
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Allocation, Evidence, Finding, HolderKind, Incident, Subject
 
-from ..evidence.job_pace import LOOKS, NEEDS, PEERS, Change, Look, beside_of, change_of
+from ..evidence.job_pace import (
+    LOOKS,
+    NEEDS,
+    PEERS,
+    Change,
+    Look,
+    beside_of,
+    change_of,
+    less_done,
+    minutes,
+)
 from ..window.columns import Floats, per_group
 from ..window.holdings import holder_key
 from ..window.window import Span, Window
@@ -146,9 +156,8 @@ def _usual(window: Window, look: Look) -> tuple[Floats, Floats]:
 
 def _finding(window: Window, look: Look, change: Change, row: int) -> Finding:
     subject = change.rows.subjects[row]
-    minutes, before = _minutes(window, look)
-    (held,) = window.held(subject)
-    lost = 100.0 * (1.0 - np.exp(change.pace[row]))
+    length, _ = minutes(window, look)
+    pace = less_done(window, subject, look)
     by_clock = bool(change.clock[row] <= -look.least_clock)
     name, apart = ("SM clock", change.clock) if by_clock else ("power at its clock", change.draws)
     others = int(change.peers[row]) - 1
@@ -159,14 +168,10 @@ def _finding(window: Window, look: Look, change: Change, row: int) -> Finding:
         severity=_FAULT.severity,
         since=EPOCH + timedelta(microseconds=float(change.rows.values("first_at")[row])),
         evidence=(
-            Evidence(
-                name="its job",
-                value=f"{held.holder} gets {lost:.0f} % less done than in the {before:g} min before",
-                limit=f"{100.0 * look.least_loss:.0f} %",
-            ),
+            *(() if pace is None else (pace,)),
             Evidence(
                 name=name,
-                value=f"{100.0 * (np.exp(apart[row]) - 1.0):+.1f} % in {minutes:g} min,"
+                value=f"{100.0 * (np.exp(apart[row]) - 1.0):+.1f} % in {length:g} min,"
                 " beside what it was",
                 limit=f"-{100.0 * (look.least_clock if by_clock else look.least):g} %",
                 peers=f"{others} other GPUs of the job",
@@ -182,17 +187,6 @@ def _finding(window: Window, look: Look, change: Change, row: int) -> Finding:
         source=_FAULT.source,
         own_limit=_FAULT.own_limit,
     )
-
-
-def _minutes(window: Window, look: Look) -> tuple[float, float]:
-    settings = window.settings
-    if look.now is Span.STEADY:
-        return settings.steady_seconds / 60.0, (
-            settings.trend_seconds - settings.steady_seconds
-        ) / 60.0
-    return settings.window_seconds / 60.0, (
-        settings.steady_seconds - settings.window_seconds
-    ) / 60.0
 
 
 DETECTOR = Detector(

@@ -1,20 +1,27 @@
-"""A network link that is up and slower than it was, or than the same link of most other nodes."""
+"""A network link that is up and slower than it was, or than the same link of most other nodes; or whose card gets
+less through its PCIe link than the port brings.
+"""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 
 import numpy as np
 
 from gpuvigil.faults import FAULTS, found_by
+from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.model import Evidence, Finding, Incident, Severity, Subject
-from gpuvigil.numbers_in_words import speed
+from gpuvigil.numbers_in_words import natural, speed
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence import fabric_links
 from ..evidence.fabric_links import Trouble
+from ..evidence.nic_links import Starved, starved
 from ..evidence.port_drops import role_of
 from ..window.columns import Floats, counted, per_group, port_kinds, rails, together
+from ..window.holdings import name
 from ..window.rows import Row, Rows
+from ..window.subject_names import gpus
 from ..window.window import Need, Span, Window
 from . import Detector
 
@@ -23,13 +30,14 @@ _SPEED, _LANES, _UP = (
     for name in ("speed_bits_per_second", "width_lanes", "up")
 )
 _LEAST = Aggregate(function=Function.MIN, field="speed_bits_per_second")
+_ALWAYS_UP = Aggregate(function=Function.MIN, field="up")
 NEEDS = (
     Need(measurement="port", span=Span.NOW, fields=("up", "speed_bits_per_second", "width_lanes")),
-    Need(measurement="port", span=Span.RECENT, aggregates=(_SPEED, _UP, _LEAST)),
+    Need(measurement="port", span=Span.RECENT, aggregates=(_SPEED, _UP, _LEAST, _ALWAYS_UP)),
     Need(measurement="port", span=Span.TREND, aggregates=(_SPEED, _LANES)),
 )
 
-_FAULT = FAULTS["port_degraded"]
+_FAULT, _STARVED = FAULTS["port_degraded"], CONDITIONS["pcie_starved"]
 # Of the same port of other nodes so many, and so many of these, must have the higher speed.
 _PEERS, _MOST = 3.0, 0.8
 _SAMPLES = 2
@@ -37,8 +45,14 @@ _NAME = "speed"  # of the evidence
 
 
 def degraded_ports(window: Window) -> list[Finding]:
-    """One finding per port or cable that is up at less than it had, or than its peers have."""
-    return [*_of_hosts(window), *map(_of_cable, fabric_links.degraded(window))]
+    """One finding per port or cable that is up at less than it had, or than its peers have; of others
+    per port that its card's PCIe link starves.
+    """
+    slow = _of_hosts(window)
+    told = {finding.subject for finding in slow}
+    by_card = (it for it in starved(window, _speeds(window)) if it.port not in told)
+    cables = map(_of_cable, fabric_links.degraded(window))
+    return [*slow, *(_of_card(window, it) for it in by_card), *cables]
 
 
 def _of_hosts(window: Window) -> list[Finding]:
@@ -58,6 +72,46 @@ def _of_hosts(window: Window) -> list[Finding]:
     ]
 
 
+def _speeds(window: Window) -> dict[Subject, float]:
+    """Of the ports that were up all the last minute, in bits per second."""
+    rows = window.get("port", Span.RECENT)
+    if not len(rows):
+        return {}
+    up = (window.get("port", Span.NOW).beside(rows, "up") == 1) & (
+        rows.values(_ALWAYS_UP.column) == 1
+    )
+    up &= rows.values("samples") >= _SAMPLES
+    return {port: row[_SPEED.column] for port, row in rows.where(up) if row[_SPEED.column]}
+
+
+def _of_card(window: Window, found: Starved) -> Finding:
+    port, nic = found.port, found.nic
+    inventory = window.inventories[port.of_node().key]
+    leaves = speed(round(nic.link.bits_per_second, -9))
+    rate = speed(_speeds(window)[port])
+    near = f"{gpus(window, found.gpus)} behind the same {nic.beside.value}" if nic.beside else ""
+    jobs = sorted({name(held) for gpu in found.gpus for held in window.held(gpu)}, key=natural)
+    told = [
+        Evidence(name="PCIe link", value=nic.link.words, limit=nic.best.words, peers=found.peers),
+        Evidence(name="PCIe leaves", value=f"{leaves} for a port of {rate}"),
+        Evidence(name="card", value=f"{nic.address} ({nic.model})", detail=True),
+        Evidence(name="GPUs beside it", value=near if found.gpus else "not known"),
+    ]
+    if found.gpus:
+        told.append(Evidence(name="their jobs", value=", ".join(jobs) or "none"))
+    severity = Severity.INFO if role_of(inventory, port) == "management" else _STARVED.severity
+    one = _told(port, severity, inventory.at, tuple(told))
+    return replace(
+        one,
+        title=_STARVED.title,
+        condition=_STARVED.key,
+        action=_STARVED.action,
+        source=_STARVED.source,
+        own_limit=_STARVED.own_limit,
+        members=found.gpus,
+    )
+
+
 def _usual(window: Window, rows: Rows) -> Floats:
     """The speed that nearly all ports of the same name, kind and role have; NaN where none is."""
     now = rows.values(_SPEED.column)
@@ -74,11 +128,19 @@ def would_show(window: Window, incident: Incident) -> bool:
     number = rows.index.number(incident.subject) if len(rows) else None
     if number is None:
         return False
+    if incident.condition == _STARVED.key:
+        return incident.subject in _speeds(window) and _tells_card(window, incident.subject)
     if not np.isnan(_usual(window, rows)[number]):
         return True
     was = window.get("port", Span.TREND).get(incident.subject)
     lately = Row(rows, number)[_LEAST.column]
     return was is not None and was[_SPEED.column] == lately and _has_risen(incident, lately)
+
+
+def _tells_card(window: Window, port: Subject) -> bool:
+    """Whether its node says what the PCIe link of its card runs at."""
+    inventory = window.inventories.get(port.of_node().key)
+    return inventory is not None and any(port.device in nic.devices for nic in inventory.nics)
 
 
 def _has_risen(incident: Incident, bits_per_second: float) -> bool:
@@ -134,7 +196,7 @@ DETECTOR = Detector(
     find=degraded_ports,
     faults=found_by("port_degraded"),
     needs=NEEDS,
-    sentence="A network link that is up and slower than it was, or than those of other nodes.",
-    source="the port's own past, and the same port of other nodes",
+    sentence="A network link that is up and slower than it was, or than those of other nodes, or that its card's PCIe link starves.",
+    source="the port's own past, and the same port of other nodes; PCIe link speed and width from sysfs",
     would_show=would_show,
 )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuvigil.clock import micros
-from gpuvigil.model import Allocation, HolderKind, Subject
+from gpuvigil.model import Allocation, Evidence, HolderKind, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..window.columns import (
@@ -60,13 +60,13 @@ _DEVIATIONS, _FARTHEST = 5.0, 0.35
 _FEW = 6.0
 _DEVIATION_OF_MEDIAN = 1.4826  # a normal distribution's, of the median of the distances
 # Of the job's pace, what may be gone at most: an evaluation is slower than any fault.
-_MOST_LOSS = 0.4
+MOST_LOSS = 0.4
 # Who waits for a share of the time draws more than it would at rest, by a fifth of that share at least.
 _LEAST_OF_LOSS = 0.2
 # Power goes with the clock times the square of the voltage, which follows it in part.
 _POWER_OF_CLOCK = 2.0
 # A kernel at nearly every sample; bytes a second that are work and no heartbeat.
-_BUSY_PERCENT, _NVLINK_BYTES, _ACTIVE_PERCENT = 10.0, 1e6, 2.0
+_BUSY_PERCENT, NVLINK_BYTES, _ACTIVE_PERCENT = 10.0, 1e6, 2.0
 _COVERAGE, _LINES = 0.8, 5.0
 # Means are held against each other where they are of the same moments: of as many lines as those of
 # the job's other GPUs, or nearly. A node that was read less often, or with gaps, saw other steps.
@@ -107,7 +107,7 @@ def beside_of(window: Window, look: Look) -> Beside | None:
     rows, long = window.get("gpu", look.now), window.get("gpu", look.long)
     if not len(rows) or not len(long):
         return None
-    job = together(_jobs(window, rows), models(window, rows))
+    job = together(jobs(window, rows), models(window, rows))
     known = _known(window, look, job, rows, long)
     now = _now(rows, rows)
     one = {name: np.ones(len(rows)) for name in now}
@@ -145,7 +145,7 @@ def change_of(window: Window, look: Look) -> Change | None:
     recent = window.get("gpu", Span.RECENT)
     if not len(rows) or not len(long) or not len(recent):
         return None
-    job = together(_jobs(window, rows), models(window, rows))
+    job = together(jobs(window, rows), models(window, rows))
     known = _known(window, look, job, rows, long)
     if not known.any():
         return None
@@ -170,7 +170,7 @@ def change_of(window: Window, look: Look) -> Change | None:
     below = (draws <= -far) & (draws >= -_FARTHEST) & (late[0] <= draws / 2.0)
     slower = (clock <= -far_clock) & (clock >= -_FARTHEST) & (late[1] <= clock / 2.0)
     slow = (below | slower) & (peers >= look.peers)
-    slow &= (lost >= look.least_loss) & (lost <= _MOST_LOSS)
+    slow &= (lost >= look.least_loss) & (lost <= MOST_LOSS)
     slow &= _goes_on(one, lost, _pace(lately, before))
     slow &= (below & _stands_out(one, draws, slow)) | (slower & _stands_out(one, clock, slow))
     slow &= recent.beside(rows, _BUSY.column)[some] >= _BUSY_PERCENT
@@ -229,6 +229,34 @@ def _known(window: Window, look: Look, job: Codes, rows: Rows, long: Rows) -> Ma
 Numbers = Mapping[str, Floats]
 
 
+def minutes(window: Window, look: Look) -> tuple[float, float]:
+    """How long a look is, and what it is held against."""
+    settings = window.settings
+    now, long = {
+        Span.STEADY: (settings.steady_seconds, settings.trend_seconds),
+        Span.RECENT: (settings.window_seconds, settings.steady_seconds),
+    }[look.now]
+    return now / 60.0, (long - now) / 60.0
+
+
+def less_done(window: Window, gpu: Subject, look: Look) -> Evidence | None:
+    """By how much the job that has a GPU to itself lost pace; None where that is no more than `least_loss`."""
+    change = window.once(change_of, look)
+    place = None if change is None else change.rows.index.number(gpu)
+    if change is None or place is None or not change.peers[place] >= PEERS:
+        return None
+    lost = -float(change.pace[place])
+    held = _alone(window.allocations.get(gpu.key))
+    if held is None or not lost >= look.least_loss:
+        return None
+    share, (_, before) = 100.0 * (1.0 - np.exp(-lost)), minutes(window, look)
+    return Evidence(
+        name="its job",
+        value=f"{held.holder} gets {share:.0f} % less done than in the {before:g} min before",
+        limit=f"{100.0 * look.least_loss:.0f} %",
+    )
+
+
 def _now(rows: Rows, of: Rows) -> Numbers:
     """The means of a span in the order of `rows`, and bytes per second."""
     found = {it.column: of.beside(rows, it.column) for it in (_WATTS, _CLOCK, _ACTIVE)}
@@ -253,7 +281,7 @@ def _draws(now: Numbers, before: Numbers) -> Floats:
 
 def _pace(now: Numbers, before: Numbers) -> Floats:
     """By what a GPU moves over NVLink; where it moves nothing, by what its multiprocessors do."""
-    moved = _ratio(now, before, _MOVED.column, _NVLINK_BYTES)
+    moved = _ratio(now, before, _MOVED.column, NVLINK_BYTES)
     active = _ratio(now, before, _ACTIVE.column, _ACTIVE_PERCENT)
     worked = active + _ratio(now, before, _CLOCK.column)
     found: Floats = np.where(np.isnan(moved), worked, moved)
@@ -290,7 +318,8 @@ def _stands_out(job: Codes, apart: Floats, slow: Mask) -> Mask:
     return found
 
 
-def _jobs(window: Window, rows: Rows) -> Codes:
+def jobs(window: Window, rows: Rows) -> Codes:
+    """A number per GPU's row; those that one job has to itself have the same one, others 0."""
     return whole_numbers(window.of_allocations(rows, _job))
 
 

@@ -22,8 +22,9 @@ from gpuvigil.model import (
 )
 from gpuvigil.silence_conditions import PLAIN
 
-from ..correlation.breaker import is_whole, raised_at
+from ..correlation.breaker import is_whole
 from ..correlation.observation import Candidate, Hindsight, Observation
+from ..evidence.raised import raised_at
 from ..window.fault_kinds import SILENCES, SLOW_JOBS
 from ..window.out_of_service import Away, why_held
 

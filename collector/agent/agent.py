@@ -36,6 +36,7 @@ from ..sensors.firmware import with_firmware
 from ..sensors.host import boot_id, booted_at, read_host
 from ..sensors.kernel_log import Source
 from ..sensors.neighbours import connect
+from ..sensors.nics import NicSensor
 from ..sensors.ports import PortSensor
 from ..sensors.steps import Steps
 from ..spool.batches import Sender
@@ -120,6 +121,7 @@ class Agent:
             PortSensor(settings.sysfs_root, settings.proc_root, clock.monotonic),
             _steps(settings, clock),
         )
+        self._nics = NicSensor(settings.sysfs_root, clock.monotonic)
         self._bus, self._inbox, self._driverless = (
             Bus(settings.sysfs_root),
             Inbox(),
@@ -428,6 +430,7 @@ class Agent:
             version=__version__,
             gpus=tuple(self._known.gpus.values()),
             ports=with_firmware(self._known.ports.values(), self._settings.sysfs_root),
+            nics=self._nics.read(self._known.ports.values(), self._bus.gpus),
             driver=self._driver if self._has_driver() else None,
             driver_state="not answering" if silent else self._state or NO_DRIVER,
             kernel=os.uname().release,  # in a container that is still the host's

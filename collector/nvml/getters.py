@@ -104,7 +104,6 @@ def _ecc(metric: str, kind: int, location: int) -> Numbers:
 _MAX_CLOCK = "nvmlDeviceGetMaxClockInfo"
 _CORRECTED = pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED
 _UNCORRECTED = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
-_FABRIC = {"status": "fabric_status", "state": "fabric_state", "healthMask": "fabric_health_mask"}
 
 # Version 2 keeps what the driver reserves apart; version 1 counts it as used.
 MEMORY = FirstOf(
@@ -242,16 +241,6 @@ SLOW: tuple[Getter, ...] = (
             "bChannelRepairPending": "channel_repair_pending",
             "bTpcRepairPending": "tpc_repair_pending",
         },
-    ),
-    FirstOf(
-        (
-            Record(
-                "nvmlDeviceGetGpuFabricInfoV",
-                pynvml.c_nvmlGpuFabricInfo_v3_t,
-                {**_FABRIC, "healthSummary": "fabric_health"},
-            ),
-            Record("nvmlDeviceGetGpuFabricInfoV", pynvml.c_nvmlGpuFabricInfo_v2_t, _FABRIC),
-        )
     ),
     Numbers(("nvmlDeviceGetPersistenceMode",), ("persistence_mode",)),
     Numbers(("nvmlDeviceGetComputeMode",), ("compute_mode",)),

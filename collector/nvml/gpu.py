@@ -1,6 +1,7 @@
 """One GPU, and the sweep over it."""
 
 import ctypes
+from dataclasses import replace
 
 from gpuvigil.model import GpuIdentity
 
@@ -8,6 +9,7 @@ from ..samples.field_values import FAST_FIELDS, SLOW_FIELDS, FieldValues, Values
 from ..samples.gpu_sample import CallCost, Reading
 from .calls import Calls
 from .codes import DriverError
+from .fabric import Fabric
 from .field_query import Fields, unknown
 from .getters import FAST, INSTEAD_OF_FIELD, LASTING, SLOW, Read, drop_impossible
 from .gpm import Gpm
@@ -44,6 +46,7 @@ class Gpu:
         self._graphics = Processes(GRAPHICS)
         self._gpm = Gpm(self._calls)
         self._migs = Migs(self._calls)
+        self._fabric = Fabric(self._calls)
         self._fan_speed = ctypes.c_uint()
 
     def read(self, *, slow: bool, lasting: bool = False) -> Reading:
@@ -142,6 +145,8 @@ class Gpu:
         values: Values = {}
         for read in self._slow:
             read(values)
+        self._fabric.read(values)
+        self._note_domain()
         found = self._slow_fields.read(self._calls)
         if found is not None:
             self._slow_fields.count_latencies(self._calls)
@@ -154,6 +159,13 @@ class Gpu:
         if "mig_mode" in values:
             values["mig_devices"] = self._migs.find(enabled=values["mig_mode"] == 1)
         return values
+
+    def _note_domain(self) -> None:
+        """A fabric may come up long after its GPU was found."""
+        cluster, clique = self._fabric.domain or (None, None)
+        own = self.identity
+        if (own.fabric_cluster, own.fabric_clique) != (cluster, clique):
+            self.identity = replace(own, fabric_cluster=cluster, fabric_clique=clique)
 
     def _read_fans(self, values: Values) -> None:
         """The slowest fan: one that stands still is what somebody wants to see."""

@@ -141,7 +141,7 @@ class GpuBook:
         """Take in identities; true when one is new or has changed."""
         before = dict(self._known)
         listed = [g.identity for g in (() if tick is None else tick.gpus) if g.identity is not None]
-        self._known |= {gpu.uuid: gpu for gpu in listed}
+        self._known |= {gpu.uuid: _in_its_domain(gpu, before.get(gpu.uuid)) for gpu in listed}
         here = {gpu.uuid for gpu in listed}
         slots = {gpu.pci_address for gpu in listed if gpu.uuid not in before and gpu.pci_address}
         for uuid, old in before.items():
@@ -301,6 +301,13 @@ class GpuBook:
         if uuid not in self._subjects:
             self._subjects[uuid] = replace(self._events.node, gpu=uuid)
         return self._subjects[uuid]
+
+
+def _in_its_domain(gpu: GpuIdentity, before: GpuIdentity | None) -> GpuIdentity:
+    """The GPU in the NVLink domain that it was part of, as long as it is in no fabric to tell it anew."""
+    if before is None or before.nvlink_domain is None or gpu.nvlink_domain is not None:
+        return gpu
+    return replace(gpu, fabric_cluster=before.fabric_cluster, fabric_clique=before.fabric_clique)
 
 
 def _why_absent(state: str) -> Unmeasured | None:

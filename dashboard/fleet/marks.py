@@ -7,6 +7,7 @@ from datetime import datetime
 
 import numpy as np
 
+from gpuvigil.faults.affected import struck
 from gpuvigil.model import Allocation, Incident, Scheduler, Severity, Subject
 from gpuvigil.schedulers.out_of_service import SPEAKS_FOR, name_of, why_out
 
@@ -131,8 +132,8 @@ def _faults(
 
 def _covered(incident: Incident) -> set[Subject]:
     """What the incident is about; a member whose name this version cannot read is left out."""
-    covered = {incident.subject}
-    for member in incident.members:
+    covered: set[Subject] = set()
+    for member in struck(incident):
         with contextlib.suppress(ValueError):
             covered.add(Subject.parse(member))
     return covered

@@ -101,6 +101,13 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         "NVLink state (field 165) against the node's GPUs of the same model",
     ),
     (
+        "nvlink_fell",
+        _WARNING,
+        "GPU has fewer NVLinks up than before",
+        "Drain the node and reset the GPU; if it comes back, ask support.",
+        "NVLink state (field 165) against its own past; told of several nodes of one domain",
+    ),
+    (
         "nvlink_recovery",
         _WARNING,
         "GPU's NVLinks repeat and recover",
@@ -113,6 +120,13 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         "GPU's NVLinks receive broken flits",
         "Drain the node and reset the GPU; if it comes back, ask support.",
         "DCGM health warns at 1 CRC error per second; ten in half an hour is ours",
+    ),
+    (
+        "nvlink_uneven",
+        _INFO,
+        "GPU sends far less over NVLink than its job's other GPUs",
+        "Compare its link errors with those of its neighbours; ask the job's owner whether its rank does something else.",
+        "ours: half of what its peers send for the same received, since its job goes slower",
     ),
     # gpu_hot
     (
@@ -216,6 +230,14 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         "Find who set the limit (`tc qdisc show` on the node; the CNI's bandwidth annotations do).",
         "qdisc overlimits (Linux, include/uapi/linux/gen_stats.h)",
     ),
+    # port_degraded
+    (
+        "pcie_starved",
+        _WARNING,
+        "PCIe link of a network card is slower than its port",
+        "Drain the node; reseat the card or its riser, then look at the slot's link speed in the BIOS.",
+        "Linux, PCI link speed and width of card and slot from sysfs; ours: most peers have more",
+    ),
     # switch_down
     (
         "switch_lost",
@@ -251,8 +273,9 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
 # Whose limit is gpuvigil's own and no vendor's.
 _OWN_LIMITS = frozenset(
     {
-        *("corrected_storm", "corrected_growth", "nvlink_recovery", "nvlink_crc"),
-        *("cooling", "heatsink", "node_hot", "rack_hot"),
+        *("corrected_storm", "corrected_growth"),
+        *("nvlink_recovery", "nvlink_crc", "nvlink_uneven"),
+        *("cooling", "heatsink", "node_hot", "rack_hot", "pcie_starved"),
     }
 )
 

@@ -232,7 +232,7 @@ ROWS = (
         drains=False,
         loses_data=False,
         signs=frozenset({Sign.GPU_BROKEN, Sign.FABRIC}),
-        explains=Explains(reach=Reach.HERE, signs=frozenset({Sign.SLOW_JOB})),
+        explains=Explains(reach=Reach.HERE, signs=frozenset({Sign.SLOW_JOB}), unless_note=True),
         shared=Shared.NO,
         told_by=frozenset(),
         xids_alike=frozenset({74, *range(144, 151)}),

@@ -145,7 +145,9 @@ ROWS = (
         drains=False,
         loses_data=False,
         signs=frozenset({Sign.LINK_BAD}),
-        explains=Explains(reach=Reach.HERE, signs=frozenset({Sign.LINK_WAITS})),
+        explains=Explains(
+            reach=Reach.HERE, signs=frozenset({Sign.LINK_WAITS, Sign.HOST_WAITED_FOR})
+        ),
         shared=Shared.NO,
         told_by=frozenset(),
         xids_alike=frozenset(),
@@ -186,7 +188,7 @@ ROWS = (
         look=None,
         drains=False,
         loses_data=False,
-        signs=frozenset(),
+        signs=frozenset({Sign.HOST_WAITED_FOR}),
         explains=Explains(reach=Reach.HERE, signs=frozenset({Sign.LINK_WAITS})),
         shared=Shared.NO,
         told_by=frozenset(),

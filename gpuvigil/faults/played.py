@@ -70,6 +70,7 @@ class Played:
     inventory_seconds_ago: float = 0.0
     driverless_seconds_ago: float | None = None
     rack: str = "selftest"
+    fabric_cluster: str | None = None  # of the NVLink domain that its nodes share
     clock_ahead_seconds: float = 0.0
     is_silent: bool = False  # after the first numbers
     ticks_slowly: bool = False  # as slowly as the idle span allows: it is long, and told in advance

@@ -17,6 +17,7 @@ class Sign(Enum):
     LINK_DOWN = "the network link is down"
     LINK_BAD = "the network link is bad"
     LINK_WAITS = "the network link waits for others"
+    HOST_WAITED_FOR = "the host takes less than the network link brings"
 
 
 class Reach(Enum):
@@ -24,6 +25,7 @@ class Reach(Enum):
 
     HERE = "its own subject"
     BELOW = "everything on its node"
+    MEMBERS = "the GPUs that it names, and their nodes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,7 @@ class Explains:
     everything: bool = False  # whatever it is, but for its own kind
     xids: frozenset[int] = frozenset()  # that GPUs below report because of it
     if_critical: bool = False  # a lesser one explains nothing
+    unless_note: bool = False  # a note explains nothing
 
 
 class Shared(Enum):
@@ -43,6 +46,7 @@ class Shared(Enum):
     NO = "each node's is its own"
     RACK = "the rack's air or power"  # what is left of it on one node is no other matter
     SWITCH = "a switch"
+    NVLINK_DOMAIN = "the switches of an NVLink domain"
     SILENCE = "what nodes need to be heard"
 
 

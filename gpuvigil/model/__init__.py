@@ -30,6 +30,7 @@ from .incident import (
     fingerprint,
 )
 from .job import ENDED_STATES, Job, ScheduledNode, Scheduler
+from .nic import Beside, Nic, PcieLink
 from .older import cause_in_words
 from .opinion import Opinion
 from .record import (
@@ -71,6 +72,7 @@ __all__ = [
     "Allocation",
     "AllocationState",
     "Attribute",
+    "Beside",
     "BusGpu",
     "Cause",
     "CoveredBy",
@@ -91,9 +93,11 @@ __all__ = [
     "Incident",
     "Inventory",
     "Job",
+    "Nic",
     "NodeAction",
     "Opinion",
     "OutOfService",
+    "PcieLink",
     "PortIdentity",
     "Record",
     "RecordKind",

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..clock import from_text, to_text
 from .holder import Holder, pod_holder
+from .nic import Nic
 from .record import Record, RecordKind, known, plain
 from .subject import Subject
 
@@ -205,10 +206,22 @@ class GpuIdentity:
     inforom: str | None = None
     gsp_firmware: str | None = None
     minor: int | None = None  # of its device file: 3 of /dev/nvidia3
+    # Of an NVLink domain that spans nodes, as NVML's fabric info tells it; none of a GPU alone in its host.
+    fabric_cluster: str | None = None  # clusterUuid
+    fabric_clique: int | None = None  # cliqueId
+
+    @property
+    def nvlink_domain(self) -> str | None:
+        """`UUID.clique`, as the label `nvidia.com/gpu.clique` names it; None of a GPU in no domain."""
+        if self.fabric_cluster is None or self.fabric_clique is None:
+            return None
+        return f"{self.fabric_cluster}.{self.fabric_clique}"
 
 
 # A record without them says the same: most sites have no use for the one, or cannot tell the others.
-_OPTIONAL = frozenset({"minor", "firmware", "switch", "switch_port"})
+_OPTIONAL = frozenset(
+    {"minor", "firmware", "switch", "switch_port", "fabric_cluster", "fabric_clique"}
+)
 
 
 def _told(identity: "GpuIdentity | PortIdentity") -> dict[str, Any]:
@@ -256,6 +269,7 @@ class Inventory:
     version: str
     gpus: tuple[GpuIdentity, ...] = ()
     ports: tuple[PortIdentity, ...] = ()
+    nics: tuple[Nic, ...] = ()  # whose PCIe links tell what they run at
     driver: str | None = None
     driver_state: str = "no driver"  # "loaded", "no driver", or why it cannot be read
     kernel: str | None = None  # its release, as `uname -r` says it
@@ -297,6 +311,7 @@ class Inventory:
             "driverless_since": self.driverless_since and to_text(self.driverless_since),
             "expects_gpus": self.expects_gpus,
             **({} if self.kernel is None else {"kernel": self.kernel}),
+            **({"nics": [nic.to_json() for nic in self.nics]} if self.nics else {}),
         }
         return Record(
             kind=RecordKind.INVENTORY,
@@ -318,6 +333,7 @@ class Inventory:
             version=str(body["version"]),
             gpus=tuple(GpuIdentity(**known(GpuIdentity, gpu)) for gpu in body["gpus"]),
             ports=tuple(PortIdentity(**known(PortIdentity, port)) for port in body["ports"]),
+            nics=tuple(map(Nic.from_json, body.get("nics", ()))),
             driver=body.get("driver"),
             driver_state=str(body.get("driver_state", "no driver")),
             kernel=body.get("kernel"),

@@ -49,6 +49,7 @@ class GroupKind(str, Enum):
 
     RACK = "rack"
     CLUSTER = "cluster"
+    NVLINK_DOMAIN = "NVLink domain"
 
 
 @dataclass(frozen=True, slots=True)

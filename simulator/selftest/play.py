@@ -136,6 +136,8 @@ class Play:
                     model=_MODEL,
                     serial=f"selftest-{name}-{index}",
                     vbios="00.00",
+                    fabric_cluster=played.fabric_cluster,
+                    fabric_clique=None if played.fabric_cluster is None else 1,
                 )
                 for index, gpu in enumerate(node.gpus)
             ),

@@ -8,7 +8,8 @@ import pytest
 
 from analyzer.analysis import Analysis, Reading
 from analyzer.correlation.all_detectors import DETECTORS
-from analyzer.correlation.breaker import is_whole, raised_at
+from analyzer.correlation.breaker import is_whole
+from analyzer.evidence.raised import raised_at
 from analyzer.incidents.book import Book
 from analyzer.window.window import Window
 from gpuvigil.config import AnalyzerSettings

@@ -14,7 +14,7 @@ from analyzer.correlation.all_detectors import DETECTORS, Detector, questions
 from analyzer.window.window import Window
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.faults import FAULTS
-from gpuvigil.model import EventKind, Finding, PortIdentity, Subject
+from gpuvigil.model import EventKind, Finding, Inventory, PortIdentity, Subject
 
 from .scene import NOON, Scene, allocation, carrying, event, gpu, healthy, in_one_job, node, port
 
@@ -43,6 +43,11 @@ def _ports_down(scene: Scene, nodes: int) -> Scene:
         scene = scene.changed(port(number), {"up": 0, "physical_state": 2}, 25)
         scene = scene.with_events(event(EventKind.PORT_DOWN, port(number), NOON - 25 * SECOND))
     return scene
+
+
+def _in_one_domain(one: Inventory) -> Inventory:
+    gpus = (replace(gpu, fabric_cluster="5e3b", fabric_clique=1) for gpu in one.gpus)
+    return replace(one, gpus=tuple(gpus))
 
 
 def _gpus(scene: Scene) -> frozenset[Subject]:
@@ -112,6 +117,13 @@ FAULTY: dict[str, tuple[Callable[[Scene], Scene], Subject]] = {
     "gpu_pcie": (lambda scene: scene.changed(gpu(), {"pcie_width": 8}), gpu()),
     "gpu_nvlink": (lambda scene: scene.changed(gpu(), {"nvlink_links_up": 17}), gpu()),
     "fabric_down": (lambda scene: scene.changed(gpu(), {"fabric_state": 2}), node()),
+    "nvlink_domain": (
+        lambda scene: replace(
+            scene.changed(gpu(), {"nvlink_links_up": 17}).changed(gpu(2), {"nvlink_links_up": 16}),
+            inventories=tuple(map(_in_one_domain, scene.inventories)),
+        ),
+        node(),
+    ),
     "gpu_hot": (
         lambda scene: scene.rising(gpu(), "hardware_thermal_slowdown_seconds", 0.9),
         gpu(),

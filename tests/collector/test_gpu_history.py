@@ -347,3 +347,17 @@ def test_a_gpu_that_was_silent_with_all_has_a_tick_to_answer_before_it_is_silent
     assert events(gpus.take(tick(answers(0), silent), NOW, None)) == [
         (EventKind.DRIVER_SILENT, "c/n1/gpu/GPU-1")
     ]
+
+
+def test_a_gpu_whose_fabric_did_not_come_up_stays_in_the_domain_that_it_was_in() -> None:
+    joined = replace(identity(0), fabric_cluster="5e3b", fabric_clique=7)
+    known = {"GPU-0": joined}
+    made = GpuBook(
+        EventMaker(node=Subject(cluster="c", node="n1"), boot="b2"), known, Monotone(), SILENCE
+    )
+    assert not made.take(tick(answers(0)), NOW, None).changed
+    assert known["GPU-0"] == joined
+    other = replace(joined, fabric_clique=8)
+    moved = replace(answers(0), identity=other)
+    assert made.take(tick(moved), NOW, None).changed
+    assert known["GPU-0"].nvlink_domain == "5e3b.8"

@@ -222,6 +222,41 @@ def test_an_older_driver_gives_the_fabrics_state_without_its_health(
     assert "fabric_health" not in gpu.slow
 
 
+CLUSTER = "5e3b0c1d2f4a5b6c7d8e9fa0b1c2d3e4"
+DOMAIN = ("5e3b0c1d-2f4a-5b6c-7d8e-9fa0b1c2d3e4", 32766)
+
+
+def domain(gpu: GpuTick) -> tuple[str | None, int | None] | None:
+    told = gpu.identity
+    return None if told is None else (told.fabric_cluster, told.fabric_clique)
+
+
+def test_a_gpu_tells_its_nvlink_domain_also_by_an_older_call(
+    driver: FakeDriver, start: Start
+) -> None:
+    driver.set(0, fabric_cluster=CLUSTER, fabric_clique=32766)
+    driver.set(1, fabric_cluster=CLUSTER, fabric_clique=7, fabric_health_summary="")
+    reader = start(driver.environment())
+    tick = reader.tick_with(lambda tick: bool(tick.gpus) and tick.gpus[2].values is not None)
+    assert [domain(gpu) for gpu in tick.gpus[:2]] == [DOMAIN, (DOMAIN[0], 7)]
+    assert domain(tick.gpus[2]) == (None, None)  # a cluster of zeros is none
+
+
+def test_a_gpu_joins_a_domain_late_and_stays_in_it_while_its_fabric_is_down(
+    driver: FakeDriver, start: Start
+) -> None:
+    driver.set(0, fabric_state=2)
+    reader = start(driver.environment(), slow_seconds=0.5)
+    reader.gpu_with(0, lambda gpu: gpu.slow is not None and domain(gpu) == (None, None))
+    driver.set(0, fabric_state=3, fabric_cluster=CLUSTER, fabric_clique=32766)
+    reader.gpu_with(0, lambda gpu: domain(gpu) == DOMAIN)
+    driver.set(0, fabric_state=1, fabric_cluster="")
+    gpu = reader.gpu_with(0, lambda gpu: gpu.slow is not None and gpu.slow["fabric_state"] == 1)
+    assert domain(gpu) == DOMAIN
+    driver.set(0, fabric_state=3)  # in a fabric, and in no cluster
+    reader.gpu_with(0, lambda gpu: domain(gpu) == (None, None))
+
+
 DELAY_SECONDS = 0.02
 
 

@@ -2,6 +2,8 @@
 #include "call.h"
 
 #include <stddef.h>
+#include <stdio.h>
+#include <string.h>
 
 #define NUMBER(key) ((unsigned long long)value_number(gpu, VALUE_##key))
 #define SMALL(key) ((unsigned int)value_number(gpu, VALUE_##key))
@@ -78,6 +80,15 @@ NVML_EXPORT nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGp
     if (!(third && text[0] != '\0') && out->version != NVML_FABRIC_INFO_V2_VERSION) {
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     }
+    value_text(gpu, VALUE_fabric_cluster, text, sizeof text);
+    for (size_t byte = 0; byte < sizeof out->clusterUuid; byte++) {
+        unsigned int digits = 0;
+        if (strlen(text) >= 2 * byte + 2) {
+            sscanf(text + 2 * byte, "%2x", &digits);
+        }
+        out->clusterUuid[byte] = (unsigned char)digits;
+    }
+    out->cliqueId = SMALL(fabric_clique);
     out->status = SMALL(fabric_status);
     out->state = SMALL(fabric_state);
     out->healthMask = SMALL(fabric_health_mask);

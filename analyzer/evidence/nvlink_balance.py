@@ -1,0 +1,105 @@
+"""What a job's GPUs of one node send over NVLink for what they receive, each beside the others.
+
+In a collective every rank sends about as much as it receives, and all do alike: pipeline stages, experts and uneven
+data do not, and are left alone. Said is only of one GPU that begins to send far less than the others while it
+receives as they do, and while its job goes slower.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuvigil.model import Subject
+from gpuvigil.store import Aggregate, Function
+
+from ..window.columns import Floats, Mask, counted, models, nodes, per_group, together
+from ..window.rows import Rows
+from ..window.window import Need, Span, Window
+from .job_pace import LOOKS, MOST_LOSS, NVLINK_BYTES, PEERS, change_of, jobs
+from .job_pace import NEEDS as OF_PACE
+
+_RECEIVED, _SENT = (
+    Aggregate(function=Function.INCREASE, field=f"nvlink_{way}_bytes")
+    for way in ("receive", "transmit")
+)
+NEEDS = (
+    *OF_PACE,
+    *(
+        Need(measurement="gpu", span=span, aggregates=(_RECEIVED, _SENT))
+        for span in (Span.RECENT, Span.STEADY, Span.TREND)
+    ),
+)
+
+# As natural logarithms of ratios: the most that GPUs which do the same differ, and what one that sends
+# half as much as they do is off.
+ALIKE, _HALF = 0.1, float(np.log(2.0))
+_LOOK = LOOKS[0]  # ten minutes, which no checkpoint or evaluation fills
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Balance:
+    """Per GPU of the steady span, as logarithms of ratios; NaN where it moved nothing, or less than work is."""
+
+    share: Floats  # sent for received, apart from its node's other GPUs of the job
+    received: Floats  # the same of what it received
+    count: Floats  # of those, itself among them
+
+
+def uneven(window: Window) -> list[tuple[Subject, float]]:
+    """GPUs that send half as much as their peers or less and did not before, with the share that they send."""
+    change = window.once(change_of, _LOOK)
+    if change is None:
+        return []
+    rows, lately = change.rows, window.get("gpu", Span.RECENT)
+    now, before = _balance(window, rows, rows, None), _balance(window, rows, rows, _LOOK.long)
+    last = _balance(window, rows, lately, None)
+    group = together(jobs(window, rows), models(window, rows), nodes(rows))
+    lost = -change.pace
+    fell = (now.share <= -_HALF) & (last.share <= -_HALF)
+    fell &= (lost >= _LOOK.least_loss) & (lost <= MOST_LOSS) & np.isfinite(change.peers)
+    # Each of the others does as they all do, and did before; the one did, too.
+    odd = ~(np.abs(before.share) <= ALIKE) | ~(np.abs(now.received) <= ALIKE)
+    odd |= ~(np.abs(before.received) <= ALIKE) | (~(np.abs(now.share) <= ALIKE) & ~fell)
+    fell &= (counted(group, odd) == 0.0) & (counted(group, fell) == 1.0) & (now.count >= PEERS)
+    return [
+        (rows.subjects[row], float(np.exp(now.share[row]))) for row in np.flatnonzero(fell).tolist()
+    ]
+
+
+def is_even(window: Window, gpu: Subject) -> bool:
+    """Whether a GPU stands beside a job's others and sends as they do."""
+    rows = window.get("gpu", _LOOK.now)
+    place = rows.index.number(gpu) if len(rows) else None
+    if place is None:
+        return False
+    now = _balance(window, rows, rows, None)
+    return bool(now.count[place] >= PEERS and abs(now.share[place]) <= ALIKE)
+
+
+def _balance(window: Window, rows: Rows, of: Rows, long: Span | None) -> Balance:
+    """Of a span in the order of `rows`, or of what the `long` one has before it."""
+    received, sent = (_rate(window, rows, of, it.column, long) for it in (_RECEIVED, _SENT))
+    job = jobs(window, rows)
+    known = (job != 0) & (received > NVLINK_BYTES) & (sent > 0.0)
+    group = together(job, models(window, rows), nodes(rows))
+    told = np.stack([_log(sent, known) - _log(received, known), _log(received, known)])
+    usual, count = per_group(group, told)
+    share, of_received = told - usual
+    return Balance(share=share, received=of_received, count=count[0])
+
+
+def _rate(window: Window, rows: Rows, of: Rows, column: str, long: Span | None) -> Floats:
+    """Bytes a second."""
+    moved = of.beside(rows, column)
+    length = (of.beside(rows, "last_at") - of.beside(rows, "first_at")) / 1e6
+    if long is not None:
+        whole = window.get("gpu", long)
+        moved = whole.beside(rows, column) - moved
+        length = (whole.beside(rows, "last_at") - whole.beside(rows, "first_at")) / 1e6 - length
+    found: Floats = moved / np.where(length > 0.0, length, np.nan)
+    return found
+
+
+def _log(values: Floats, known: Mask) -> Floats:
+    found: Floats = np.log(np.where(known, values, np.nan))
+    return found
