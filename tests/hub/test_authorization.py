@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
@@ -15,6 +15,7 @@ from gpuvigil.config import HubSettings
 from gpuvigil.errors import ConfigError, HubRefused
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import (
+    SCHEDULER_KINDS,
     Allocation,
     BusGpu,
     Event,
@@ -30,7 +31,10 @@ from gpuvigil.model import (
     Scheduler,
     Subject,
 )
+from hub.auth.authorization import MAKE_TOKEN, check_kinds
 from hub.auth.tokens import Tokens
+from hub.http.bearer import Bearer, Scope
+from hub.http.responses import Refused
 from tests.hub.in_process import HubThread
 from tests.hub.talk import ask
 from tests.servers import HubProcess
@@ -433,3 +437,21 @@ def test_a_hub_without_a_scheduler_starts_and_takes_no_two_tokens_for_one(tmp_pa
             ConfigError, match=f"hub.{same}_token_file and hub.scheduler_token_file"
         ):
             Tokens(all_three)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "told"),
+    [
+        ({RecordKind.JOB}, True),
+        (SCHEDULER_KINDS, True),
+        (SCHEDULER_KINDS | {RecordKind.INVENTORY}, True),
+        (SCHEDULER_KINDS | {RecordKind.INCIDENT}, False),
+    ],
+)
+def test_who_writes_what_schedulers_tell_without_their_token_hears_how_to_get_one(
+    kinds: Set[RecordKind], told: bool
+) -> None:
+    node = Bearer(scope=Scope.NODE, cluster="c", node="n1")
+    with pytest.raises(Refused) as refused:
+        check_kinds(node, kinds)
+    assert (MAKE_TOKEN in str(refused.value)) == told

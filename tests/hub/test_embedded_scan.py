@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from gpuvigil.metrics import MEASUREMENTS
@@ -123,6 +123,7 @@ def expected(
     step_ns=st.sampled_from([None, 7]),
     ends=st.lists(st.integers(-1, 42), min_size=4, max_size=4).map(sorted),
 )
+@example(lines=[(min(NAMES), 5, 1.0)], node=None, step_ns=None, ends=[5, 6, 6, 7])
 def test_only_the_row_groups_are_read_that_may_have_a_line_of_the_subjects_and_times(
     lines: list[Line],
     node: str | None,
