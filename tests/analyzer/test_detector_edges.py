@@ -298,6 +298,8 @@ def test_a_switch_is_told_with_its_newest_words_and_its_other_codes() -> None:
     ]
     (it,) = sxid_faults(Scene().with_events(switch(10003, 20)).window())
     assert it.evidence[0].text == "SXid 10003: reported at 11:59:40 UTC on 31 Jan"
+    (twice,) = sxid_faults(Scene().with_events(switch(10003, 20, 2)).window())
+    assert twice.evidence[0].text == "SXid 10003: 2 times, last at 11:59:40 UTC on 31 Jan"
     assert len(it.evidence) == 4
 
 

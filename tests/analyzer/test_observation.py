@@ -22,7 +22,7 @@ from gpuvigil.model import (
 )
 from gpuvigil.silence_conditions import NodeSilence
 
-from .scene import NOON, TICK, Scene, event, gpu, healthy, incident, node
+from .scene import NOON, TICK, Scene, event, gpu, healthy, incident, node, port
 from .test_correlate import PATIENT, finding, seen
 
 SECOND, MICROSECOND = timedelta(seconds=1), timedelta(microseconds=1)
@@ -233,3 +233,45 @@ def test_what_several_nodes_suffer_any_of_them_tells(
     )
     left = {1, 2} - {*numbers} - {*retired}
     assert is_visible(window, feed) is bool(left)
+
+
+# --- what an incident covers ----------------------------------------------------------------------
+
+
+def covers(*found: Finding) -> list[str]:
+    """What the first covers of the others."""
+    said = observe(healthy(nodes=3, gpus=4).window(), found, [], {it.fingerprint for it in found})
+    return [text.partition(":")[0] for text in said.candidates[found[0].fingerprint].covers]
+
+
+def followers(cause: Finding, *standing: Incident) -> list[str]:
+    """What the first covers of what stands and is not seen."""
+    window = healthy(nodes=3, gpus=4).window()
+    said = observe(window, [cause], standing, {cause.fingerprint})
+    return [text.partition(":")[0] for text in said.candidates[cause.fingerprint].covers]
+
+
+BRAKE = replace(finding("gpu_power", node()), members=(gpu(), gpu(1, 1)))
+SWITCH = replace(finding("switch_down", port(1)), members=(port(2), port(3), node(3)))
+SILENT_RACK = replace(finding("node_silent", node()), members=(node(1), node(2)))
+
+
+def test_what_it_names_itself_is_no_news_and_the_rest_is() -> None:
+    clocks = [finding("gpu_clocks", gpu(1, index)) for index in range(4)]
+    assert covers(BRAKE, *clocks) == ["node-1 GPU 2", "node-1 GPU 3"]
+    old = [replace(incident("gpu_clocks", it.subject), label=str(it.subject.gpu)) for it in clocks]
+    stood = followers(BRAKE, *old)
+    assert [text for text in stood if text in {"GPU-1-2", "GPU-1-3"}] == ["GPU-1-2", "GPU-1-3"]
+
+
+def test_a_switch_names_the_ports_and_nodes_that_it_took_and_covers_what_is_else() -> None:
+    bad, gone = finding("port_errors", port(1)), finding("node_silent", node(3))
+    lost = finding("port_down", port(1))
+    assert covers(SWITCH, lost, gone) == []
+    assert covers(SWITCH, bad, lost, gone) == ["node-1 port mlx5_0/1"]
+    old = [incident(it.fault, it.subject, label=it.fault) for it in (bad, lost, gone)]
+    assert followers(SWITCH, *old) == ["port_errors"]
+    # A port that flaps, and a rack that is silent, cover what is down.
+    flaps = finding("port_flapping", port())
+    assert covers(flaps, finding("port_down", port())) == ["node-1 port mlx5_0/1"]
+    assert covers(SILENT_RACK, finding("port_down", port())) == ["node-1 port mlx5_0/1"]
