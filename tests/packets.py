@@ -217,6 +217,15 @@ class Watched:
         return sum(row["device"] == PORT for row in rows)
 
 
+def _wait_until_over(watched: Watched) -> None:
+    """AssertionError names what still stands."""
+    try:
+        wait_until("all is over", lambda: not watched.open(), 90.0)
+    except AssertionError as error:
+        stand = [(it.fault, it.subject.key, it.evidence) for it in watched.open()]
+        raise AssertionError(stand) from error
+
+
 def told_of(job: Job, watched: Watched, node: str, megabits: int) -> list[Incident]:
     """What is open once a node's port sends no more than that; it is free again, and all over, at the end."""
     job.limit(node, megabits)
@@ -226,7 +235,7 @@ def told_of(job: Job, watched: Watched, node: str, megabits: int) -> list[Incide
         return watched.open()
     finally:
         job.free(node)
-        wait_until("it is over", lambda: not watched.open(), 90.0)
+        _wait_until_over(watched)
         time.sleep(_BETWEEN_SECONDS)
 
 
