@@ -138,12 +138,12 @@ def role_of(inventory: Inventory | None, port: Subject) -> str:
 
 
 def fabric_ports(window: Window, node: Subject) -> list[Subject]:
-    """The node's ports through which jobs talk that were ever up, but those that somebody has switched off."""
+    """The node's fabric ports that were ever up, but those that somebody has switched off."""
     inventory = window.inventories.get(node.key)
     rows = window.get("port", Span.NOW)
     found = []
     for known in () if inventory is None else inventory.ports:
-        if inventory is not None and known.role == inventory.fabric_role and known.was_up:
+        if known.role == "fabric" and known.was_up:
             port = Subject(
                 cluster=node.cluster, node=node.node, device=known.device, port=known.port
             )
