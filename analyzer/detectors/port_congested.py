@@ -159,7 +159,7 @@ def _waiting(window: Window, look: Look) -> Iterator[_Waiting]:
                 evidence=tuple(_evidence(rates, number, list(jobs.values()))),
                 # Others may be about to follow.
                 alone=look.now is Span.STEADY,
-                shaped=bool(rates.queues[number] and rates.held_back[number] > 0.0),
+                shaped=bool(rates.shaped[number]),
             )
 
 
@@ -202,7 +202,7 @@ def _evidence(rates: Rates, number: int, jobs: Sequence[Allocation]) -> Iterator
             value=f"{1e3 * rates.queued[number]:.0f} ms",
             limit=f"{1e3 * QUEUED_SECONDS:g} ms",
         )
-        if rates.held_back[number] > 0.0:
+        if rates.shaped[number]:
             shaped = f"{rates.held_back[number]:.0f} times a second"
             yield Evidence(name="held back by a traffic shaper", value=shaped)
     else:
@@ -234,7 +234,9 @@ def _grouped(window: Window, found: dict[Subject, _Waiting]) -> Iterator[Finding
         yield _of_node(window, node, them)
     left = [one for one in found.values() if one.port.of_node() not in slow]
     # What a node does to itself is no leaf's.
-    yield from findings("port_congested", (_held_back(one) for one in left if one.shaped))
+    yield from findings(
+        "port_congested", (_held_back(one) for one in left if one.shaped and one.alone)
+    )
     left = [one for one in left if not one.shaped]
     told = _congested_rails(window)
     for rail, them in _by(left, lambda one: _rail(one.port)).items():

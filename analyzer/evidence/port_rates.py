@@ -50,6 +50,9 @@ _EXPLAINS = 0.5
 # tens of microseconds, and TCP keeps no more than a millisecond of each connection there
 # (Linux, net/ipv4/tcp_output.c, tcp_small_queue_check) [own].
 QUEUED_SECONDS, _TIMES_QUEUED = 1e-3, 4.0
+# A single segment that is there at the moment of a look is no queue (Linux, GSO_LEGACY_MAX_SIZE), and
+# where next to nothing is sent nothing waits [own].
+_QUEUED_BYTES, _SENT_BYTES = 65_536.0, 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +87,7 @@ class Rates:
     queued: Floats  # seconds for which what is sent waits in the node's queue
     queued_before: Floats
     held_back: Floats  # times per second that a shaper of the node made packets wait
+    held_back_before: Floats
 
     @property
     def measured(self) -> Mask:
@@ -115,6 +119,17 @@ class Rates:
         found: Mask = self.queued >= least
         return found
 
+    @property
+    def shaped(self) -> Mask:
+        """Which of them wait for a shaper of the node: it began to hold back, and nothing beyond the port does."""
+        begun = self.held_back > _TIMES_QUEUED * np.fmax(self.held_back_before, 0.0)
+        others = self.paused >= PAUSED_SHARE
+        others |= self.ticks >= _TIMES_TICKS * np.where(
+            self.ticks_before > 0.0, self.ticks_before, np.nan
+        )
+        found: Mask = self.queues & begun & ~others
+        return found
+
 
 def rates_of(window: Window, look: Look) -> Rates:
     """Every port's rates in a look."""
@@ -140,6 +155,7 @@ def rates_of(window: Window, look: Look) -> Rates:
     (paused, was_paused), (ticks, were_ticks) = both(PAUSED), both(TICKS)
     (received, was_received), (sent, was_sent) = both(RECEIVED), both(SENT)
     resent, was_resent = both(RESENT)
+    held_back, was_held_back = both(HELD_BACK)
     waiting = means_before(rows, long, (QUEUED.column,))[QUEUED.column]
     return Rates(
         rows=rows,
@@ -151,10 +167,18 @@ def rates_of(window: Window, look: Look) -> Rates:
         traffic_before=was_received + was_sent,
         resent=resent,
         resent_before=was_resent,
-        queued=divided(rows.values(QUEUED.column), sent),
+        queued=_waited(rows.values(QUEUED.column), sent),
         queued_before=divided(waiting, was_sent),
-        held_back=rows.values(HELD_BACK.column) / now,
+        held_back=held_back,
+        held_back_before=was_held_back,
     )
+
+
+def _waited(queued: Floats, sent: Floats) -> Floats:
+    """For how many seconds what is sent waits, by Little's law: what waits is what comes in meanwhile."""
+    some = (queued >= _QUEUED_BYTES) & (sent >= _SENT_BYTES)
+    found: Floats = np.where(some, divided(queued, sent), np.where(np.isnan(queued), np.nan, 0.0))
+    return found
 
 
 def lately(window: Window, rates: Rates, one: Aggregate) -> Floats:
@@ -171,7 +195,7 @@ def still_waits(window: Window, rates: Rates) -> Mask:
     ticks = lately(window, rates, TICKS)
     before = np.where(rates.ticks_before > 0.0, rates.ticks_before, np.nan)
     waiting = window.get("port", Span.RECENT).beside(rates.rows, QUEUED.column)
-    queued = divided(waiting, lately(window, rates, SENT))
+    queued = _waited(waiting, lately(window, rates, SENT))
     found: Mask = (paused >= PAUSED_SHARE) | (ticks >= _TIMES_TICKS * before)
     found |= queued >= np.fmax(QUEUED_SECONDS, _TIMES_QUEUED * rates.queued_before)
     return found

@@ -115,7 +115,7 @@ class _Port:
         """Its state now, and its counters as last read; of `counters` all, or the quick ones."""
         kind, state = _STATE[self._place.kind](self._place)
         if counters:
-            self._counts = {**_counts(self._quick), **self._queues.of(self._place.links)}
+            self._counts = {**_counts(self._quick), **self._queued()}
             if seldom or self._seldom is None:
                 self._seldom = self._read_seldom()
         place = self._place
@@ -126,6 +126,10 @@ class _Port:
             wraps_at=self._wraps_at,
             since_seen=self._since_seen,
         )
+
+    def _queued(self) -> Mapping[str, int]:
+        """Of what the kernel itself sends: RDMA goes past its queues, and is counted apart."""
+        return self._queues.of(self._place.links) if self._place.kind == "net" else {}
 
     def _read_seldom(self) -> dict[str, float | int]:
         """A metric that has a file is never taken from elsewhere: that would be another count."""

@@ -88,7 +88,7 @@ class Known:
             return self._of_switch(port)
         identity = self._identity(port)
         place = (port.cluster, port.node, port.device or "", port.port or "")
-        here = self.links.names.index(place) if place in set(self.links.names) else None
+        here = next((at for at, name in enumerate(self.links.names) if name == place), None)
         if identity is None and here is None:
             return None
         facts = [*_identified(identity), *(_measured(self.links, here) if here is not None else ())]
@@ -127,29 +127,41 @@ class Known:
         named = found[0].host if found else None
         for (cluster, node), inventory in self.inventories.items():
             for it in inventory.ports if cluster == port.cluster else ():
-                says_so = (it.switch, it.switch_port) == (port.node, port.port)
-                if says_so or named == (_short(node), it.device):
+                says_so = it.switch_port == port.port and _short(it.switch or "") == _short(
+                    port.node
+                )
+                if says_so or named == (_host(node), it.device):
                     yield replace(inventory.subject, device=it.device, port=it.port)
 
     def _switch_of(self, port: Subject) -> Subject | None:
+        """By what the host heard; of a switch that is read, by that one's own name."""
         identity = self._identity(port)
-        if identity is not None and identity.switch:
-            return Subject(
-                cluster=port.cluster,
-                node=identity.switch,
-                device=SWITCH_DEVICE,
-                port=identity.switch_port or "",
-            )
+        heard = identity.switch if identity is not None else None
         for (cluster, name), switch in self.switches.items():
-            for it in switch.ports if cluster == port.cluster else ():
-                if it.up and it.host == (_short(port.node), port.device):
+            here = cluster == port.cluster
+            if here and heard and _short(name) == _short(heard):
+                return replace(port, node=name, device=SWITCH_DEVICE, port=_port_heard(identity))
+            for it in switch.ports if here and not heard else ():
+                if it.up and it.host == (_host(port.node), port.device):
                     return replace(port, node=name, device=SWITCH_DEVICE, port=it.label)
-        return None
+        if not heard:
+            return None
+        return replace(port, node=heard, device=SWITCH_DEVICE, port=_port_heard(identity))
 
 
-def _short(node: str) -> str:
+def _port_heard(identity: PortIdentity | None) -> str:
+    return (identity.switch_port if identity is not None else None) or ""
+
+
+def _host(node: str) -> str:
     """Hosts describe themselves without a domain."""
     return node.partition(".")[0]
+
+
+def _short(name: str) -> str:
+    """A switch's name without its domain, in small letters; an address is no name with a domain."""
+    whole = name.casefold()
+    return whole if whole.replace(".", "").isdigit() else whole.partition(".")[0]
 
 
 def _identified(identity: PortIdentity | None) -> Iterator[tuple[str, str]]:

@@ -31,7 +31,7 @@ def _section(one: Wiring, named: bool) -> Node:
     return el(
         "section",
         el("h2", "Leaf × spine", el("small", said)),
-        _matrix(one),
+        *_matrix(one),
         _drawing(one) if len(cables) <= MOST_DRAWN else None,
         _troubled(cables),
         key=f"fabric {one.cluster}",
@@ -57,12 +57,12 @@ def words(cables: Sequence[Cable]) -> str:
     return ", ".join([many, *([f"{slow} slow"] if slow else []), *parts])
 
 
-def _matrix(one: Wiring) -> Node:
+def _matrix(one: Wiring) -> Sequence[Node]:
     """The worst leaves first, where there are more than are shown."""
     leaves = list(one.leaves)
     if len(leaves) > MOST_LEAVES:
-        order = ("hot", "warm", "calm")
-        leaves.sort(key=lambda leaf: min(order.index(kind(it)) for it in _of_leaf(one, leaf)))
+        ranks = _ranks(one)
+        leaves.sort(key=lambda leaf: ranks[leaf])
     spines = one.spines[:MOST_SPINES]
     lines = (
         el(
@@ -74,22 +74,40 @@ def _matrix(one: Wiring) -> Node:
         for leaf in leaves[:MOST_LEAVES]
     )
     head = (el("th", name, scope="col") for name in ("Leaf", *spines))
-    return el(
-        "table",
-        el("thead", el("tr", *head)),
-        el("tbody", *lines),
-        class_="heat",
-        aria_label=f"Cables of {one.cluster}, leaves by spines",
-        key="matrix",
+    more = _more(len(leaves) - MOST_LEAVES, len(one.spines) - MOST_SPINES)
+    return each(
+        (
+            el(
+                "table",
+                el("thead", el("tr", *head)),
+                el("tbody", *lines),
+                class_="heat",
+                aria_label=f"Cables of {one.cluster}, leaves by spines",
+                key="matrix",
+            ),
+            el("p", f"{more} not shown.", class_="sub") if more else None,
+        )
     )
+
+
+def _ranks(one: Wiring) -> dict[str, int]:
+    """By leaf, how bad its worst cables are: 0 is the worst."""
+    order = ("hot", "warm", "calm")
+    found: dict[str, int] = {}
+    for (leaf, _), cables in one.cables.items():
+        found[leaf] = min(found.get(leaf, len(order)), order.index(kind(cables)))
+    return found
+
+
+def _more(leaves: int, spines: int) -> str:
+    """`12 calmer leaves and 3 spines`; empty where all are shown."""
+    said = [f"{leaves:,} calmer {'leaf' if leaves == 1 else 'leaves'}"] if leaves > 0 else []
+    said += [counted(spines, "spine")] if spines > 0 else []
+    return " and ".join(said)
 
 
 def _hosts(one: Wiring, leaf: str) -> str:
     return "does not answer" if leaf in one.lost else counted(one.hosts[leaf], "host port")
-
-
-def _of_leaf(one: Wiring, leaf: str) -> Iterator[Sequence[Cable]]:
-    return (cables for (name, _), cables in one.cables.items() if name == leaf)
 
 
 def _cell(cables: Sequence[Cable]) -> Node:

@@ -25,7 +25,7 @@ local_integrity_errors | counter | local_link_integrity_errors | port detector, 
 buffer_overruns | counter | excessive_buffer_overrun_errors | details | sysfs-class-infiniband | - | Times its receive buffer was overrun for longer than flow control allows.
 receive_remote_errors | counter | port_rcv_remote_physical_errors | details | sysfs-class-infiniband | - | Packets received that a link further up had already marked bad.
 transmit_wait_ticks | counter | port_xmit_wait | congestion detector, details | sysfs-class-infiniband | - | Ticks in which there was data to send and no credit to send it; NVIDIA publishes no length of a tick.
-transmit_queue_bytes | integer | netlink RTM_GETQDISC, backlog of the root qdisc | congestion detector, details | linux-qdisc | - | Bytes that wait in the kernel's queue of the network interface.
+transmit_queue_bytes | integer | netlink RTM_GETQDISC, backlog of the root qdisc | congestion detector, details | linux-qdisc | - | Bytes that wait in the kernel's queue of an Ethernet interface; RDMA goes past it.
 transmit_held_back | counter | netlink RTM_GETQDISC, overlimits of the root qdisc | congestion detector, details | linux-qdisc | - | Times that a traffic shaper of this node (`tc`, such as tbf or htb) made packets wait.
 receive_discards | counter | ethtool rx_discards_phy, or rx_prioN_discards; EFA rx_drops | receiver detector, details | mlx5-counters | - | Packets received and dropped for lack of a buffer in the port.
 receive_pause_microseconds | counter | ethtool rx_prioN_pause_duration, or rx_global_pause_duration | congestion detector, details | mlx5-counters | - | Time for which others stopped this port by pause frames, all priorities together.

@@ -70,6 +70,48 @@ def test_what_the_node_itself_holds_back_is_said_and_nothing_beyond_the_port() -
     )
 
 
+@pytest.mark.parametrize(("before", "is_shaped"), [(300.0, True), (400.0, False)])
+def test_a_shaper_that_always_holds_back_is_no_cause(before: float, is_shaped: bool) -> None:
+    scene = queued(SLOWER, 5.0).changed(port(), {HELD_BACK: 0})
+    (it,) = congested(scene.turned(port(), HELD_BACK, before, 2000.0, 400.0))
+    assert (it.condition == "shaped") is is_shaped
+
+
+def test_who_is_stopped_from_beyond_the_port_is_not_held_back_by_its_node() -> None:
+    scene = SLOWER
+    for one in EVERY:
+        scene = scene.changed(one, {QUEUE: 0, HELD_BACK: 0})
+        scene = scene.changed(one, {QUEUE: 10_000_000}, 400.0)
+        scene = scene.turned(one, HELD_BACK, 0.0, 1500.0, 400.0)
+        scene = scene.turned(one, "receive_pause_microseconds", 1_000.0, 300_000.0, 400.0)
+    assert [(it.fault, it.condition) for it in congested(scene)] == [("switch_congested", "")]
+
+
+def test_a_node_s_own_shaper_is_told_by_the_longer_look() -> None:
+    scene = queued(carrying(FLEET, EVERY, 0.4), 500.0, 60.0).changed(port(), {HELD_BACK: 0})
+    assert congested(scene.turned(port(), HELD_BACK, 0.0, 1500.0, 60.0)) == []
+
+
+@pytest.mark.parametrize(("size", "is_told"), [(65_000, False), (66_000, True)])
+def test_a_single_segment_is_no_queue(size: int, is_told: bool) -> None:
+    slow = FLEET
+    for way in ("receive_bytes", "transmit_bytes"):
+        for one in EVERY:
+            slow = slow.turned(one, way, 30e6, 15e6, 700.0)
+    slow = replace(slow, allocations=SLOWER.allocations).changed(port(), {QUEUE: 0})
+    assert bool(congested(slow.changed(port(), {QUEUE: size}, 700.0))) is is_told
+
+
+@pytest.mark.parametrize(("sent", "is_told"), [(0.9e6, False), (1.1e6, True)])
+def test_where_next_to_nothing_is_sent_nothing_waits(sent: float, is_told: bool) -> None:
+    slow = FLEET
+    for one in EVERY:
+        slow = slow.turned(one, "receive_bytes", 30e6, 15e6, 700.0)
+        slow = slow.turned(one, "transmit_bytes", 30e6, sent, 700.0)
+    slow = replace(slow, allocations=SLOWER.allocations).changed(port(), {QUEUE: 0})
+    assert bool(congested(slow.changed(port(), {QUEUE: 200_000}, 700.0))) is is_told
+
+
 def test_ports_that_their_nodes_hold_back_are_no_leaf_s() -> None:
     scene = SLOWER
     for one in EVERY:

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from dashboard.lists.wiring import Cable, Wiring, wirings
-from dashboard.network.fabric import MOST_DRAWN, MOST_LEAVES, fabric, kind, words
+from dashboard.network.fabric import MOST_DRAWN, MOST_LEAVES, MOST_SPINES, fabric, kind, words
 from gpuvigil.clock import SystemClock
 from gpuvigil.model import ErrorCount, Subject, Switch, SwitchPort
 
@@ -213,3 +213,6 @@ def test_of_more_leaves_than_are_shown_the_worst_are() -> None:
     told = json.dumps(fabric([large(MOST_LEAVES + 10, 2)]))
     assert f'"leaf{MOST_LEAVES + 10}"' in told
     assert f'"leaf{MOST_LEAVES + 9}"' not in told
+    assert '"10 calmer leaves not shown."' in told
+    assert "not shown" not in json.dumps(fabric([large(MOST_LEAVES, 2)]))
+    assert '"1 spine not shown."' in json.dumps(fabric([large(2, MOST_SPINES + 1)]))

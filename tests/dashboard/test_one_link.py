@@ -78,6 +78,15 @@ def test_a_host_s_link_is_found_by_what_the_host_heard() -> None:
     }
 
 
+@pytest.mark.parametrize("heard", ["leaf1.example.org", "Leaf1", "leaf1"])
+def test_a_switch_is_known_by_its_name_with_a_domain_and_without(heard: str) -> None:
+    here, there = port(NODES[0]), replace(LEAF, port="Ethernet7")
+    leaf = switch("leaf1", replace(host(7, ""), name="Ethernet7", peer=""), cluster="prod")
+    found = seen(switches=[leaf], at=heard)
+    assert [it.subject for it in ends(found, here)] == [here, there]
+    assert len(ends(found, there)) == 2
+
+
 def test_where_nobody_tells_of_the_other_end_the_page_says_what_it_takes() -> None:
     drawn = json.dumps(page(seen(), port(NODES[0]).key, NOW))
     assert "Nobody tells of the other end" in drawn

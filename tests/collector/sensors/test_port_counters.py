@@ -225,3 +225,15 @@ def test_nine_ports_cost_less_than_a_thousandth_of_a_processor(machine: Machine)
         watch.now += 10
         seconds.append(time.process_time() - began)
     assert min(seconds) < 10.0 / 1000
+
+
+def test_a_port_s_queue_is_that_of_what_the_kernel_itself_sends(machine: Machine) -> None:
+    own = {"ifindex": "1", "address": "00:00:00:00:00:00"}
+    machine.ethernet("lo", FIRST, **own)
+    assert Watch(machine, Drivers()).read()["lo"].values["transmit_queue_bytes"] == 0
+    # RDMA goes past it, and its bytes are counted apart.
+    machine.tree.roce("mlx5_0")
+    machine.attach("class/infiniband/mlx5_0", FIRST)
+    (reading,) = Watch(machine, Drivers()).read().values()
+    assert reading.identity.kind == "roce"
+    assert "transmit_queue_bytes" not in reading.values
