@@ -1,20 +1,16 @@
 """What one look after another says of a fabric's switches: what is new, what is gone, and since when."""
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from gpuvigil.model import UNREADABLE, ErrorCount, Record, Subject, Switch, SwitchPort, readable
+from gpuvigil.model import UNREADABLE, Record, Subject, Switch, SwitchPort, readable
 
+from .counts import changes, counts, last_errors
 from .seen import SeenPort, SeenSwitch
 
-# Growth is judged over ten minutes; the counts of an hour are kept, and the one before them.
-_COUNTS_KEPT = timedelta(hours=1)
-# Of what a busy port counts at every look, so often; each is a part of the record.
-_OF_TRAFFIC = ("transmit_discards", "pause_frames_received", "pause_frames_sent")
-_TRAFFIC_EVERY = timedelta(minutes=5)
 # A switch that was taken away is forgotten, and a host's port that was left.
 _LOST_KEPT, _LEFT_KEPT = timedelta(days=7), timedelta(days=1)
 # Of counts that nobody read for so long nobody knows when they grew.
@@ -117,7 +113,7 @@ def _port(
             physical_state=seen.physical_state,
             bits_per_second=None,
             lanes=None,
-            counts=_counts(before.counts, seen, at),
+            counts=counts(before.counts, seen, at),
         )
     now = SwitchPort(
         number=number,
@@ -133,7 +129,7 @@ def _port(
         bits_per_second=seen.bits_per_second,
         lanes=seen.lanes,
         best_bits_per_second=seen.bits_per_second,
-        counts=_counts(before.counts if before else (), seen, at),
+        counts=counts(before.counts if before else (), seen, at),
     )
     if before is None or not _is_same_cable(before, now):
         return now
@@ -158,29 +154,8 @@ def _is_same_cable(before: SwitchPort, now: SwitchPort) -> bool:
     return not now.peer or (before.peer, before.peer_label) == (now.peer, now.peer_label)
 
 
-def _counts(before: Sequence[ErrorCount], seen: SeenPort, at: datetime) -> tuple[ErrorCount, ...]:
-    """Those of the last hour and the one before it."""
-    if seen.counters is None:
-        return tuple(before)
-    now = ErrorCount(at=at, **seen.counters)
-    same = bool(before) and replace(now, at=before[-1].at) == before[-1]
-    if not same and len(before) > 1 and _only_traffic(before[-2], before[-1], now):
-        before = before[:-1]
-    counts = tuple(before) if same else (*before, now)
-    old = sum(count.at < at - _COUNTS_KEPT for count in counts)
-    return counts[max(old - 1, 0) :]
-
-
-def _only_traffic(earlier: ErrorCount, last: ErrorCount, now: ErrorCount) -> bool:
-    """Whether `now` may stand in the place of `last`: what a busy port counts changes at every look."""
-    traffic = {name: getattr(now, name) for name in _OF_TRAFFIC}
-    return now.at - earlier.at < _TRAFFIC_EVERY and all(
-        replace(it, at=now.at, **traffic) == now for it in (earlier, last)
-    )
-
-
 def worth_telling(told: Switches, now: Switches) -> list[Switch]:
-    """What differs from what was told, is young, or was not told for minutes.
+    """What differs from what was told, is young, or was not told for minutes; traffic alone is no news.
 
     Of one that goes by another name, or was forgotten, a last word: nothing is left to say of it.
     """
@@ -194,16 +169,22 @@ def worth_telling(told: Switches, now: Switches) -> list[Switch]:
         switch
         for guid, switch in now.items()
         if (old := told.get(guid)) is None
-        or replace(switch, at=old.at) != old
+        or _news(switch) != _news(old)
         or switch.at - old.at >= _TOLD_AT_LEAST
         or _changed_at(switch) >= switch.at - _YOUNG
     ]
 
 
+def _news(switch: Switch) -> tuple[object, ...]:
+    """What is told at once when it is another."""
+    ports = [(replace(port, counts=()), last_errors(port.counts)) for port in switch.ports]
+    return switch.subject, switch.lost_at, ports
+
+
 def _changed_at(switch: Switch) -> datetime:
-    changes = [port.since for port in switch.ports]
-    changes += [port.counts[-1].at for port in switch.ports if port.counts]
-    return max([*changes, *([switch.lost_at] if switch.lost_at else [])], default=switch.at)
+    every = [port.since for port in switch.ports]
+    every += [at for port in switch.ports for at in changes(port.counts)]
+    return max([*every, *([switch.lost_at] if switch.lost_at else [])], default=switch.at)
 
 
 def remember(file: Path, switches: Iterable[Switch]) -> None:

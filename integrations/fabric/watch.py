@@ -1,7 +1,8 @@
 """One look after another at a fabric, and what each has to tell."""
 
+import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,7 +19,7 @@ Look = Callable[[Switches], Seen]
 # So many looks in a row that see the same few switches: then the others are gone, or the fabric is another one.
 _BELIEVED = 30
 # Each names all ports of a switch, with what they counted in an hour; the hub takes 16 MiB at once.
-_RECORDS_AT_ONCE = 20
+_RECORDS_AT_ONCE, _BYTES_AT_ONCE = 20, 4 * 1024 * 1024
 
 
 class Watch:
@@ -38,7 +39,7 @@ class Watch:
         interval_seconds: float,
         tell: Callable[[Sequence[Record]], None],
     ) -> None:
-        """Look until `stop`; `tell` takes at most 20 records at once."""
+        """Look until `stop`; `tell` takes at most 20 records, or 4 MiB of them, at once."""
         while not stop.is_set():
             begun = self._clock.monotonic()
             self.round(tell)
@@ -64,9 +65,8 @@ class Watch:
         at = self._clock.now()
         self._now = after_look(self._now, found, self._cluster, at, seen.doubted)
         news = worth_telling(self._known, self._now)
-        records = [switch.to_record() for switch in news]
-        for start in range(0, len(records), _RECORDS_AT_ONCE):
-            tell(records[start : start + _RECORDS_AT_ONCE])
+        for records in at_once(switch.to_record() for switch in news):
+            tell(records)
         self._known = {guid: it for guid, it in self._known.items() if guid in self._now} | {
             switch.guid: switch for switch in news if switch.guid in self._now
         }
@@ -81,3 +81,20 @@ class Watch:
         elif self._why and not why:
             self._log.info("the fabric is read again")
         self._why = why
+
+
+def at_once(
+    records: Iterable[Record], most: int = _RECORDS_AT_ONCE, most_bytes: int = _BYTES_AT_ONCE
+) -> Iterator[list[Record]]:
+    """In their order, as many at once as are neither too many nor, as JSON, too large; each at least alone."""
+    part: list[Record] = []
+    size = 0
+    for record in records:
+        more = len(json.dumps(record.to_json())) + 1  # and the end of its line
+        if part and (len(part) == most or size + more > most_bytes):
+            yield part
+            part, size = [], 0
+        part.append(record)
+        size += more
+    if part:
+        yield part
