@@ -26,9 +26,14 @@ Switches = Mapping[str, Switch]
 """By GUID: a name may be changed."""
 
 
-def is_cut_off(before: Switches, found: Mapping[str, SeenSwitch]) -> bool:
-    """Whether so few of the switches answer that the reader's own way into the fabric is in doubt."""
-    answered = {guid for guid, it in before.items() if it.lost_at is None}
+def is_cut_off(
+    before: Switches, found: Mapping[str, SeenSwitch], unasked: Collection[str] = ()
+) -> bool:
+    """Whether so few of the switches answer that the reader's own way into the fabric is in doubt.
+
+    Those that are `unasked` could not answer.
+    """
+    answered = {guid for guid, it in before.items() if it.lost_at is None}.difference(unasked)
     gone = answered - {it.guid for it in found.values()}
     return not found or len(gone) > _MOST_GONE * len(answered)
 
@@ -110,7 +115,9 @@ def _port(
             before,
             up=False,
             since=at if before.up else before.since,
-            physical_state=seen.physical_state,
+            physical_state=before.physical_state
+            if seen.physical_state is None
+            else seen.physical_state,
             bits_per_second=None,
             lanes=None,
             counts=counts(before.counts, seen, at),
@@ -120,7 +127,7 @@ def _port(
         up=True,
         since=at,
         name=seen.name,
-        physical_state=seen.physical_state,
+        physical_state=seen.physical_state or "",
         peer=seen.peer,
         peer_guid=seen.peer_guid,
         peer_port=seen.peer_port,
@@ -143,8 +150,14 @@ def _port(
             at_switch=before.at_switch,
         )
     best = max(before.best_bits_per_second or 0, now.bits_per_second or 0)
-    same = (before.up, before.bits_per_second) == (True, now.bits_per_second)
+    same = before.up and _is_same_speed(before, now.bits_per_second)
     return replace(now, best_bits_per_second=best or None, since=before.since if same else at)
+
+
+def _is_same_speed(before: SwitchPort, now: int | None) -> bool:
+    """One that is not known for a while is no other one."""
+    known = before.bits_per_second or before.best_bits_per_second
+    return now in {None, before.bits_per_second, known}
 
 
 def _is_same_cable(before: SwitchPort, now: SwitchPort) -> bool:
@@ -171,7 +184,7 @@ def worth_telling(told: Switches, now: Switches) -> list[Switch]:
         if (old := told.get(guid)) is None
         or _news(switch) != _news(old)
         or switch.at - old.at >= _TOLD_AT_LEAST
-        or _changed_at(switch) >= switch.at - _YOUNG
+        or (switch.at != old.at and _changed_at(switch) >= switch.at - _YOUNG)
     ]
 
 

@@ -16,8 +16,8 @@ from .switches import Switches, after_look, is_cut_off, remember, remembered, wo
 Look = Callable[[Switches], Seen]
 """What is seen, from what was known; NotReadError or ValueError says why nothing is."""
 
-# So many looks in a row that see the same few switches: then the others are gone, or the fabric is another one.
-_BELIEVED = 30
+# Every look for so long sees the same few switches: then the others are gone, or the fabric is another one.
+_BELIEVED_SECONDS = 1800.0
 # Each names all ports of a switch, with what they counted in an hour; the hub takes 16 MiB at once.
 _RECORDS_AT_ONCE, _BYTES_AT_ONCE = 20, 4 * 1024 * 1024
 
@@ -31,7 +31,8 @@ class Watch:
         self._clock, self._log = clock, log
         self._now: Switches = remembered(file)
         self._known = dict(self._now)
-        self._why, self._doubted = "", 0
+        self._why = ""
+        self._doubted_since: float | None = None  # on the monotonic clock
 
     def run(
         self,
@@ -51,11 +52,11 @@ class Watch:
         try:
             seen = self._look(self._now)
         except (NotReadError, ValueError, OSError) as error:
+            self._doubted_since = None  # what nobody saw meanwhile confirms nothing
             self._say(str(error))
             return
         found = seen.switches
-        self._doubted = self._doubted + 1 if is_cut_off(self._now, found) else 0
-        if self._doubted and (not found or self._doubted < _BELIEVED):
+        if self._is_in_doubt(seen):
             self._say(
                 f"{len(found)} of {len(self._now)} switches answer: this machine's own way to them"
                 " may be down"
@@ -73,6 +74,15 @@ class Watch:
         # Without a promise: what is lost is seen again.
         with suppress(OSError):
             remember(self._file, self._now.values())
+
+    def _is_in_doubt(self, seen: Seen) -> bool:
+        """Whether too few switches answer to be believed yet."""
+        if not is_cut_off(self._now, seen.switches, seen.unasked):
+            self._doubted_since = None
+            return False
+        now = self._clock.monotonic()
+        since = self._doubted_since = now if self._doubted_since is None else self._doubted_since
+        return not seen.switches or now - since < _BELIEVED_SECONDS
 
     def _say(self, why: str) -> None:
         """One log line when the fabric cannot be read, and one when it can again."""

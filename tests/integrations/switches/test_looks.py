@@ -92,8 +92,8 @@ def test_traffic_alone_is_told_every_five_minutes_and_an_error_at_once() -> None
     now: dict[str, Switch] = {}
     for minute in range(31):
         now = counting(now, minute, receive_errors=0, pause_frames_sent=minute)
-    (known,) = worth_telling({}, now)
-    told = {known.guid: known}
+    (first,) = worth_telling({}, now)
+    told = {first.guid: first}
     for later, is_told in ((31.0, False), (34.9, False), (35.0, True)):
         busy = counting(now, later, receive_errors=0, pause_frames_sent=round(100 * later))
         assert bool(worth_telling(told, busy)) is is_told
@@ -102,7 +102,9 @@ def test_traffic_alone_is_told_every_five_minutes_and_an_error_at_once() -> None
     # What has just changed is told with each look: for ten minutes.
     for minute, is_told in ((32, True), (41, True), (42, False)):
         after = counting(error, minute, receive_errors=1, pause_frames_sent=31)
-        assert bool(worth_telling(after, after)) is is_told
+        known = {guid: replace(it, at=it.at - MINUTE) for guid, it in after.items()}
+        assert bool(worth_telling(known, after)) is is_told
+        assert not worth_telling(after, after)  # that of which nothing new is known
 
 
 def sized(name: str, size: int) -> Record:
