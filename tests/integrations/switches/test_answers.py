@@ -242,7 +242,7 @@ def test_a_port_keeps_its_number_and_of_a_switch_told_twice_the_first_counts() -
 @pytest.mark.parametrize(
     ("answers", "said"),
     [
-        ({"state": []}, r"\[state\]: Prometheus has no series for 'ifOperStatus and .* scraped"),
+        ({"state": []}, r"\[state\]: Prometheus has no series for 'ifOperStatus\{.* scraped"),
         (
             {"state": [Sample(labels={"instance": "a", "ifDescr": "x"}, value="1")]},
             r"\[state\]: the answer has no label 'ifName'; its labels are ifDescr, instance",
