@@ -94,10 +94,13 @@ class SwitchPages:
 
 def _snmp(switch: str, ports: Ports) -> Iterator[str]:
     yield f'sysName{{sysName="{switch}.example.org"}} 1'
-    # An interface that is no cable.
+    # An interface that is no cable, and the switch's own port of management.
     vlan = 'ifAlias="",ifDescr="Vlan10",ifIndex="900",ifName="Vlan10"'
     yield f"ifOperStatus{{{vlan}}} 2"
     yield f'ifType_info{{{vlan},ifType="l3ipvlan"}} 1'
+    own = 'ifAlias="",ifDescr="mgmt0",ifIndex="901",ifName="mgmt0"'
+    yield f"ifOperStatus{{{own}}} 1"
+    yield f'ifType_info{{{own},ifType="ethernetCsmacd"}} 1'
     for index, (name, port) in enumerate(ports.items(), 1):
         labels = f'ifAlias="",ifDescr="{name}",ifIndex="{index}",ifName="{name}"'
         yield f"ifOperStatus{{{labels}}} {1 if port.up else 2}"
@@ -117,6 +120,8 @@ def _snmp(switch: str, ports: Ports) -> Iterator[str]:
 def _gnmic(switch: str, ports: Ports) -> Iterator[str]:
     state, counters = "interfaces_interface_state", "interfaces_interface_state_counters"
     ethernet, lldp = "interfaces_interface_ethernet_state", "lldp_interfaces_interface_neighbors"
+    own = f'interface_name="Management0/1",source="{switch}:57400",subscription_name="fabric"'
+    yield f'{state}_oper_status{{{own},oper_status="UP"}} 1'
     for name, port in ports.items():
         at = f'interface_name="{name}",source="{switch}:57400",subscription_name="fabric"'
         yield f'{state}_oper_status{{{at},oper_status="{"UP" if port.up else "DOWN"}"}} 1'

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 import numpy as np
 
 from gpuvigil.clock import moment as time_of
 from gpuvigil.model import (
     SWITCH_DEVICE,
+    ErrorCount,
     Incident,
     Inventory,
     PortIdentity,
@@ -20,6 +22,7 @@ from .links import Links
 from .wiring import gained
 
 Facts = Sequence[tuple[str, str]]
+_SPAN = timedelta(minutes=10)
 # A switch itself, as InfiniBand numbers it.
 _ITSELF = "0"
 _COUNTED = {
@@ -27,6 +30,9 @@ _COUNTED = {
     "receive_errors": "Receive errors",
     "link_recoveries": "Link recoveries",
     "local_integrity_errors": "Integrity errors",
+}
+# Of these only the last minutes are told.
+_OF_TRAFFIC = {
     "transmit_discards": "Packets dropped",
     "pause_frames_received": "Pause frames received",
     "pause_frames_sent": "Pause frames sent",
@@ -206,3 +212,18 @@ def _port(port: SwitchPort) -> Iterator[tuple[str, str]]:
         more = gained(port.counts, field)
         if more is not None:
             yield name, f"{more:,} in the last hour"
+    yield from _traffic(port.counts)
+
+
+def _traffic(counts: Sequence[ErrorCount]) -> Iterator[tuple[str, str]]:
+    """Over ten minutes, or as much longer as lies between two counts of them."""
+    if not counts:
+        return
+    until = counts[-1].at
+    start = max((it.at for it in counts if until - it.at >= _SPAN), default=counts[0].at)
+    minutes = max(until - start, _SPAN).total_seconds() / 60
+    lately = [it for it in counts if it.at >= start]
+    for field, name in _OF_TRAFFIC.items():
+        more = gained(lately, field)
+        if more is not None:
+            yield name, f"{more:,} in the last {minutes:.0f} minutes"

@@ -15,12 +15,12 @@ class NotReadError(Exception):
 class SeenPort:
     """A port of a switch as it is now; of an other end that does not answer nothing is known.
 
-    `counters` None: they were not read.
+    `counters` or `physical_state` None: they were not read.
     """
 
     up: bool
     name: str = ""
-    physical_state: str = ""
+    physical_state: str | None = ""
     peer: str = ""
     peer_guid: str = ""
     peer_port: int = 0
@@ -44,8 +44,10 @@ class Seen:
     """The switches that answered, by name.
 
     `doubted`: by GUID those that did not, because whoever passes on what they say is silent, as `why` says.
+    `unasked`: those of them of which nobody could be asked at all.
     """
 
     switches: Mapping[str, SeenSwitch]
     doubted: frozenset[str] = frozenset()
+    unasked: frozenset[str] = frozenset()
     why: str = ""

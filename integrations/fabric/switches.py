@@ -1,20 +1,16 @@
 """What one look after another says of a fabric's switches: what is new, what is gone, and since when."""
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from gpuvigil.model import UNREADABLE, ErrorCount, Record, Subject, Switch, SwitchPort, readable
+from gpuvigil.model import UNREADABLE, Record, Subject, Switch, SwitchPort, readable
 
+from .counts import changes, counts, last_errors
 from .seen import SeenPort, SeenSwitch
 
-# Growth is judged over ten minutes; the counts of an hour are kept, and the one before them.
-_COUNTS_KEPT = timedelta(hours=1)
-# Of what a busy port counts at every look, so often; each is a part of the record.
-_OF_TRAFFIC = ("transmit_discards", "pause_frames_received", "pause_frames_sent")
-_TRAFFIC_EVERY = timedelta(minutes=5)
 # A switch that was taken away is forgotten, and a host's port that was left.
 _LOST_KEPT, _LEFT_KEPT = timedelta(days=7), timedelta(days=1)
 # Of counts that nobody read for so long nobody knows when they grew.
@@ -30,9 +26,14 @@ Switches = Mapping[str, Switch]
 """By GUID: a name may be changed."""
 
 
-def is_cut_off(before: Switches, found: Mapping[str, SeenSwitch]) -> bool:
-    """Whether so few of the switches answer that the reader's own way into the fabric is in doubt."""
-    answered = {guid for guid, it in before.items() if it.lost_at is None}
+def is_cut_off(
+    before: Switches, found: Mapping[str, SeenSwitch], unasked: Collection[str] = ()
+) -> bool:
+    """Whether so few of the switches answer that the reader's own way into the fabric is in doubt.
+
+    Those that are `unasked` could not answer.
+    """
+    answered = {guid for guid, it in before.items() if it.lost_at is None}.difference(unasked)
     gone = answered - {it.guid for it in found.values()}
     return not found or len(gone) > _MOST_GONE * len(answered)
 
@@ -114,17 +115,19 @@ def _port(
             before,
             up=False,
             since=at if before.up else before.since,
-            physical_state=seen.physical_state,
+            physical_state=before.physical_state
+            if seen.physical_state is None
+            else seen.physical_state,
             bits_per_second=None,
             lanes=None,
-            counts=_counts(before.counts, seen, at),
+            counts=counts(before.counts, seen, at),
         )
     now = SwitchPort(
         number=number,
         up=True,
         since=at,
         name=seen.name,
-        physical_state=seen.physical_state,
+        physical_state=seen.physical_state or "",
         peer=seen.peer,
         peer_guid=seen.peer_guid,
         peer_port=seen.peer_port,
@@ -133,7 +136,7 @@ def _port(
         bits_per_second=seen.bits_per_second,
         lanes=seen.lanes,
         best_bits_per_second=seen.bits_per_second,
-        counts=_counts(before.counts if before else (), seen, at),
+        counts=counts(before.counts if before else (), seen, at),
     )
     if before is None or not _is_same_cable(before, now):
         return now
@@ -147,8 +150,14 @@ def _port(
             at_switch=before.at_switch,
         )
     best = max(before.best_bits_per_second or 0, now.bits_per_second or 0)
-    same = (before.up, before.bits_per_second) == (True, now.bits_per_second)
+    same = before.up and _is_same_speed(before, now.bits_per_second)
     return replace(now, best_bits_per_second=best or None, since=before.since if same else at)
+
+
+def _is_same_speed(before: SwitchPort, now: int | None) -> bool:
+    """One that is not known for a while is no other one."""
+    known = before.bits_per_second or before.best_bits_per_second
+    return now in {None, before.bits_per_second, known}
 
 
 def _is_same_cable(before: SwitchPort, now: SwitchPort) -> bool:
@@ -158,29 +167,8 @@ def _is_same_cable(before: SwitchPort, now: SwitchPort) -> bool:
     return not now.peer or (before.peer, before.peer_label) == (now.peer, now.peer_label)
 
 
-def _counts(before: Sequence[ErrorCount], seen: SeenPort, at: datetime) -> tuple[ErrorCount, ...]:
-    """Those of the last hour and the one before it."""
-    if seen.counters is None:
-        return tuple(before)
-    now = ErrorCount(at=at, **seen.counters)
-    same = bool(before) and replace(now, at=before[-1].at) == before[-1]
-    if not same and len(before) > 1 and _only_traffic(before[-2], before[-1], now):
-        before = before[:-1]
-    counts = tuple(before) if same else (*before, now)
-    old = sum(count.at < at - _COUNTS_KEPT for count in counts)
-    return counts[max(old - 1, 0) :]
-
-
-def _only_traffic(earlier: ErrorCount, last: ErrorCount, now: ErrorCount) -> bool:
-    """Whether `now` may stand in the place of `last`: what a busy port counts changes at every look."""
-    traffic = {name: getattr(now, name) for name in _OF_TRAFFIC}
-    return now.at - earlier.at < _TRAFFIC_EVERY and all(
-        replace(it, at=now.at, **traffic) == now for it in (earlier, last)
-    )
-
-
 def worth_telling(told: Switches, now: Switches) -> list[Switch]:
-    """What differs from what was told, is young, or was not told for minutes.
+    """What differs from what was told, is young, or was not told for minutes; traffic alone is no news.
 
     Of one that goes by another name, or was forgotten, a last word: nothing is left to say of it.
     """
@@ -194,16 +182,22 @@ def worth_telling(told: Switches, now: Switches) -> list[Switch]:
         switch
         for guid, switch in now.items()
         if (old := told.get(guid)) is None
-        or replace(switch, at=old.at) != old
+        or _news(switch) != _news(old)
         or switch.at - old.at >= _TOLD_AT_LEAST
-        or _changed_at(switch) >= switch.at - _YOUNG
+        or (switch.at != old.at and _changed_at(switch) >= switch.at - _YOUNG)
     ]
 
 
+def _news(switch: Switch) -> tuple[object, ...]:
+    """What is told at once when it is another."""
+    ports = [(replace(port, counts=()), last_errors(port.counts)) for port in switch.ports]
+    return switch.subject, switch.lost_at, ports
+
+
 def _changed_at(switch: Switch) -> datetime:
-    changes = [port.since for port in switch.ports]
-    changes += [port.counts[-1].at for port in switch.ports if port.counts]
-    return max([*changes, *([switch.lost_at] if switch.lost_at else [])], default=switch.at)
+    every = [port.since for port in switch.ports]
+    every += [at for port in switch.ports for at in changes(port.counts)]
+    return max([*every, *([switch.lost_at] if switch.lost_at else [])], default=switch.at)
 
 
 def remember(file: Path, switches: Iterable[Switch]) -> None:

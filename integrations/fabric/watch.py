@@ -1,7 +1,8 @@
 """One look after another at a fabric, and what each has to tell."""
 
+import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,10 +16,10 @@ from .switches import Switches, after_look, is_cut_off, remember, remembered, wo
 Look = Callable[[Switches], Seen]
 """What is seen, from what was known; NotReadError or ValueError says why nothing is."""
 
-# So many looks in a row that see the same few switches: then the others are gone, or the fabric is another one.
-_BELIEVED = 30
+# Every look for so long sees the same few switches: then the others are gone, or the fabric is another one.
+_BELIEVED_SECONDS = 1800.0
 # Each names all ports of a switch, with what they counted in an hour; the hub takes 16 MiB at once.
-_RECORDS_AT_ONCE = 20
+_RECORDS_AT_ONCE, _BYTES_AT_ONCE = 20, 4 * 1024 * 1024
 
 
 class Watch:
@@ -30,7 +31,8 @@ class Watch:
         self._clock, self._log = clock, log
         self._now: Switches = remembered(file)
         self._known = dict(self._now)
-        self._why, self._doubted = "", 0
+        self._why = ""
+        self._doubted_since: float | None = None  # on the monotonic clock
 
     def run(
         self,
@@ -38,7 +40,7 @@ class Watch:
         interval_seconds: float,
         tell: Callable[[Sequence[Record]], None],
     ) -> None:
-        """Look until `stop`; `tell` takes at most 20 records at once."""
+        """Look until `stop`; `tell` takes at most 20 records, or 4 MiB of them, at once."""
         while not stop.is_set():
             begun = self._clock.monotonic()
             self.round(tell)
@@ -50,11 +52,11 @@ class Watch:
         try:
             seen = self._look(self._now)
         except (NotReadError, ValueError, OSError) as error:
+            self._doubted_since = None  # what nobody saw meanwhile confirms nothing
             self._say(str(error))
             return
         found = seen.switches
-        self._doubted = self._doubted + 1 if is_cut_off(self._now, found) else 0
-        if self._doubted and (not found or self._doubted < _BELIEVED):
+        if self._is_in_doubt(seen):
             self._say(
                 f"{len(found)} of {len(self._now)} switches answer: this machine's own way to them"
                 " may be down"
@@ -64,15 +66,23 @@ class Watch:
         at = self._clock.now()
         self._now = after_look(self._now, found, self._cluster, at, seen.doubted)
         news = worth_telling(self._known, self._now)
-        records = [switch.to_record() for switch in news]
-        for start in range(0, len(records), _RECORDS_AT_ONCE):
-            tell(records[start : start + _RECORDS_AT_ONCE])
+        for records in at_once(switch.to_record() for switch in news):
+            tell(records)
         self._known = {guid: it for guid, it in self._known.items() if guid in self._now} | {
             switch.guid: switch for switch in news if switch.guid in self._now
         }
         # Without a promise: what is lost is seen again.
         with suppress(OSError):
             remember(self._file, self._now.values())
+
+    def _is_in_doubt(self, seen: Seen) -> bool:
+        """Whether too few switches answer to be believed yet."""
+        if not is_cut_off(self._now, seen.switches, seen.unasked):
+            self._doubted_since = None
+            return False
+        now = self._clock.monotonic()
+        since = self._doubted_since = now if self._doubted_since is None else self._doubted_since
+        return not seen.switches or now - since < _BELIEVED_SECONDS
 
     def _say(self, why: str) -> None:
         """One log line when the fabric cannot be read, and one when it can again."""
@@ -81,3 +91,20 @@ class Watch:
         elif self._why and not why:
             self._log.info("the fabric is read again")
         self._why = why
+
+
+def at_once(
+    records: Iterable[Record], most: int = _RECORDS_AT_ONCE, most_bytes: int = _BYTES_AT_ONCE
+) -> Iterator[list[Record]]:
+    """In their order, as many at once as are neither too many nor, as JSON, too large; each at least alone."""
+    part: list[Record] = []
+    size = 0
+    for record in records:
+        more = len(json.dumps(record.to_json())) + 1  # and the end of its line
+        if part and (len(part) == most or size + more > most_bytes):
+            yield part
+            part, size = [], 0
+        part.append(record)
+        size += more
+    if part:
+        yield part

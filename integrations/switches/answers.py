@@ -50,7 +50,8 @@ Answers = Mapping[str, Sequence[Sample]]
 class Told:
     """A switch as one mapping tells of it; its ports and their neighbours by name.
 
-    A port of which is not known whether it is up is not among them.
+    A port of which is not known whether it is up is not among them. Without a name it goes by the one
+    that was known before.
     """
 
     name: str
@@ -83,16 +84,32 @@ def told(mapping: SwitchMapping, answers: Answers) -> dict[str, Told]:
     if not any(ports.values()):
         raise NotReadError(_no_state(mapping, answers[STATE]))
     names = _names(mapping, answers)
+    unnamed = NAME in mapping.tables
     neighbours = _neighbours(mapping, said.get(NEIGHBOUR, {}))
     return {
         switch: Told(
-            name=names.get(switch, switch),
+            name=names.get(switch, "" if unnamed else switch),
             ports=them,
             neighbours=neighbours[switch],
             exporter=exporters[switch],
         )
         for switch, them in ports.items()
     }
+
+
+def readable(mapping: SwitchMapping, answers: Answers) -> tuple[Answers, tuple[str, ...]]:
+    """Without the tables that cannot be read, as if they had not been asked, and why each cannot; the states stay."""
+    said: dict[str, Sequence[Sample]] = {}
+    why: list[str] = []
+    for name, them in answers.items():
+        try:
+            if name != STATE:
+                next(_labelled(mapping, name, them), None)
+        except NotReadError as error:
+            why.append(str(error))
+        else:
+            said[name] = them
+    return said, tuple(why)
 
 
 def silent(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, frozenset[str]]:
@@ -136,17 +153,29 @@ def together(found: Iterable[Mapping[str, Told]], known: Switches) -> dict[str, 
     every: dict[str, Told] = {}
     for them in found:
         every = {**them, **every}
-    times = Counter(it.name for it in every.values())
-    names = {
-        guid: it.name if times[it.name] == 1 else f"{it.name} {guid}" for guid, it in every.items()
-    }
-    plugged = _plugged(every, names)
+    own = {guid: it.name or _known_name(guid, known) for guid, it in every.items()}
+    times = Counter(own.values())
+    names = {guid: it if times[it] == 1 else f"{it} {guid}" for guid, it in own.items()}
+    plugged = _plugged(every, _with_absent(names, known))
     seen = {}
     for guid, it in every.items():
         numbers = _numbers(it.ports, known.get(guid))
         ports = {numbers[name]: plugged[guid, name] for name in it.ports}
         seen[names[guid]] = SeenSwitch(guid=guid, ports=ports)
     return seen
+
+
+def _known_name(guid: str, known: Switches) -> str:
+    """That it had, without what told it from others; its GUID where it had none."""
+    before = known.get(guid)
+    return guid if before is None else before.subject.node.removesuffix(f" {guid}")
+
+
+def _with_absent(names: Mapping[str, str], known: Switches) -> dict[str, str]:
+    """With the switches that are not told of just now: cables to them are no hosts'."""
+    absent = {guid: it.subject.node for guid, it in known.items() if guid not in names}
+    taken = set(names.values())
+    return {**{guid: name for guid, name in absent.items() if name not in taken}, **names}
 
 
 def _labelled(
@@ -210,18 +239,27 @@ def _port(
         name: _count(mapping.tables[name], said[name].get(place, ())) if name in said else None
         for name in COUNTERS
     }
-    admin = mapping.tables.get(ADMIN)
-    off = admin is not None and any(
-        _value(admin, it) in admin.disabled for it in said.get(ADMIN, {}).get(place, ())
-    )
     speed = _speed(mapping.tables[SPEED], said[SPEED].get(place, ())) if SPEED in said else None
     return SeenPort(
         name=place[1],
         up=up,
-        physical_state=_DISABLED if off else "",
+        physical_state=_physical_state(mapping, said.get(ADMIN), place),
         bits_per_second=speed if up else None,
         counters=None if all(it is None for it in counted.values()) else counted,
     )
+
+
+def _physical_state(
+    mapping: SwitchMapping, said: Mapping[Place, list[Sample]] | None, place: Place
+) -> str | None:
+    """Of what cannot be read just now nothing is known."""
+    admin = mapping.tables.get(ADMIN)
+    if admin is None:
+        return ""
+    if said is None:
+        return None
+    off = any(_value(admin, it) in admin.disabled for it in said.get(place, ()))
+    return _DISABLED if off else ""
 
 
 def _finite(text: str) -> float | None:
@@ -280,27 +318,37 @@ def _short(name: str) -> str:
     return name if name.replace(".", "").isdigit() else name.partition(".")[0]
 
 
+def _by_short_name(called: Mapping[str, str]) -> Mapping[str, Sequence[str]]:
+    """The GUIDs by the names without domains, of which several switches may have the same."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, guid in called.items():
+        found[_short(name)].append(guid)
+    return found
+
+
 def _plugged(every: Mapping[str, Told], names: Mapping[str, str]) -> dict[Place, SeenPort]:
     """Every port with what is at its other end, as far as it is known.
 
     Of a cable between two switches one end may know it alone: then the other one knows it, too.
     """
-    called = {_short(name.casefold()): guid for guid, name in names.items()}
-    called |= {name.casefold(): guid for guid, name in names.items()}
+    called = {name.casefold(): guid for guid, name in names.items()}
+    shortly = _by_short_name(called)
     found = {(guid, port): seen for guid, it in every.items() for port, seen in it.ports.items()}
     back: dict[Place, Place] = {}
-    for guid, it in every.items():
-        for port, (system, far_port) in it.neighbours.items():
-            if (guid, port) not in found:
-                continue
-            low = system.casefold()
-            far = called.get(low, called.get(_short(low)))
-            if far is None:
-                peer = f"{_short(system)} {far_port}".strip()
-                found[guid, port] = replace(found[guid, port], peer=peer)
-            else:
-                found[guid, port] = _at(found[guid, port], (far, far_port), names)
-                back[far, far_port] = (guid, port)
+    heard = (
+        ((guid, port), *far)
+        for guid, it in every.items()
+        for port, far in it.neighbours.items()
+        if (guid, port) in found
+    )
+    for place, system, far_port in heard:
+        low = system.casefold()
+        alike = [called[low]] if low in called else shortly.get(_short(low), ())
+        if not alike:
+            found[place] = replace(found[place], peer=f"{_short(system)} {far_port}".strip())
+        elif len(alike) == 1:  # of several nobody knows which it is
+            found[place] = _at(found[place], (alike[0], far_port), names)
+            back[alike[0], far_port] = place
     for place, there in back.items():
         if place in found and not found[place].peer:
             found[place] = _at(found[place], there, names)

@@ -7,8 +7,8 @@ from gpuvigil.errors import ConfigError, StoreError
 from gpuvigil.store.http import Limits, Web
 
 from ..fabric.seen import NotReadError
-from .answers import Answers, Sample
-from .mapping import SwitchMapping
+from .answers import Answers, Sample, readable
+from .mapping import STATE, SwitchMapping
 
 
 class Prometheus:
@@ -30,9 +30,20 @@ class Prometheus:
         limits = Limits(seconds=settings.timeout_seconds, bytes=settings.answer_bytes)
         self._web = Web(server, "switches", limits)
 
-    def answers(self, mapping: SwitchMapping) -> Answers:
-        """To every query of a mapping; NotReadError names the first that is not answered."""
-        return {name: self._ask(mapping, name) for name in mapping.tables}
+    def answers(self, mapping: SwitchMapping) -> tuple[Answers, tuple[str, ...]]:
+        """To every query of a mapping that is answered so that it can be read, and why each other one is not.
+
+        NotReadError where the states are not answered.
+        """
+        answers: dict[str, list[Sample]] = {STATE: self._ask(mapping, STATE)}
+        why: list[str] = []
+        for name in mapping.tables:
+            try:
+                answers[name] = answers[name] if name in answers else self._ask(mapping, name)
+            except NotReadError as error:
+                why.append(str(error))
+        said, more = readable(mapping, answers)
+        return said, (*why, *more)
 
     def _ask(self, mapping: SwitchMapping, name: str) -> list[Sample]:
         query = mapping.tables[name].query

@@ -3,7 +3,7 @@
 import sys
 import threading
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 
 from gpuvigil.clock import Clock, SystemClock
@@ -39,21 +39,54 @@ class Reader:
         self._prometheus, self._mappings = prometheus, mappings
         self._lost_after, self._clock = lost_after, clock
         self._exporters: dict[str, str] = {}  # by switch
+        self._told_by: dict[str, str] = {}  # by switch the file of its mapping
 
     def look(self, before: Switches) -> Seen:
-        """The switches of which it has fresh series; NotReadError says why there is no look."""
-        found = [told(it, self._prometheus.answers(it)) for it in self._mappings]
+        """The switches of which it has fresh series; NotReadError says why there are none.
+
+        Where one mapping cannot be read, its switches are in doubt, and the others' are seen.
+        """
+        found: dict[str, dict[str, Told]] = {}
+        why: list[str] = []
+        for it in self._mappings:
+            try:
+                answers, more = self._prometheus.answers(it)
+                found[it.file] = told(it, answers)
+            except NotReadError as error:
+                more = (str(error),)
+            why += more
+        if not found:
+            raise NotReadError("; ".join(why))
+        self._told_by |= {guid: file for file, them in found.items() for guid in them}
+        return self._seen(before, list(found.values()), self._unasked(before, found), why)
+
+    def _unasked(self, before: Switches, found: Mapping[str, object]) -> frozenset[str]:
+        """Switches whose mapping was not read; one that has not been seen since the start may be of any."""
+        if len(found) == len({it.file for it in self._mappings}):
+            return frozenset()
+        return frozenset(guid for guid in before if self._told_by.get(guid, "") not in found)
+
+    def _seen(
+        self,
+        before: Switches,
+        found: Sequence[Mapping[str, Told]],
+        unasked: frozenset[str],
+        why: Sequence[str],
+    ) -> Seen:
         now = {guid: it.exporter for them in found for guid, it in them.items()}
-        without = silent(self._exporters, now)
+        asked = {guid: it for guid, it in self._exporters.items() if guid not in unasked}
+        without = silent(asked, now)
         self._exporters |= now
         late = missed(before, now, self._lost_after, self._clock.now())
+        silence = (
+            f"{exporter} tells of none of its {len(them)} switches any more"
+            for exporter, them in sorted(without.items())
+        )
         return Seen(
             switches=together(found, before),
-            doubted=late.union(*without.values()),
-            why="; ".join(
-                f"{exporter} tells of none of its {len(them)} switches any more"
-                for exporter, them in sorted(without.items())
-            ),
+            doubted=late.union(unasked, *without.values()),
+            unasked=unasked.difference(now),
+            why="; ".join((*why, *silence)),
         )
 
 
@@ -84,13 +117,16 @@ def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
 
 
 def _check(config: Config) -> int:
-    """Say what each mapping finds; 1 where one finds nothing."""
+    """Say what each mapping finds; 1 where one finds nothing, or has a query that fails."""
     prometheus = Prometheus(config.switches)
     code = 0
     for it in _mappings(config.switches):
         try:
-            answers = prometheus.answers(it)
-            text = "\n".join(_found(it, answers, told(it, answers)))
+            answers, why = prometheus.answers(it)
+            text = "\n".join(
+                (*_found(it, answers, told(it, answers)), *(f"  {one}" for one in why))
+            )
+            code = 1 if why else code
         except NotReadError as error:
             text, code = str(error), 1
         sys.stdout.write(text + "\n")
@@ -105,11 +141,11 @@ def _found(it: SwitchMapping, answers: Answers, switches: dict[str, Told]) -> It
         f" {counted(len(ports), 'port')}: {up} up, {len(ports) - up} down"
     )
     measured = {
-        NAME: f"{sum(guid != one.name for guid, one in switches.items())} of {len(switches)} switches",
+        NAME: f"{sum(one.name not in {'', guid} for guid, one in switches.items())} of {len(switches)} switches",
         NEIGHBOUR: f"{sum(len(one.neighbours) for one in switches.values())} of {len(ports)} ports",
         SPEED: f"{sum(port.bits_per_second is not None for port in ports)} of {up} ports that are up",
     }
-    for name in it.tables:
+    for name in answers:
         if not answers[name]:
             yield f"  {name}: not measured: Prometheus has no series for {it.tables[name].query!r}"
         elif name in measured:

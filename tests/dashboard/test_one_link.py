@@ -55,6 +55,20 @@ def test_a_slow_end_says_what_it_was_and_its_errors_are_those_of_the_last_hour()
     assert said["Symbol errors"] == "1,840 in the last hour"
 
 
+@pytest.mark.parametrize(("ages", "said"), [((60, 14, 10, 0), "3"), ((60, 14, 9, 0), "5")])
+def test_of_what_a_switch_drops_only_the_last_minutes_are_told(
+    ages: tuple[int, ...], said: str
+) -> None:
+    dropped = (1, 10, 12, 15)
+    counts = tuple(
+        ErrorCount(at=NOW - age * HOUR / 60, transmit_discards=number)
+        for age, number in zip(ages, dropped, strict=True)
+    )
+    busy = changed(two_by_two("prod"), "leaf1", 3, counts=counts)
+    found = facts(ends(seen(switches=busy), LEAF)[0])["Packets dropped"]
+    assert found == f"{said} in the last {10 if said == '3' else 14} minutes"
+
+
 def test_a_host_s_link_is_found_from_either_end_by_what_the_switch_says() -> None:
     leaf = switch("leaf1", host(7, "n-1"), cluster="prod")
     here = port(NODES[0])

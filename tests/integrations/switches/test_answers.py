@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpuvigil.model import ErrorCount
 from integrations.fabric.seen import NotReadError, SeenPort, SeenSwitch
-from integrations.fabric.switches import after_look
+from integrations.fabric.switches import Switches, after_look
 from integrations.switches.answers import Sample, Told, missed, silent, together, told
 from integrations.switches.mapping import SwitchMapping, load, parse
 from integrations.switches.prometheus import samples
@@ -135,16 +135,26 @@ def test_switches_go_by_the_name_that_they_give_themselves() -> None:
     text = (ROOT / "packaging/switches/snmp_exporter.toml").read_text()
     named = parse(text + '[name]\nquery = "sysName"\nlabel = "sysName"\n', "f")
 
-    def called(**names: str) -> dict[str, SeenSwitch]:
+    def called(known: Switches | None = None, /, **names: str) -> dict[str, SeenSwitch]:
         said = [
             Sample(labels={"instance": f"{at}:161", "sysName": name}, value="1")
             for at, name in names.items()
         ]
-        return seen(named, state=[snmp("e1", 1, "a"), snmp("e1", 1, "b:161")], name=said)
+        states = [snmp("e1", 1, "a"), snmp("e1", 1, "b:161")]
+        whole = {**dict.fromkeys(named.tables, ()), "state": states, "name": said}
+        return together([told(named, whole)], known or {})
 
     assert {name: it.guid for name, it in called(a="leaf1").items()} == {"leaf1": "a", "b": "b"}
     # Two that are called alike are told apart.
     assert set(called(a="leaf1", b="leaf1")) == {"leaf1 a", "leaf1 b"}
+    # Whose name has no series just now is called as before.
+    for names in ({"a": "leaf1"}, {"a": "leaf1", "b": "leaf1"}, {"a": "leaf1", "b": "leaf2"}):
+        before = after_look({}, called(**names), "c", NOON)
+        for left in ({}, {"a": "leaf1"}):
+            now = called(before, **left)
+            assert {it.guid: name for name, it in now.items()} == {
+                guid: it.subject.node for guid, it in before.items()
+            }
 
 
 def peers(*said: Sample) -> dict[str, tuple[str, str, str, bool]]:
@@ -178,6 +188,36 @@ def test_a_cable_between_switches_is_known_at_both_ends_where_one_knows_it() -> 
     assert peers(heard("leaf1", "e9", "a", "x")) == {}
 
 
+@pytest.mark.parametrize(
+    ("heard_name", "far"),
+    [
+        ("leaf1.dc1", ("leaf1.dc1", True)),
+        ("LEAF1.dc2", ("leaf1.dc2", True)),
+        ("leaf1", ("", False)),
+        ("leaf1.dc3", ("", False)),
+        ("leaf2", ("leaf2.dc1", True)),
+        ("leaf2.example.org", ("leaf2.dc1", True)),
+        ("leaf3", ("leaf3 s1", False)),
+    ],
+)
+def test_a_short_name_that_two_switches_have_names_neither(
+    heard_name: str, far: tuple[str, bool]
+) -> None:
+    names = ("spine1", "leaf1.dc1", "leaf1.dc2", "leaf2.dc1")
+    states = [state(name, "e1") for name in names]
+    found = seen(NEIGHBOURS, state=states, neighbour=[heard("spine1", "e1", heard_name, "s1")])
+    (port,) = found["spine1"].ports.values()
+    assert (port.peer, port.at_switch) == far
+
+
+def test_a_cable_to_a_switch_that_is_not_told_of_just_now_is_still_one_between_switches() -> None:
+    states = [state("leaf1", "e1"), state("spine1", "s1")]
+    said = {"state": states, "neighbour": [heard("leaf1", "e1", "spine1.example.org", "s1")]}
+    known = after_look({}, together([told(NEIGHBOURS, said)], {}), "c", NOON)
+    port = only(together([told(NEIGHBOURS, {**said, "state": states[:1]})], known))
+    assert (port.peer, port.peer_guid, port.at_switch) == ("spine1", "spine1", True)
+
+
 def test_a_port_keeps_its_number_and_of_a_switch_told_twice_the_first_counts() -> None:
     first = seen(state=[snmp("Ethernet1/2", 1), snmp("Ethernet1/10", 1)])
     assert {it.name: n for n, it in first["leaf1"].ports.items()} == {
@@ -202,7 +242,7 @@ def test_a_port_keeps_its_number_and_of_a_switch_told_twice_the_first_counts() -
 @pytest.mark.parametrize(
     ("answers", "said"),
     [
-        ({"state": []}, r"\[state\]: Prometheus has no series for 'ifOperStatus and .* scraped"),
+        ({"state": []}, r"\[state\]: Prometheus has no series for 'ifOperStatus\{.* scraped"),
         (
             {"state": [Sample(labels={"instance": "a", "ifDescr": "x"}, value="1")]},
             r"\[state\]: the answer has no label 'ifName'; its labels are ifDescr, instance",

@@ -21,7 +21,7 @@ from gpuvigil.errors import ConfigError
 from gpuvigil.model import Record, Switch
 from integrations.fabric.seen import NotReadError, SeenSwitch
 from integrations.fabric.watch import Watch
-from integrations.switches.mapping import load
+from integrations.switches.mapping import SwitchMapping, load, parse
 from integrations.switches.prometheus import Prometheus
 from integrations.switches.switches_command import Reader, log, main
 from tests.sources import ROOT
@@ -178,13 +178,139 @@ def test_switches_of_a_silent_exporter_are_neither_lost_nor_told(
         look(*two, *three)
         told = look(*three)
         assert {name for name, it in told.items() if it.lost_at} == set()
-        assert told["c/c"].at > told["c/a"].at
+        assert set(told) == {"c/c", "c/d", "c/x"}
         assert "g1 tells of none of its 2 switches any more" in caplog.text
         # One that is missing alone is lost after three minutes: a scrape of it may have failed.
         look(*two, *three)
         for lost in (set(), set(), {"c/b"}):
             told = look(two[0], *three)
             assert {name for name, it in told.items() if it.lost_at} == lost
+
+
+def text_mapping(letter: str) -> SwitchMapping:
+    """A mapping `f-LETTER` whose queries are `LETTER-TABLE`."""
+    tables = """
+[state]
+query = "{0}-state"
+up = [1]
+down = [2]
+[admin]
+query = "{0}-admin"
+disabled = [2]
+[speed]
+query = "{0}-speed"
+[receive_errors]
+query = "{0}-errors"
+"""
+    return parse('switch = "s"\nport = "p"' + tables.format(letter), f"f-{letter}")
+
+
+def series(switch: str, value: int) -> object:
+    return {"metric": {"s": switch, "p": "e1"}, "value": [1.0, str(value)]}
+
+
+class Site:
+    """Two mappings, `a` of three switches and `b` of one, and what is told of them, look by look."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = ManualClock(NOON)
+        self.bodies = {
+            f"{letter}-{name}": answer(*(series(it, value) for it in switches))
+            for letter, switches in (("a", ("a1", "a2", "a3")), ("b", ("b1",)))
+            for name, value in (("state", 1), ("admin", 1), ("speed", 400), ("errors", 7))
+        }
+        self.folder = folder
+
+    def looking(self, url: str) -> Watch:
+        """As after a start; what was told is remembered."""
+        mappings = [text_mapping(it) for it in "ab"]
+        reader = Reader(Prometheus(SwitchesSettings(url=url)), mappings, 3 * MINUTE, self.clock)
+        return Watch(reader.look, "c", self.folder / "memory", self.clock, log)
+
+    def told(self, watch: Watch) -> dict[str, Switch]:
+        records: list[Record] = []
+        watch.round(records.extend)
+        self.clock.advance(60.0)
+        return {it.subject: Switch.from_record(it) for it in records}
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize(("broken", "whole"), [("a", ["c/b1"]), ("b", ["c/a1", "c/a2", "c/a3"])])
+def test_where_one_mapping_has_no_series_the_others_are_read(
+    tmp_path: Path, broken: str, whole: list[str], restarted: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = Site(tmp_path)
+    with serving(site.bodies) as (url, _):
+        watch = site.looking(url)
+        assert len(site.told(watch)) == 4
+        good = site.bodies[f"{broken}-state"]
+        site.bodies[f"{broken}-state"] = answer()
+        if restarted:
+            watch = site.looking(url)
+        for _ in range(40):
+            told = site.told(watch)
+            assert set(told) <= set(whole)
+            assert all(it.lost_at is None for it in told.values())
+        assert f"f-{broken}: [state]: Prometheus has no series" in caplog.text
+        site.bodies[f"{broken}-state"] = good
+        assert {it.lost_at for it in site.told(watch).values()} == {None}
+        # Where nobody tells anything, there is no look.
+        site.bodies |= {"a-state": answer(), "b-state": answer()}
+        assert site.told(watch) == {}
+        assert "f-a: [state]: Prometheus has no series for 'a-state'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "reason", [b'{"status":"error"}', answer({"metric": {}, "value": [1, "1"]})]
+)
+def test_a_table_that_cannot_be_read_is_not_measured_and_no_change(
+    tmp_path: Path, reason: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = Site(tmp_path)
+    with serving(site.bodies) as (url, _):
+        watch = site.looking(url)
+        first = site.told(watch)["c/b1"].ports[0]
+        assert first.bits_per_second == 400
+        site.bodies |= {"b-state": answer(series("b1", 2)), "b-admin": answer(series("b1", 2))}
+        disabled = site.told(watch)["c/b1"].ports[0]
+        good = dict(site.bodies)
+        site.bodies |= {
+            f"{it}-{name}": reason for it in "ab" for name in ("admin", "errors", "speed")
+        }
+        told = site.told(watch)
+        assert told["c/b1"].ports[0] == disabled  # somebody switched it off, and still has
+        up = told["c/a1"].ports[0]
+        assert (up.bits_per_second, up.best_bits_per_second) == (None, 400)
+        assert (up.since, up.counts) == (first.since, first.counts)
+        for name in ("admin", "speed", "receive_errors"):
+            assert f"f-b: [{name}]" in caplog.text
+        site.bodies |= good
+        again = site.told(watch)["c/a1"].ports[0]
+        assert (again.bits_per_second, again.since) == (400, first.since)
+
+
+@pytest.mark.parametrize(("interval", "looks"), [(60.0, 30), (600.0, 3), (5.0, 360)])
+def test_few_switches_are_believed_after_half_an_hour_however_often_somebody_looks(
+    tmp_path: Path, interval: float, looks: int
+) -> None:
+    clock = ManualClock(NOON)
+    every = [series(it, 1) for it in ("a1", "a2", "a3")]
+    site = Site(tmp_path)
+    with serving(site.bodies) as (url, _):
+        reader = Reader(Prometheus(SwitchesSettings(url=url)), [text_mapping("a")], MINUTE, clock)
+        seen = {True: reader.look({})}
+        site.bodies["a-state"] = answer(*every[:1])
+        seen[False] = reader.look({})
+    present = [True]
+    watch = Watch(lambda _: seen[present[0]], "c", tmp_path / "memory", clock, log)
+    watch.round(lambda _: None)
+    present[0] = False
+    for _ in range(looks):
+        watch.round(lambda them: pytest.fail(f"told {them}"))
+        clock.advance(interval)
+    records: list[Record] = []
+    watch.round(records.extend)
+    assert {it.subject for it in records if Switch.from_record(it).lost_at} == {"c/a2", "c/a3"}
 
 
 def test_check_says_what_each_file_finds_and_tells_nobody(

@@ -8,9 +8,10 @@ from itertools import pairwise
 
 import pytest
 
-from gpuvigil.model import Record, Switch, SwitchPort
+from gpuvigil.model import Record, Subject, Switch, SwitchPort
 from integrations.fabric.seen import SeenPort, SeenSwitch
 from integrations.fabric.switches import after_look, worth_telling
+from integrations.fabric.watch import at_once
 from integrations.switches.answers import together, told
 
 from .said import NEIGHBOURS, heard, state
@@ -65,19 +66,70 @@ def counting(
     return after_look(before, found, "c", NOON + minute * MINUTE)
 
 
-def test_what_a_busy_port_counts_at_every_look_is_kept_every_few_minutes() -> None:
+def test_of_a_busy_ports_traffic_only_the_last_minutes_are_kept() -> None:
     now: dict[str, Switch] = {}
-    for minute in range(60):
+    for minute in range(121):
         now = counting(now, minute, receive_errors=0, transmit_discards=100 * minute)
         assert ports(now)["e1"].counts[-1].transmit_discards == 100 * minute
+        assert len(ports(now)["e1"].counts) <= 5
     counts = ports(now)["e1"].counts
-    assert len(counts) <= 17
     assert all(later.at - it.at <= 5 * MINUTE for it, later in pairwise(counts))
-    # An error keeps the moment at which it came.
-    worse = counting(now, 60, receive_errors=1, transmit_discards=6000)
-    after = counting(worse, 61, receive_errors=1, transmit_discards=6100)
-    first = next(it for it in ports(after)["e1"].counts if it.receive_errors)
-    assert first.at == NOON + 60 * MINUTE
+    # Growth is judged over ten minutes: one count is from before them.
+    assert 110 * MINUTE >= counts[0].at - NOON > 105 * MINUTE
+    # An error keeps the moment at which it came, and what was before it, for an hour.
+    worse = counting(now, 121, receive_errors=1, transmit_discards=12_100)
+    for minute in range(122, 181):
+        worse = counting(worse, minute, receive_errors=1, transmit_discards=100 * minute)
+        counts = ports(worse)["e1"].counts
+        assert next(it.at for it in counts if it.receive_errors) == NOON + 121 * MINUTE
+        assert counts[0].receive_errors == 0
+        assert len(counts) <= 7
+    later = counting(worse, 194, receive_errors=1, transmit_discards=1)
+    assert all(it.receive_errors for it in ports(later)["e1"].counts)
+
+
+def test_traffic_alone_is_told_every_five_minutes_and_an_error_at_once() -> None:
+    now: dict[str, Switch] = {}
+    for minute in range(31):
+        now = counting(now, minute, receive_errors=0, pause_frames_sent=minute)
+    (first,) = worth_telling({}, now)
+    told = {first.guid: first}
+    for later, is_told in ((31.0, False), (34.9, False), (35.0, True)):
+        busy = counting(now, later, receive_errors=0, pause_frames_sent=round(100 * later))
+        assert bool(worth_telling(told, busy)) is is_told
+    error = counting(now, 31, receive_errors=1, pause_frames_sent=31)
+    assert worth_telling(told, error)
+    # What has just changed is told with each look: for ten minutes.
+    for minute, is_told in ((32, True), (41, True), (42, False)):
+        after = counting(error, minute, receive_errors=1, pause_frames_sent=31)
+        known = {guid: replace(it, at=it.at - MINUTE) for guid, it in after.items()}
+        assert bool(worth_telling(known, after)) is is_told
+        assert not worth_telling(after, after)  # that of which nothing new is known
+
+
+def sized(name: str, size: int) -> Record:
+    """A record of so many bytes with the end of its line."""
+    subject = Subject(cluster="c", node=name)
+    bare = Switch(subject=subject, at=NOON, guid="").to_record()
+    short = len(json.dumps(bare.to_json())) + 1
+    return replace(bare, body={**bare.body, "guid": "x" * (size - short)})
+
+
+@pytest.mark.parametrize(
+    ("sizes", "parts"),
+    [
+        ([500, 500], [2]),
+        ([500, 501], [1, 1]),
+        ([2000, 400, 400, 400], [1, 2, 1]),
+        ([300] * 4, [3, 1]),
+        ([], []),
+    ],
+)
+def test_a_body_is_cut_by_bytes_and_by_number(sizes: list[int], parts: list[int]) -> None:
+    records = [sized(str(n), size) for n, size in enumerate(sizes)]
+    cut = list(at_once(records, most=3, most_bytes=1000))
+    assert [len(it) for it in cut] == parts
+    assert [record for it in cut for record in it] == records
 
 
 def test_a_record_says_all_of_a_switch_and_what_is_not_measured() -> None:

@@ -1,5 +1,6 @@
 """What a mapping file may say, and what is said of one that is wrong."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,10 @@ from integrations.switches.mapping import COUNTERS, load, meant, parse
 from tests.sources import ROOT
 
 EXAMPLES = sorted((ROOT / "packaging/switches").glob("*.toml"))
+MANAGEMENT = """mgmt0 mgmt1/1/1 Mgmt0 MgmtEth0/RP0/CPU0/0 Mg0/RP0/CPU0/0 Management0/1 Management1 Ma1
+eth0 eth1 fxp0 em0 em1 me0 vme"""
+CABLES = """Ethernet0 Ethernet1/1 Ethernet1/1/1 Et1 Eth1 Eth1/1 eth1/1 ethernet-1/1 eth-0-1 swp1 et-0/0/0
+xe-0/0/1 e1/49 Mi1/1 1 HundredGigE0/0/0/1"""
 LEAST = 'switch = "instance"\nport = "ifName"\n[state]\nquery = "q"\nup = [1]\ndown = [2]\n'
 
 
@@ -17,6 +22,17 @@ def test_every_example_can_be_read_and_says_states(file: Path) -> None:
     found = load(file)
     assert found.tables["state"].up
     assert set(found.tables) & set(COUNTERS)
+
+
+@pytest.mark.parametrize("name", ["snmp_exporter", "gnmic"])
+def test_the_examples_leave_out_management_ports_and_no_other(name: str) -> None:
+    found = load(ROOT / f"packaging/switches/{name}.toml")
+    matcher = re.search(found.port + r'!~"([^"]+)"', found.tables["state"].query)
+    assert matcher
+    for port in MANAGEMENT.split():
+        assert re.fullmatch(matcher[1], port), port
+    for port in CABLES.split():
+        assert not re.fullmatch(matcher[1], port), port
 
 
 def test_there_are_examples_of_each_exporter() -> None:
