@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from gpuvigil.model import Inventory, Subject, Switch, SwitchPort
+from gpuvigil.model.switch_hosts import Place, hosts_by_switch, neighbour
 from gpuvigil.numbers_in_words import natural
 
 from ..window.window import Window
@@ -113,16 +114,21 @@ def hosts_of(window: Window, switch: Switch) -> list[Subject]:
 def plugged_hosts(window: Window, switch: Switch) -> set[str]:
     """The ports of hosts that are, or were at the end, plugged into it, as `host device`."""
     found = ((port, _host(window, switch, port)) for port in switch.ports if port.up)
+    names = window.once(_hosts, None)[switch.subject.cluster, switch.subject.node]
     return {
         port.peer if host is None else f"{host.node} {host.device}"
         for port, host in found
-        if port.host is not None or host is not None
+        if host is not None or (port.host is not None and neighbour(port) in names)
     }
 
 
 def end_of(window: Window, port: Subject) -> End | None:
     """The end at the switch of a host's cable, as the switch tells of it now."""
     return window.once(_ends_by_host, None).get(port)
+
+
+def _hosts(window: Window, _: None) -> Mapping[Place, frozenset[str]]:
+    return hosts_by_switch(window.switches.values())
 
 
 def _answering(window: Window, _: None) -> Mapping[str, Switch]:

@@ -151,6 +151,18 @@ def test_a_leaf_that_is_lost_is_critical_by_the_hosts_that_heard_it() -> None:
     assert (spine.severity, of(spine)["switches"]) == (Severity.WARNING, "spine1")
 
 
+def test_a_spine_with_a_port_for_management_has_no_hosts() -> None:
+    those = fabric()
+    for number, (name, it) in enumerate(those.items()):
+        oob = a_port(99, "mgmt0", peer=f"oob1 Gi1/0/{number}")
+        those[name] = replace(it, ports=(*it.ports, oob))
+    those["spine1"] = replace(those["spine1"], lost_at=NOON - MINUTE)
+    (found,) = switches_down(window(those))
+    assert (found.severity, of(found)["hosts' ports there"]) == (Severity.WARNING, "0")
+    found_uplinks = {(it.lower, it.upper) for it in from_switches(those.values()).uplinks}
+    assert found_uplinks == {("leaf1", "spine1"), ("leaf2", "spine1")}
+
+
 def test_a_slow_cable_between_switches_is_told_without_lanes() -> None:
     slow = changed(fabric(), "leaf1", "Ethernet1/49", bits_per_second=FAST // 2)
     (found,) = degraded_ports(window(slow))
