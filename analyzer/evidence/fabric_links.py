@@ -7,7 +7,7 @@ of it is up.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 
@@ -155,8 +155,11 @@ def erroneous(window: Window, limits: Mapping[str, float]) -> Iterator[Trouble]:
         # The host's own counters, or its port's state, have told it already.
         if not bad or (cable.host is not None and _is_told(window, cable.host)):
             continue
+        # The end that counts errors is known, even where the cable's other one is a guess.
+        turned = cable.guessed and bad[0][0] is not cable.near
+        named = replace(cable, ends=cable.ends[::-1]) if turned else cable
         yield Trouble(
-            cable=cable,
+            cable=named,
             since=min(_first(end) for end, _ in bad),
             evidence=(
                 *(
@@ -168,7 +171,7 @@ def erroneous(window: Window, limits: Mapping[str, float]) -> Iterator[Trouble]:
                     for end, grown in bad
                     for name, count in grown.items()
                 ),
-                Evidence(name="other end", value=cable.far),
+                Evidence(name="other end", value=named.far),
             ),
         )
 

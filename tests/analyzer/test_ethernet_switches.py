@@ -151,6 +151,52 @@ def test_a_leaf_that_is_lost_is_critical_by_the_hosts_that_heard_it() -> None:
     assert (spine.severity, of(spine)["switches"]) == (Severity.WARNING, "spine1")
 
 
+def untold(those: Fabric, *places: tuple[str, str]) -> Fabric:
+    """By LLDP the other ends have names that are not those of their ports."""
+    for number, place in enumerate(places):
+        those = changed(those, *place, peer_port_name=f"{number * 4}")
+    return those
+
+
+def twins() -> Fabric:
+    """Two cables between leaf 1 and the spine, of which no end says where it is at the other switch."""
+    those = fabric()
+    for at, name, far in (("leaf1", "Ethernet1/50", "spine1"), ("spine1", "eth-3", "leaf1")):
+        more = a_port(50, name, **to(far, ""))
+        those[at] = replace(those[at], ports=(*those[at].ports, more))
+    names = ("leaf1", "Ethernet1/49"), ("leaf1", "Ethernet1/50"), ("spine1", "eth-1")
+    return untold(those, *names, ("spine1", "eth-3"))
+
+
+@pytest.mark.parametrize("places", [
+    [("leaf1", "Ethernet1/49")], [("spine1", "eth-1")], [("leaf1", "Ethernet1/49"), ("spine1", "eth-1")],
+])  # fmt: skip
+def test_a_cable_is_one_where_lldp_calls_ports_otherwise(places: list[tuple[str, str]]) -> None:
+    lost = down(down(fabric(), "leaf1", "Ethernet1/49"), "spine1", "eth-1")
+    (found,) = broken_ports(window(untold(lost, *places)))
+    assert found.subject.key == "c/leaf1/port/switch/Ethernet1%2F49"
+    assert of(found)["other end"] == "spine1 port eth-1"
+    assert of(found)["links between the two that are up"] == "0 of 1"
+
+
+def test_of_several_cables_the_ends_that_are_down_are_one() -> None:
+    assert broken_ports(window(twins())) == []
+    (found,) = broken_ports(window(down(down(twins(), "leaf1", "Ethernet1/50"), "spine1", "eth-1")))
+    assert found.subject.port == "Ethernet1/50"
+    # Which end is its other one nobody knows: it is said as LLDP has it.
+    assert of(found)["other end"] == "spine1 port 4"
+    assert of(found)["links between the two that are up"] == "1 of 2"
+    (one_sided,) = broken_ports(window(down(twins(), "spine1", "eth-3")))
+    assert (one_sided.subject.node, one_sided.subject.port) == ("spine1", "eth-3")
+
+
+def test_errors_are_told_of_the_end_that_counts_them_where_its_other_one_is_not_known() -> None:
+    bad = changed(twins(), "spine1", "eth-3", counts=counted(receive_errors=9000))
+    (found,) = bad_ports(window(bad))
+    assert (found.subject.node, found.subject.port) == ("spine1", "eth-3")
+    assert of(found)["other end"] == "leaf1 port 12"
+
+
 def test_a_spine_with_a_port_for_management_has_no_hosts() -> None:
     those = fabric()
     for number, (name, it) in enumerate(those.items()):
