@@ -128,6 +128,15 @@ def plugged_hosts(window: Window, switch: Switch) -> set[str]:
     }
 
 
+def has_collector(window: Window, cable: Cable) -> bool:
+    """Whether the host at the other end has one, be it not known which of its ports it is.
+
+    By LLDP a host may call its port by its address.
+    """
+    name, cluster = neighbour(cable.near.port), cable.near.switch.subject.cluster
+    return cable.host is not None or (cluster, name) in window.once(_by_short_name, None)
+
+
 def end_of(window: Window, port: Subject) -> End | None:
     """The end at the switch of a host's cable, as the switch tells of it now."""
     return window.once(_ends_by_host, None).get(port)

@@ -151,6 +151,26 @@ def test_a_leaf_that_is_lost_is_critical_by_the_hosts_that_heard_it() -> None:
     assert (spine.severity, of(spine)["switches"]) == (Severity.WARNING, "spine1")
 
 
+@pytest.mark.parametrize(("host", "told"), [("node-2", 0), ("storage-1", 1)])
+def test_of_a_host_that_lldp_calls_by_an_address_its_collector_tells(host: str, told: int) -> None:
+    those = changed(fabric(), "leaf1", "Ethernet1/1", peer=f"{host} 0c:42:a1:00:00:01")
+    those = changed(those, "leaf1", "Ethernet1/2", peer=f"{host} 0c:42:a1:00:00:02")
+    seen = window(down(those, "leaf1", "Ethernet1/2"))
+    unheard = {
+        key: replace(it, ports=(replace(it.ports[0], switch=None, switch_port=None),))
+        for key, it in seen.inventories.items()
+    }
+    assert len(broken_ports(replace(seen, inventories=unheard))) == told
+
+
+@pytest.mark.parametrize(("host", "told"), [("node-2", 0), ("storage-1", 1)])
+def test_a_slow_link_of_a_host_with_a_collector_is_the_collectors(host: str, told: int) -> None:
+    slow = a_port(2, "", peer=f"{host} mlx5_7", bits_per_second=FAST // 2)
+    leaf = fabric()["leaf1"]
+    seen = window({"leaf1": replace(leaf, ports=(*leaf.ports, slow))})
+    assert len(degraded_ports(seen)) == told
+
+
 def untold(those: Fabric, *places: tuple[str, str]) -> Fabric:
     """By LLDP the other ends have names that are not those of their ports."""
     for number, place in enumerate(places):
