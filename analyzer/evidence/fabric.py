@@ -240,7 +240,7 @@ def _host(window: Window, switch: Switch, port: SwitchPort) -> Subject | None:
     described = None if port.host is None else _described(window, switch, port, port.host)
     if described is not None or not port.name:
         return described
-    place = (switch.subject.cluster, _short(switch.subject.node), port.label)
+    place = (switch.subject.cluster, switch.subject.node, port.label)
     return window.once(_by_own_word, None).get(place)
 
 
@@ -266,16 +266,28 @@ def _number(port: str) -> int | None:
 def _by_own_word(window: Window, _: None) -> Mapping[tuple[str, str, str], Subject]:
     """Hosts' ports by cluster, switch and its port, as the hosts heard by LLDP; not where several did.
 
-    A port that is down keeps what it heard last, so a place may have two after a host was moved.
+    A switch is the one of the whole name that was heard, or the only one of that name without a domain. A port that is down keeps what it heard last, so a place may have two after a host was moved.
     """
+    names = _switch_names(window)
     heard: dict[tuple[str, str, str], set[Subject]] = defaultdict(set)
     for it in window.inventories.values() if window.switches else ():
         for known in it.ports:
             if known.switch and known.switch_port:
-                place = (it.subject.cluster, _short(known.switch), known.switch_port)
-                port = replace(it.subject, device=known.device, port=known.port)
-                heard[place].add(port)
+                cluster, whole = it.subject.cluster, known.switch.casefold()
+                switch = names.get((cluster, whole)) or names.get((cluster, _short(whole)))
+                if switch:
+                    port = replace(it.subject, device=known.device, port=known.port)
+                    heard[cluster, switch, known.switch_port].add(port)
     return {place: min(them) for place, them in heard.items() if len(them) == 1}
+
+
+def _switch_names(window: Window) -> Mapping[Place, str]:
+    """Switches by cluster and name in small letters, whole and without its domain where only one is called so."""
+    read = [(it.subject.cluster, it.subject.node) for it in window.switches.values()]
+    times = Counter((cluster, _short(name)) for cluster, name in read)
+    places = [((cluster, _short(name)), name) for cluster, name in read]
+    alone = {place: name for place, name in places if times[place] == 1}
+    return alone | {(cluster, name.casefold()): name for cluster, name in read}
 
 
 def _short(name: str) -> str:

@@ -135,6 +135,22 @@ def test_a_host_says_by_lldp_at_which_port_it_hangs() -> None:
     assert far_end(replace(window(ten), inventories=away), port(2)) is None
 
 
+def test_of_two_switches_of_one_short_name_the_whole_name_tells() -> None:
+    leaf = fabric()["leaf1"]
+    both = {
+        name: replace(leaf, subject=Subject(cluster="c", node=name))
+        for name in ("leaf1.dc1", "leaf1.dc2")
+    }
+    seen = window(both)
+    for heard, told in (
+        ("Leaf1.DC2", ("leaf1.dc2", "Ethernet1/2")),
+        ("leaf1", None),
+        ("leaf1.dc3", None),
+    ):
+        inventories = {key: hearing(it, switch=heard) for key, it in seen.inventories.items()}
+        assert far_end(replace(seen, inventories=inventories), port(2)) == told
+
+
 def test_a_leaf_that_is_lost_is_critical_by_the_hosts_that_heard_it() -> None:
     gone = fabric()
     gone["leaf1"] = replace(gone["leaf1"], lost_at=NOON - MINUTE, guid="10.0.0.7")
