@@ -28,6 +28,7 @@ from ..messages.self_monitoring import (
     is_told_of,
     of_gone_channels,
     opened,
+    reader_of,
     reader_trouble,
     spool_trouble,
 )
@@ -49,6 +50,8 @@ STARTING_SECONDS = 30.0
 WRITTEN_SECONDS = 60.0
 # Incidents that are looked at, of all that stand.
 MOST_STANDING = 100_000
+# Machines that ask the schedulers of one cluster.
+MOST_ASKING = 100
 
 
 class Watch:
@@ -105,15 +108,17 @@ class Watch:
     def _of_readers(
         self, nodes: Iterable[Mapping[str, object]], now: datetime, listening: datetime
     ) -> Iterator[Transition | None]:
-        """Of each cluster, whether its scheduler is still asked and its switches are still read; once a minute."""
+        """Of each cluster, whether its schedulers are still asked and its switches are still read; once a minute."""
         if self._desk.clock.monotonic() - self._asked < STATUS_SECONDS:
             return
         self._asked = self._desk.clock.monotonic()
         for cluster in sorted({str(node["cluster"]) for node in nodes}):
             for kind in READERS:
-                last = next(iter(self._hub.records(kind, subject=cluster, limit=1)), None)
-                trouble = reader_trouble(last, now, listening)
-                yield self._change(f"{kind.value}-{cluster}", trouble, now)
+                # Switches do not say who read them: the newest tells of all.
+                most = MOST_ASKING if kind is RecordKind.SCHEDULER else 1
+                for last in self._hub.records(kind, subject=cluster, limit=most):
+                    trouble = reader_trouble(last, now, listening)
+                    yield self._change(f"{kind.value}-{reader_of(last)}", trouble, now)
 
     def _heard_of(self) -> Sequence[Mapping[str, object]]:
         """The nodes, with when the hub heard of each; at most a minute old."""

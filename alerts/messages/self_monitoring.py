@@ -48,8 +48,8 @@ FULL_SPOOLS, FULL_SHARE = 3, 0.1
 READER_SILENT, READER_GONE = timedelta(minutes=25), timedelta(days=1)
 READERS = {
     RecordKind.SCHEDULER: (
-        "Slurm is no longer asked; jobs and drains are not known",
-        "'gpuvigil slurm'",
+        "A scheduler is no longer asked; its jobs and drains are not known",
+        "'gpuvigil slurm' or 'gpuvigil kubernetes'",
     ),
     RecordKind.SWITCH: (
         "Switches are no longer read; what fails in them goes undetected",
@@ -171,22 +171,29 @@ def reader_trouble(
     """Whoever asks a cluster's scheduler, or reads its switches, has fallen silent.
 
     `last`: the newest record of one of `READERS`. After a day nobody is missed any more: it was taken
-    down. `listening`: as for `analyzer_trouble`.
+    down. A scheduler's says who asked; of switches it does not. `listening`: as for `analyzer_trouble`.
     """
     silent = timedelta() if last is None else now - max(last.at, listening or last.at)
     if last is None or silent < READER_SILENT or now - last.at >= READER_GONE:
         return None
     title, command = READERS[last.kind]
-    cluster = Subject.parse(last.subject).cluster
+    at, place = Subject.parse(last.subject), reader_of(last)
+    on = f" on {at.node}" if last.kind is RecordKind.SCHEDULER else ""
     return Trouble(
-        name=f"{last.kind.value}-{cluster}",
+        name=f"{last.kind.value}-{place}",
         fault="gpuvigil_reader",
         title=title,
-        value=f"cluster {cluster}, last heard of {duration(now - last.at)} ago",
-        action=f"Check the log of {command} and restart it.",
-        place=cluster,
+        value=f"cluster {at.cluster}, last heard of {duration(now - last.at)} ago",
+        action=f"Check the log of {command}{on} and restart it.",
+        place=place,
         severity=Severity.WARNING,
     )
+
+
+def reader_of(last: Record) -> str:
+    """What tells a reader from others: its cluster, and where it says so its machine."""
+    at = Subject.parse(last.subject)
+    return f"{at.cluster}-{at.node}" if last.kind is RecordKind.SCHEDULER else at.cluster
 
 
 def channel_trouble(pulse: Mapping[str, object]) -> Trouble | None:

@@ -1,11 +1,13 @@
 """What whoever reads the fabric says: which switches answer, which cables there are, what is at their ends."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 
 from gpuvigil.model import Inventory, Subject, Switch, SwitchPort
+from gpuvigil.model.switch_hosts import Place, hosts_by_switch, neighbour
 from gpuvigil.numbers_in_words import natural
 
 from ..window.window import Window
@@ -14,6 +16,7 @@ from ..window.window import Window
 _OLD = timedelta(minutes=15)
 # What one look saw, the next one must have seen, too: they are at least five seconds apart.
 _CONFIRMED = timedelta(seconds=4)
+Key = tuple[Subject, str]  # a switch, and what its port is called
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +43,14 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Cable:
-    """From a switch to another one, or to a host: then there is one end, and `host` where it has a collector."""
+    """From a switch to another one, or to a host: then there is one end, and `host` where it has a collector.
+
+    `guessed`: which of several ends at the other switch is its own, nobody says.
+    """
 
     ends: tuple[End, ...]
     host: Subject | None = None
+    guessed: bool = False
 
     @property
     def near(self) -> End:
@@ -54,7 +61,7 @@ class Cable:
     def far(self) -> str:
         """What is at the other end of the near one."""
         port = self.near.port
-        if len(self.ends) > 1:
+        if len(self.ends) > 1 and not self.guessed:
             return self.ends[1].name
         if port.at_switch and port.peer_label:
             return f"{port.peer} port {port.peer_label}"
@@ -113,16 +120,30 @@ def hosts_of(window: Window, switch: Switch) -> list[Subject]:
 def plugged_hosts(window: Window, switch: Switch) -> set[str]:
     """The ports of hosts that are, or were at the end, plugged into it, as `host device`."""
     found = ((port, _host(window, switch, port)) for port in switch.ports if port.up)
+    names = window.once(_hosts, None)[switch.subject.cluster, switch.subject.node]
     return {
         port.peer if host is None else f"{host.node} {host.device}"
         for port, host in found
-        if port.host is not None or host is not None
+        if host is not None or (port.host is not None and neighbour(port) in names)
     }
+
+
+def has_collector(window: Window, cable: Cable) -> bool:
+    """Whether the host at the other end has one, be it not known which of its ports it is.
+
+    By LLDP a host may call its port by its address.
+    """
+    name, cluster = neighbour(cable.near.port), cable.near.switch.subject.cluster
+    return cable.host is not None or (cluster, name) in window.once(_by_short_name, None)
 
 
 def end_of(window: Window, port: Subject) -> End | None:
     """The end at the switch of a host's cable, as the switch tells of it now."""
     return window.once(_ends_by_host, None).get(port)
+
+
+def _hosts(window: Window, _: None) -> Mapping[Place, frozenset[str]]:
+    return hosts_by_switch(window.switches.values())
 
 
 def _answering(window: Window, _: None) -> Mapping[str, Switch]:
@@ -140,27 +161,75 @@ def _cables(window: Window, _: None) -> Sequence[Cable]:
         for switch in there.values()
         for port in switch.ports
     }
-    done: set[tuple[Subject, str]] = set()
+    pairs = _told_pairs(ends)
+    untold = _untold_pairs(ends, pairs)
+    pairs |= {key: far for key, (far, _) in untold.items()}
+    second: set[Key] = set()
     found = []
     for key, end in ends.items():
-        if key in done:
+        if key in second:
             continue
-        there_too = _other(ends, end)
-        done |= {key, *([(there_too.switch.subject, there_too.port.label)] if there_too else [])}
-        both = (end, there_too) if there_too else (end,)
-        found.append(Cable(both, _host(window, end.switch, end.port)))
+        far = pairs.get(key)
+        both = (end,) if far is None else (end, ends[far])
+        if far is not None:
+            second.add(far)
+        # Of those that were guessed one must say it that is down.
+        guessed = key in untold and untold[key][1]
+        order = sorted(both, key=lambda it: it.port.up) if guessed else both
+        found.append(Cable(tuple(order), _host(window, end.switch, end.port), guessed))
     return found
 
 
-def _other(ends: Mapping[tuple[Subject, str], End], end: End) -> End | None:
-    """The end at the other switch, where both say so of each other."""
-    port, here = end.port, end.switch.subject
-    if not port.at_switch:
-        return None
-    far = ends.get((Subject(cluster=here.cluster, node=port.peer), port.peer_label))
-    if far is None or (far.port.peer, far.port.peer_label) != (here.node, port.label):
-        return None
-    return far
+def _named(ends: Mapping[Key, End], end: End) -> Key | None:
+    """The end at the other switch that this one names, where there is such a port."""
+    key = Subject(cluster=end.switch.subject.cluster, node=end.port.peer), end.port.peer_label
+    return key if end.port.at_switch and key in ends else None
+
+
+def _told_pairs(ends: Mapping[Key, End]) -> dict[Key, Key]:
+    """By each of two ends the other one, where both say so of each other.
+
+    By LLDP a switch may call its port otherwise than people do, as SONiC does. Then the word of the end
+    that names a port is enough, where no other says the same.
+    """
+    named = {key: far for key, end in ends.items() if (far := _named(ends, end)) is not None}
+    claims = Counter(named.values())
+    found: dict[Key, Key] = {}
+    for key, far in named.items():
+        unread = far not in named and claims[far] == 1 and _is_at(ends[far], key[0].node)
+        if named.get(far) == key or unread:
+            found |= {key: far, far: key}
+    return found
+
+
+def _is_at(end: End, switch: str) -> bool:
+    return end.port.at_switch and end.port.peer == switch
+
+
+def _untold_pairs(
+    ends: Mapping[Key, End], told: Mapping[Key, Key]
+) -> Mapping[Key, tuple[Key, bool]]:
+    """The same where neither names a port that there is, and as many at both switches are left.
+
+    One of each is a pair. Of several it is a guess, which is said, too: those that are down or slow first.
+    """
+    left: dict[tuple[str, frozenset[str]], dict[str, list[Key]]] = {}
+    for key, end in ends.items():
+        if end.port.at_switch and end.port.name and key not in told and not _named(ends, end):
+            between = key[0].cluster, frozenset({key[0].node, end.port.peer})
+            left.setdefault(between, {}).setdefault(key[0].node, []).append(key)
+    found: dict[Key, tuple[Key, bool]] = {}
+    for here, there in (them.values() for them in left.values() if len(them) == len(("a", "b"))):
+        if len(here) == len(there):
+            guessed, by = len(here) > 1, partial(_order, ends)
+            for near, far in zip(sorted(here, key=by), sorted(there, key=by), strict=True):
+                found |= {near: (far, guessed), far: (near, guessed)}
+    return found
+
+
+def _order(ends: Mapping[Key, End], key: Key) -> tuple[bool, int, list[tuple[int, str]]]:
+    port = ends[key].port
+    return port.up, port.bits_per_second or 0, natural(port.label)
 
 
 def _host(window: Window, switch: Switch, port: SwitchPort) -> Subject | None:
@@ -171,7 +240,7 @@ def _host(window: Window, switch: Switch, port: SwitchPort) -> Subject | None:
     described = None if port.host is None else _described(window, switch, port, port.host)
     if described is not None or not port.name:
         return described
-    place = (switch.subject.cluster, _short(switch.subject.node), port.label)
+    place = (switch.subject.cluster, switch.subject.node, port.label)
     return window.once(_by_own_word, None).get(place)
 
 
@@ -197,16 +266,28 @@ def _number(port: str) -> int | None:
 def _by_own_word(window: Window, _: None) -> Mapping[tuple[str, str, str], Subject]:
     """Hosts' ports by cluster, switch and its port, as the hosts heard by LLDP; not where several did.
 
-    A port that is down keeps what it heard last, so a place may have two after a host was moved.
+    A switch is the one of the whole name that was heard, or the only one of that name without a domain. A port that is down keeps what it heard last, so a place may have two after a host was moved.
     """
+    names = _switch_names(window)
     heard: dict[tuple[str, str, str], set[Subject]] = defaultdict(set)
     for it in window.inventories.values() if window.switches else ():
         for known in it.ports:
             if known.switch and known.switch_port:
-                place = (it.subject.cluster, _short(known.switch), known.switch_port)
-                port = replace(it.subject, device=known.device, port=known.port)
-                heard[place].add(port)
+                cluster, whole = it.subject.cluster, known.switch.casefold()
+                switch = names.get((cluster, whole)) or names.get((cluster, _short(whole)))
+                if switch:
+                    port = replace(it.subject, device=known.device, port=known.port)
+                    heard[cluster, switch, known.switch_port].add(port)
     return {place: min(them) for place, them in heard.items() if len(them) == 1}
+
+
+def _switch_names(window: Window) -> Mapping[Place, str]:
+    """Switches by cluster and name in small letters, whole and without its domain where only one is called so."""
+    read = [(it.subject.cluster, it.subject.node) for it in window.switches.values()]
+    times = Counter((cluster, _short(name)) for cluster, name in read)
+    places = [((cluster, _short(name)), name) for cluster, name in read]
+    alone = {place: name for place, name in places if times[place] == 1}
+    return alone | {(cluster, name.casefold()): name for cluster, name in read}
 
 
 def _short(name: str) -> str:

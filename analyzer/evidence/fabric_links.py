@@ -7,7 +7,7 @@ of it is up.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 
@@ -16,7 +16,7 @@ from gpuvigil.model import ErrorCount, Evidence, Subject, Switch
 from gpuvigil.numbers_in_words import natural, speed
 
 from ..window.window import Window
-from .fabric import Cable, End, answering, cables, end_of
+from .fabric import Cable, End, answering, cables, end_of, has_collector
 
 _DISABLED = "Disabled"  # by somebody
 # So many links of one sort, or between two switches, and so many of them, must have one speed.
@@ -72,7 +72,8 @@ def down(window: Window) -> Iterator[Trouble]:
         if not ends or any(end.port.physical_state == _DISABLED for end in cable.ends):
             continue
         cluster, host = cable.between[0], cable.near.port.host
-        expected = host is not None and (cluster, host[0]) in alive and cable.host is None
+        expected = host is not None and (cluster, host[0]) in alive
+        expected = expected and not has_collector(window, cable)
         if expected or (cable.at_switches and (cluster, cable.near.port.peer) in there):
             since = min(end.port.since for end in ends)
             yield _down(cable, since, f"{up[cable.between]} of {every[cable.between]}")
@@ -105,7 +106,7 @@ def degraded(window: Window) -> Iterator[Trouble]:
     for cable in every:
         port, now = cable.near.port, cable.near.port.bits_per_second
         limit = max(port.best_bits_per_second or 0, beside.get(cable.between, 0))
-        of_host = cable.host is not None or (bool(port.name) and not port.at_switch)
+        of_host = has_collector(window, cable) or (bool(port.name) and not port.at_switch)
         if of_host or not port.up or not now or now >= limit:
             continue
         if usual.get((cable.between[0], port.at_switch)) == now or not cable.near.is_confirmed:
@@ -155,8 +156,11 @@ def erroneous(window: Window, limits: Mapping[str, float]) -> Iterator[Trouble]:
         # The host's own counters, or its port's state, have told it already.
         if not bad or (cable.host is not None and _is_told(window, cable.host)):
             continue
+        # The end that counts errors is known, even where the cable's other one is a guess.
+        turned = cable.guessed and bad[0][0] is not cable.near
+        named = replace(cable, ends=cable.ends[::-1]) if turned else cable
         yield Trouble(
-            cable=cable,
+            cable=named,
             since=min(_first(end) for end, _ in bad),
             evidence=(
                 *(
@@ -168,7 +172,7 @@ def erroneous(window: Window, limits: Mapping[str, float]) -> Iterator[Trouble]:
                     for end, grown in bad
                     for name, count in grown.items()
                 ),
-                Evidence(name="other end", value=cable.far),
+                Evidence(name="other end", value=named.far),
             ),
         )
 

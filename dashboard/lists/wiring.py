@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from gpuvigil.model import ErrorCount, Switch, SwitchPort
+from gpuvigil.model.switch_hosts import hosts_by_switch, neighbour
 from gpuvigil.numbers_in_words import natural
 
 # Whoever reads a fabric says at least every five minutes what he sees.
@@ -63,10 +64,11 @@ def wirings(switches: Iterable[Switch], now: datetime) -> list[Wiring]:
 
 
 def _wiring(cluster: str, switches: Mapping[str, Switch]) -> Wiring:
+    names = hosts_by_switch(switches.values())
     hosts = {
-        name: sum(port.up and not port.at_switch for port in it.ports)
+        name: sum(_may_have_host(port, at_it) for port in it.ports if port.up)
         for name, it in switches.items()
-        if any(not port.at_switch and port.peer for port in it.ports)
+        if (at_it := names[cluster, name])
     }
     cables: dict[tuple[str, str], list[Cable]] = defaultdict(list)
     for name in hosts:
@@ -82,6 +84,11 @@ def _wiring(cluster: str, switches: Mapping[str, Switch]) -> Wiring:
         lost=frozenset(name for name, it in switches.items() if it.lost_at is not None),
         cables=cables,
     )
+
+
+def _may_have_host(port: SwitchPort, hosts: frozenset[str]) -> bool:
+    """Whether a host is at the other end, or nobody knows who is."""
+    return not port.at_switch and (not port.peer or neighbour(port) in hosts)
 
 
 def _cable(switches: Mapping[str, Switch], leaf: str, port: SwitchPort) -> Cable:

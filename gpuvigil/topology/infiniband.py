@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from ..model import Switch
+from ..model.switch_hosts import hosts_by_switch
 from .model import Imported, Source, Uplink, Wire
 
 _HEAD = re.compile(r'(Switch|Ca|Rt)\s+\d+\s+"([^"]+)"\s+#\s+"(.*?)"')
@@ -108,10 +109,12 @@ def from_switches(switches: Iterable[Switch]) -> Imported:
     What hangs at a port with a name a switch knows by LLDP: of hosts, these say it better.
     """
     known = sorted(switches, key=lambda it: it.subject.key)
+    hosts = hosts_by_switch(known)
     at_nodes = {
         it.subject.node
         for it in known
-        if any(not port.at_switch and (port.peer or not port.name) for port in it.ports)
+        if hosts[it.subject.cluster, it.subject.node]
+        or any(not (port.at_switch or port.peer or port.name) for port in it.ports)
     }
     wires, uplinks = [], {}
     for it in known:

@@ -132,9 +132,9 @@ def test_a_hub_that_was_away_makes_nobody_silent_when_it_is_back(tmp_path: Path)
         assert told() == ["open", "resolved"]
 
 
-def a_word(kind: RecordKind, at: datetime) -> Record:
+def a_word(kind: RecordKind, at: datetime, node: str = "mgmt") -> Record:
     """Of whoever asks the scheduler of `lab` or reads its switches."""
-    key = Subject(cluster="lab", node="mgmt").key
+    key = Subject(cluster="lab", node=node).key
     return Record(kind=kind, id=key, at=at, subject=key, version=int(at.timestamp() * 1e6))
 
 
@@ -164,6 +164,34 @@ def test_a_reader_is_told_by_its_cluster_with_what_to_do() -> None:
     )
 
 
+def test_whoever_asks_a_scheduler_is_told_by_its_machine() -> None:
+    found = reader_trouble(a_word(RecordKind.SCHEDULER, NOON - timedelta(hours=2)), NOON)
+    assert found is not None
+    assert (found.incident, found.place) == ("self-scheduler-lab-mgmt", "lab-mgmt")
+    assert found.title == "A scheduler is no longer asked; its jobs and drains are not known"
+    assert (
+        found.action
+        == "Check the log of 'gpuvigil slurm' or 'gpuvigil kubernetes' on mgmt and restart it."
+    )
+
+
+@pytest.mark.server
+def test_of_two_that_ask_schedulers_the_silent_one_is_told(tmp_path: Path) -> None:
+    clock = ManualClock(datetime.now(timezone.utc))
+    with HubProcess(tmp_path) as process, closing(process.hub()) as hub:
+        line = f"node,cluster=lab,node=n1 up=1i {int(clock.now().timestamp())}000000000"
+        hub.request("POST", WRITE_PATH, line.encode(), {**identity(1), "Gpuvigil-Cluster": "lab"})
+        hub.write_records([a_word(RecordKind.SCHEDULER, clock.now(), "kubernetes")])
+        watch = Watch(replace(a_desk(hub, "readers"), clock=clock), [])
+        for _ in range(3 * 28):
+            clock.advance(20.0)
+            hub.write_records([a_word(RecordKind.SCHEDULER, clock.now())])
+            watch.step()
+        told = hub.records(RecordKind.TRANSITION, parent="self-scheduler-lab-kubernetes")
+        assert [one.body["to_state"] for one in told] == ["open"]
+        assert hub.records(RecordKind.TRANSITION, parent="self-scheduler-lab-mgmt") == ()
+
+
 @pytest.mark.server
 def test_a_silent_reader_is_told_once_and_ends_when_it_is_back(tmp_path: Path) -> None:
     clock = ManualClock(datetime.now(timezone.utc))
@@ -185,7 +213,7 @@ def test_a_silent_reader_is_told_once_and_ends_when_it_is_back(tmp_path: Path) -
         assert told(4) == ["open"]
         hub.write_records([a_word(RecordKind.SWITCH, clock.now())])
         assert told(2) == ["open", "resolved"]
-        assert hub.records(RecordKind.TRANSITION, parent="self-scheduler-lab") == ()
+        assert hub.records(RecordKind.TRANSITION, parent="self-scheduler-lab-mgmt") == ()
 
 
 def test_full_spools_are_gpuvigils_trouble_when_they_are_many() -> None:

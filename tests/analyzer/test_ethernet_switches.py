@@ -135,6 +135,22 @@ def test_a_host_says_by_lldp_at_which_port_it_hangs() -> None:
     assert far_end(replace(window(ten), inventories=away), port(2)) is None
 
 
+def test_of_two_switches_of_one_short_name_the_whole_name_tells() -> None:
+    leaf = fabric()["leaf1"]
+    both = {
+        name: replace(leaf, subject=Subject(cluster="c", node=name))
+        for name in ("leaf1.dc1", "leaf1.dc2")
+    }
+    seen = window(both)
+    for heard, told in (
+        ("Leaf1.DC2", ("leaf1.dc2", "Ethernet1/2")),
+        ("leaf1", None),
+        ("leaf1.dc3", None),
+    ):
+        inventories = {key: hearing(it, switch=heard) for key, it in seen.inventories.items()}
+        assert far_end(replace(seen, inventories=inventories), port(2)) == told
+
+
 def test_a_leaf_that_is_lost_is_critical_by_the_hosts_that_heard_it() -> None:
     gone = fabric()
     gone["leaf1"] = replace(gone["leaf1"], lost_at=NOON - MINUTE, guid="10.0.0.7")
@@ -149,6 +165,84 @@ def test_a_leaf_that_is_lost_is_critical_by_the_hosts_that_heard_it() -> None:
         window({**fabric(), "spine1": replace(fabric()["spine1"], lost_at=NOON - MINUTE)})
     )
     assert (spine.severity, of(spine)["switches"]) == (Severity.WARNING, "spine1")
+
+
+@pytest.mark.parametrize(("host", "told"), [("node-2", 0), ("storage-1", 1)])
+def test_of_a_host_that_lldp_calls_by_an_address_its_collector_tells(host: str, told: int) -> None:
+    those = changed(fabric(), "leaf1", "Ethernet1/1", peer=f"{host} 0c:42:a1:00:00:01")
+    those = changed(those, "leaf1", "Ethernet1/2", peer=f"{host} 0c:42:a1:00:00:02")
+    seen = window(down(those, "leaf1", "Ethernet1/2"))
+    unheard = {
+        key: replace(it, ports=(replace(it.ports[0], switch=None, switch_port=None),))
+        for key, it in seen.inventories.items()
+    }
+    assert len(broken_ports(replace(seen, inventories=unheard))) == told
+
+
+@pytest.mark.parametrize(("host", "told"), [("node-2", 0), ("storage-1", 1)])
+def test_a_slow_link_of_a_host_with_a_collector_is_the_collectors(host: str, told: int) -> None:
+    slow = a_port(2, "", peer=f"{host} mlx5_7", bits_per_second=FAST // 2)
+    leaf = fabric()["leaf1"]
+    seen = window({"leaf1": replace(leaf, ports=(*leaf.ports, slow))})
+    assert len(degraded_ports(seen)) == told
+
+
+def untold(those: Fabric, *places: tuple[str, str]) -> Fabric:
+    """By LLDP the other ends have names that are not those of their ports."""
+    for number, place in enumerate(places):
+        those = changed(those, *place, peer_port_name=f"{number * 4}")
+    return those
+
+
+def twins() -> Fabric:
+    """Two cables between leaf 1 and the spine, of which no end says where it is at the other switch."""
+    those = fabric()
+    for at, name, far in (("leaf1", "Ethernet1/50", "spine1"), ("spine1", "eth-3", "leaf1")):
+        more = a_port(50, name, **to(far, ""))
+        those[at] = replace(those[at], ports=(*those[at].ports, more))
+    names = ("leaf1", "Ethernet1/49"), ("leaf1", "Ethernet1/50"), ("spine1", "eth-1")
+    return untold(those, *names, ("spine1", "eth-3"))
+
+
+@pytest.mark.parametrize("places", [
+    [("leaf1", "Ethernet1/49")], [("spine1", "eth-1")], [("leaf1", "Ethernet1/49"), ("spine1", "eth-1")],
+])  # fmt: skip
+def test_a_cable_is_one_where_lldp_calls_ports_otherwise(places: list[tuple[str, str]]) -> None:
+    lost = down(down(fabric(), "leaf1", "Ethernet1/49"), "spine1", "eth-1")
+    (found,) = broken_ports(window(untold(lost, *places)))
+    assert found.subject.key == "c/leaf1/port/switch/Ethernet1%2F49"
+    assert of(found)["other end"] == "spine1 port eth-1"
+    assert of(found)["links between the two that are up"] == "0 of 1"
+
+
+def test_of_several_cables_the_ends_that_are_down_are_one() -> None:
+    assert broken_ports(window(twins())) == []
+    (found,) = broken_ports(window(down(down(twins(), "leaf1", "Ethernet1/50"), "spine1", "eth-1")))
+    assert found.subject.port == "Ethernet1/50"
+    # Which end is its other one nobody knows: it is said as LLDP has it.
+    assert of(found)["other end"] == "spine1 port 4"
+    assert of(found)["links between the two that are up"] == "1 of 2"
+    (one_sided,) = broken_ports(window(down(twins(), "spine1", "eth-3")))
+    assert (one_sided.subject.node, one_sided.subject.port) == ("spine1", "eth-3")
+
+
+def test_errors_are_told_of_the_end_that_counts_them_where_its_other_one_is_not_known() -> None:
+    bad = changed(twins(), "spine1", "eth-3", counts=counted(receive_errors=9000))
+    (found,) = bad_ports(window(bad))
+    assert (found.subject.node, found.subject.port) == ("spine1", "eth-3")
+    assert of(found)["other end"] == "leaf1 port 12"
+
+
+def test_a_spine_with_a_port_for_management_has_no_hosts() -> None:
+    those = fabric()
+    for number, (name, it) in enumerate(those.items()):
+        oob = a_port(99, "mgmt0", peer=f"oob1 Gi1/0/{number}")
+        those[name] = replace(it, ports=(*it.ports, oob))
+    those["spine1"] = replace(those["spine1"], lost_at=NOON - MINUTE)
+    (found,) = switches_down(window(those))
+    assert (found.severity, of(found)["hosts' ports there"]) == (Severity.WARNING, "0")
+    found_uplinks = {(it.lower, it.upper) for it in from_switches(those.values()).uplinks}
+    assert found_uplinks == {("leaf1", "spine1"), ("leaf2", "spine1")}
 
 
 def test_a_slow_cable_between_switches_is_told_without_lanes() -> None:

@@ -105,6 +105,13 @@ def test_leaves_are_the_switches_with_hosts_and_spines_those_above_them() -> Non
     assert found.cables["leaf2", "spine1"][1].name == "leaf2 port 4 → spine1 port 5"
 
 
+def test_a_port_for_management_makes_no_spine_a_leaf() -> None:
+    oob = replace(host(99, "oob1"), name="mgmt0", peer="oob1 Gi1/0/3")
+    found = one([replace(it, ports=(*it.ports, oob)) for it in two_by_two()])
+    assert (found.leaves, found.spines) == (["leaf1", "leaf2"], ["spine1", "spine2"])
+    assert found.hosts == {"leaf1": 2, "leaf2": 2}
+
+
 def test_a_cable_that_is_down_slow_or_has_errors_is_said_and_coloured() -> None:
     fine = two_by_two()
     assert of(one(changed(fine, "leaf1", 3, up=False)), "leaf1", "spine1") == ("1 of 2 up", "hot")
