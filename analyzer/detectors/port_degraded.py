@@ -5,6 +5,7 @@ less through its PCIe link than the port brings.
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 import numpy as np
 
@@ -50,7 +51,7 @@ def degraded_ports(window: Window) -> list[Finding]:
     """
     slow = _of_hosts(window)
     told = {finding.subject for finding in slow}
-    by_card = (it for it in starved(window, _speeds(window)) if it.port not in told)
+    by_card = (it for it in starved(window, partial(_brings, window)) if it.port not in told)
     cables = map(_of_cable, fabric_links.degraded(window))
     return [*slow, *(_of_card(window, it) for it in by_card), *cables]
 
@@ -63,7 +64,7 @@ def _of_hosts(window: Window) -> list[Finding]:
     steady = (rows.values("samples") >= _SAMPLES) & (now == rows.values(_LEAST.column))
     up = (window.get("port", Span.NOW).beside(rows, "up") == 1) & (rows.values(_UP.column) == 1)
     was = window.get("port", Span.TREND).beside(rows, _SPEED.column)
-    usual = _usual(window, rows)
+    usual = window.once(_usual, None)
     best = np.fmax(was, usual)
     slow = steady & up & (now > 0.0) & (now < best)
     return [
@@ -72,23 +73,29 @@ def _of_hosts(window: Window) -> list[Finding]:
     ]
 
 
-def _speeds(window: Window) -> dict[Subject, float]:
-    """Of the ports that were up all the last minute, in bits per second."""
+def _brings(window: Window, port: Subject) -> float:
+    """What a port that was up all the last minute brings, in bits per second; 0 of any other."""
     rows = window.get("port", Span.RECENT)
-    if not len(rows):
-        return {}
+    number = rows.index.number(port) if len(rows) else None
+    return 0.0 if number is None else float(window.once(_speeds, None)[number])
+
+
+def _speeds(window: Window, _: None) -> Floats:
+    """Of all ports, 0 of those that were not up all the last minute."""
+    rows = window.get("port", Span.RECENT)
     up = (window.get("port", Span.NOW).beside(rows, "up") == 1) & (
         rows.values(_ALWAYS_UP.column) == 1
     )
     up &= rows.values("samples") >= _SAMPLES
-    return {port: row[_SPEED.column] for port, row in rows.where(up) if row[_SPEED.column]}
+    found: Floats = np.where(up, np.nan_to_num(rows.values(_SPEED.column)), 0.0)
+    return found
 
 
 def _of_card(window: Window, found: Starved) -> Finding:
     port, nic = found.port, found.nic
     inventory = window.inventories[port.of_node().key]
     leaves = speed(round(nic.link.bits_per_second, -9))
-    rate = speed(_speeds(window)[port])
+    rate = speed(_brings(window, port))
     near = f"{gpus(window, found.gpus)} behind the same {nic.beside.value}" if nic.beside else ""
     jobs = sorted({name(held) for gpu in found.gpus for held in window.held(gpu)}, key=natural)
     told = [
@@ -112,8 +119,9 @@ def _of_card(window: Window, found: Starved) -> Finding:
     )
 
 
-def _usual(window: Window, rows: Rows) -> Floats:
+def _usual(window: Window, _: None) -> Floats:
     """The speed that nearly all ports of the same name, kind and role have; NaN where none is."""
+    rows = window.get("port", Span.RECENT)
     now = rows.values(_SPEED.column)
     alike = together(rails(rows), port_kinds(window, rows))
     median, count = per_group(alike, now)
@@ -129,8 +137,8 @@ def would_show(window: Window, incident: Incident) -> bool:
     if number is None:
         return False
     if incident.condition == _STARVED.key:
-        return incident.subject in _speeds(window) and _tells_card(window, incident.subject)
-    if not np.isnan(_usual(window, rows)[number]):
+        return _brings(window, incident.subject) > 0.0 and _tells_card(window, incident.subject)
+    if not np.isnan(window.once(_usual, None)[number]):
         return True
     was = window.get("port", Span.TREND).get(incident.subject)
     lately = Row(rows, number)[_LEAST.column]

@@ -1,11 +1,13 @@
 """Network cards whose PCIe link trained below what card and slot can do, and leaves less than a port brings."""
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
-from gpuvigil.model import Inventory, Nic, Subject
+from gpuvigil.model import Inventory, Nic, PcieLink, Subject
 
+from ..window.index import Remembered
 from ..window.window import Window
 
 # So many cards of the same name and model on other nodes say how it is built; else its own node's say so, too.
@@ -24,64 +26,82 @@ class Starved:
     gpus: tuple[Subject, ...]  # that share the card's PCIe switch or NUMA node
 
 
-def starved(window: Window, speeds: Mapping[Subject, float]) -> Iterator[Starved]:
-    """`speeds`: of the ports that are up, in bits per second.
+def starved(window: Window, speed_of: Callable[[Subject], float]) -> Iterator[Starved]:
+    """`speed_of`: what a port that is up brings in bits per second, 0 of any other.
 
     A card in a slot that is made for less is none: the port above it says so, or its peers have no more. One
     without peers is not judged.
     """
     found = [
-        (inventory, nic)
+        (inventory, nic, ports)
         for inventory in window.inventories.values()
         for nic in inventory.nics
-        if nic.is_degraded
+        if nic.is_degraded and (ports := _outrun(inventory, nic, speed_of))
     ]
-    kin = _by_model(window) if found else {}
-    for inventory, nic in found:
+    kin = _kin(window.inventories.values()) if found else {}
+    for inventory, nic, ports in found:
         peers = _most_of(nic, _peers(inventory, nic, kin))
-        if peers is None:
-            continue
-        for port in _ports(inventory, nic):
-            if speeds.get(port, 0.0) > nic.link.bits_per_second:
-                yield Starved(port=port, nic=nic, peers=peers, gpus=_near(inventory, nic))
+        if peers is not None:
+            near = _near(inventory, nic)
+            yield from (Starved(port=it, nic=nic, peers=peers, gpus=near) for it in ports)
 
 
-_Kin = Mapping[tuple[str, str], Sequence[tuple[Inventory, Nic]]]
+def _outrun(
+    inventory: Inventory, nic: Nic, speed_of: Callable[[Subject], float]
+) -> Sequence[Subject]:
+    """The card's ports that bring more than its link leaves."""
+    leaves = nic.link.bits_per_second
+    return [port for port in _ports(inventory, nic) if speed_of(port) > leaves]
 
 
-def _by_model(window: Window) -> _Kin:
-    """All cards, by cluster and model."""
-    kin: dict[tuple[str, str], list[tuple[Inventory, Nic]]] = defaultdict(list)
-    for inventory in window.inventories.values():
-        for nic in inventory.nics:
-            kin[inventory.subject.cluster, nic.model].append((inventory, nic))
+# By cluster, model and name of a device: how many cards have it, by all of their names and by link.
+_Kin = Mapping[tuple[str, str, str], Mapping[tuple[frozenset[str], PcieLink], int]]
+
+
+def _by_name(inventories: Sequence[Inventory]) -> _Kin:
+    """All cards by the names that another one has, too: a name with an address in it has no peers."""
+    cards = [(it.subject.cluster, nic) for it in inventories for nic in it.nics]
+    times = Counter((at, nic.model, name) for at, nic in cards for name in set(nic.devices))
+    kin: dict[tuple[str, str, str], Counter[tuple[frozenset[str], PcieLink]]]
+    kin = defaultdict(Counter)
+    for at, nic in cards:
+        names = frozenset(it for it in nic.devices if times[at, nic.model, it] > 1)
+        for name in names:
+            kin[at, nic.model, name][names, nic.link] += 1
     return kin
 
 
-def _peers(inventory: Inventory, nic: Nic, kin: _Kin) -> list[Nic]:
-    alike = kin[inventory.subject.cluster, nic.model]
-    names = set(nic.devices)
-    of_name = [
-        other
-        for its, other in alike
-        if its.subject != inventory.subject and not names.isdisjoint(other.devices)
-    ]
-    if len(of_name) >= _OTHER_NODES:
-        return of_name
-    own = [it for its, it in alike if its.subject == inventory.subject and it is not nic]
-    return [*of_name, *own]
+_kin = Remembered(_by_name)
 
 
-def _most_of(nic: Nic, peers: Sequence[Nic]) -> str | None:
+def _peers(inventory: Inventory, nic: Nic, kin: _Kin) -> Mapping[PcieLink, int]:
+    """The links of its peers, and how many have each. Of thousands of cards nobody looks at each again."""
+    names, alike = frozenset(nic.devices), Counter[PcieLink]()
+    for name in sorted(names):
+        of_name = kin.get((inventory.subject.cluster, nic.model, name), {})
+        for (others, link), count in of_name.items():
+            if name == min(names & others):  # one that shares several names is one
+                alike[link] += count
+    here = [it for it in inventory.nics if it.model == nic.model]
+    alike.subtract(it.link for it in here if not names.isdisjoint(it.devices))
+    of_other_nodes = +alike
+    if sum(of_other_nodes.values()) < _OTHER_NODES:
+        of_other_nodes.update(it.link for it in here if it is not nic)
+    return of_other_nodes
+
+
+def _most_of(nic: Nic, peers: Mapping[PcieLink, int]) -> str | None:
     """What is usual among peers of which most have more than this card; None where they have not."""
     own = nic.link.bits_per_second
     better = sorted(
-        (it.link for it in peers if it.link.bits_per_second > own),
+        (link for link in peers if link.bits_per_second > own),
         key=lambda link: link.bits_per_second,
     )
-    if not better or len(better) <= _MOST * len(peers):
+    many = sum(peers[link] for link in better)
+    if not better or many <= _MOST * sum(peers.values()):
         return None
-    return better[len(better) // 2].words
+    up_to = accumulate(peers[link] for link in better)
+    return next(link.words for link, n in zip(better, up_to, strict=True) if n > many // 2)
 
 
 def _ports(inventory: Inventory, nic: Nic) -> Iterator[Subject]:

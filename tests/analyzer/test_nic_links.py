@@ -1,5 +1,6 @@
 """A network card whose PCIe link trained down and starves its port."""
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -127,6 +128,25 @@ def test_half_of_the_peers_are_not_most() -> None:
     slots = {number: (card(NARROW),) for number in (1, 2, 3)}
     # Of four others two have more, of which half is no more than half; the others see two of four.
     assert find(with_cards(five, slots)) == []
+
+
+@pytest.mark.parametrize("share", [1.0, 0.4])
+def test_a_fleet_whose_cards_are_all_degraded_takes_time_in_proportion(share: float) -> None:
+    """As where a BIOS caps all slots: of thousands of cards none is compared with each of the others."""
+    windows = []
+    for nodes in (1000, 8000):
+        capped = {number: (card(GEN4),) for number in range(1, int(share * nodes) + 1)}
+        scene = with_cards(healthy(nodes=nodes, seconds=30), capped)
+        scene = scene.without(lambda sample: sample.subject.kind != "port")
+        windows.append((scene.window((DETECTOR,)), 0 if share == 1.0 else len(capped)))
+    seconds: dict[int, list[float]] = {0: [], 1: []}
+    for _ in range(3):  # in turns, so that neither finds what it remembers of itself
+        for size, (window, count) in enumerate(windows):
+            fresh = replace(window)
+            began = time.process_time()
+            assert len(DETECTOR.find(fresh)) == count
+            seconds[size].append(time.process_time() - began)
+    assert min(seconds[1]) < 24 * min(seconds[0])  # eight times as many; it was sixty times as long
 
 
 def two_cards(link: PcieLink, other: Nic) -> Scene:
