@@ -146,11 +146,18 @@ def _at_once(hits: Sequence[_Hit], one: Incident | None) -> Sequence[_Hit]:
         since = raised_at(one) - _TOGETHER
         return [hit for hit in hits if hit.raised >= since]
     ordered = sorted(hits, key=lambda hit: (hit.raised, hit.finding.subject))
-    runs = [
-        [hit for hit in ordered[first:] if hit.raised - ordered[first].raised <= _TOGETHER]
-        for first in range(len(ordered))
-    ]
-    return max(runs, key=lambda run: len({hit.node for hit in run}), default=[])
+    most, best, end = 0, slice(0), 0
+    nodes: Counter[Subject] = Counter()  # of those from the first to the end
+    for first, hit in enumerate(ordered):
+        while end < len(ordered) and ordered[end].raised - hit.raised <= _TOGETHER:
+            nodes[ordered[end].node] += 1
+            end += 1
+        if len(nodes) > most:
+            most, best = len(nodes), slice(first, end)
+        nodes[hit.node] -= 1
+        if not nodes[hit.node]:
+            del nodes[hit.node]
+    return ordered[best]
 
 
 def _finding(

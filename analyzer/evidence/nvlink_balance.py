@@ -72,8 +72,14 @@ def is_even(window: Window, gpu: Subject) -> bool:
     place = rows.index.number(gpu) if len(rows) else None
     if place is None:
         return False
-    now = _balance(window, rows, rows, None)
+    now = window.once(_steadily, None)
     return bool(now.count[place] >= PEERS and abs(now.share[place]) <= ALIKE)
+
+
+def _steadily(window: Window, _: None) -> Balance:
+    """Of the steady span; it is asked for each GPU that was uneven."""
+    rows = window.get("gpu", _LOOK.now)
+    return _balance(window, rows, rows, None)
 
 
 def _balance(window: Window, rows: Rows, of: Rows, long: Span | None) -> Balance:

@@ -1,12 +1,13 @@
 """NVLink faults on several nodes of one domain are one incident of the domain."""
 
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from analyzer.detectors.nvlink_domain import broken_domains
+from analyzer.detectors.nvlink_domain import DETECTOR, broken_domains
 from gpuvigil.faults.affected import struck
 from gpuvigil.model import EventKind, Finding, Incident, Severity, Subject
 
@@ -75,6 +76,27 @@ def test_nodes_of_another_clique_are_not_drawn_in() -> None:
     assert find(bad(EIGHT, gpu(4), gpu(5))) == []
     (found,) = find(bad(EIGHT, gpu(3), gpu(4), gpu(5)))
     assert found.members == (gpu(3), gpu(4))
+
+
+def test_a_domain_all_of_whose_gpus_fail_takes_time_in_proportion() -> None:
+    """As where every node of a cluster names the same domain: no moment is compared with all others."""
+    seconds = []
+    for nodes in (100, 1600):
+        scene = healthy(nodes=nodes, seconds=30).without(lambda it: it.subject.kind != "gpu")
+        last = max(it.at for it in scene.samples)
+        failing = tuple(
+            replace(it, fields={**it.fields, **RECOVERED}) if it.at == last else it
+            for it in scene.samples
+        )
+        scene = in_domain(replace(scene, samples=failing), dict.fromkeys(range(1, nodes + 1), 1))
+        window, took = scene.window((DETECTOR,)), []
+        for _ in range(3):
+            began = time.process_time()
+            (found,) = broken_domains(replace(window))
+            took.append(time.process_time() - began)
+            assert len(found.members) == 2 * nodes
+        seconds.append(min(took))
+    assert seconds[1] < 48 * seconds[0]  # sixteen times as many; it was a hundred times as long
 
 
 def test_nodes_without_a_domain_have_none() -> None:
