@@ -16,7 +16,6 @@ from ..channels.dead_man import DeadMan
 from ..messages.channel import Delivered
 from ..messages.damaged_records import PULSE, repairs
 from ..messages.self_monitoring import (
-    READERS,
     Trouble,
     analyzer_trouble,
     channel_trouble,
@@ -113,12 +112,15 @@ class Watch:
             return
         self._asked = self._desk.clock.monotonic()
         for cluster in sorted({str(node["cluster"]) for node in nodes}):
-            for kind in READERS:
-                # Switches do not say who read them: the newest tells of all.
-                most = MOST_ASKING if kind is RecordKind.SCHEDULER else 1
-                for last in self._hub.records(kind, subject=cluster, limit=most):
-                    trouble = reader_trouble(last, now, listening)
-                    yield self._change(f"{kind.value}-{reader_of(last)}", trouble, now)
+            newest: dict[str, Record] = {}
+            # Those of switches are many, and the newest tells of all.
+            for kind, most in ((RecordKind.SCHEDULER, MOST_ASKING), (RecordKind.SWITCH, 1)):
+                for told in self._hub.records(kind, subject=cluster, limit=most):
+                    known = newest.setdefault(reader_of(told), told)
+                    newest[reader_of(told)] = max(known, told, key=lambda it: it.at)
+            for reader, last in newest.items():
+                trouble = reader_trouble(last, now, listening)
+                yield self._change(f"{reader}-{cluster}", trouble, now)
 
     def _heard_of(self) -> Sequence[Mapping[str, object]]:
         """The nodes, with when the hub heard of each; at most a minute old."""

@@ -47,11 +47,12 @@ FULL_SPOOLS, FULL_SHARE = 3, 0.1
 # They say at least every ten minutes that they look.
 READER_SILENT, READER_GONE = timedelta(minutes=25), timedelta(days=1)
 READERS = {
-    RecordKind.SCHEDULER: (
-        "A scheduler is no longer asked; its jobs and drains are not known",
-        "'gpuvigil slurm' or 'gpuvigil kubernetes'",
+    "slurm": ("Slurm is no longer asked; jobs and drains are not known", "'gpuvigil slurm'"),
+    "kubernetes": (
+        "Kubernetes is no longer asked; its jobs are not known",
+        "'gpuvigil kubernetes'",
     ),
-    RecordKind.SWITCH: (
+    "switches": (
         "Switches are no longer read; what fails in them goes undetected",
         "'gpuvigil infiniband' or 'gpuvigil switches'",
     ),
@@ -166,34 +167,37 @@ def spool_trouble(full: Sequence[str], nodes: int) -> Trouble | None:
 
 
 def reader_trouble(
-    last: Record | None, now: datetime, listening: datetime | None = None
+    last: Record, now: datetime, listening: datetime | None = None
 ) -> Trouble | None:
     """Whoever asks a cluster's scheduler, or reads its switches, has fallen silent.
 
     `last`: the newest record of one of `READERS`. After a day nobody is missed any more: it was taken
-    down. A scheduler's says who asked; of switches it does not. `listening`: as for `analyzer_trouble`.
+    down. `listening`: as for `analyzer_trouble`.
     """
-    silent = timedelta() if last is None else now - max(last.at, listening or last.at)
-    if last is None or silent < READER_SILENT or now - last.at >= READER_GONE:
+    silent = now - max(last.at, listening or last.at)
+    if silent < READER_SILENT or now - last.at >= READER_GONE:
         return None
-    title, command = READERS[last.kind]
-    at, place = Subject.parse(last.subject), reader_of(last)
-    on = f" on {at.node}" if last.kind is RecordKind.SCHEDULER else ""
+    reader, at = reader_of(last), Subject.parse(last.subject)
+    title, command = READERS[reader]
+    # Neither Kubernetes' reader nor a switch says on which machine it is read.
+    on = f" on {at.node}" if reader == "slurm" else ""
     return Trouble(
-        name=f"{last.kind.value}-{place}",
+        name=f"{reader}-{at.cluster}",
         fault="gpuvigil_reader",
         title=title,
         value=f"cluster {at.cluster}, last heard of {duration(now - last.at)} ago",
         action=f"Check the log of {command}{on} and restart it.",
-        place=place,
+        place=at.cluster,
         severity=Severity.WARNING,
     )
 
 
-def reader_of(last: Record) -> str:
-    """What tells a reader from others: its cluster, and where it says so its machine."""
-    at = Subject.parse(last.subject)
-    return f"{at.cluster}-{at.node}" if last.kind is RecordKind.SCHEDULER else at.cluster
+def reader_of(record: Record) -> str:
+    """Which of `READERS` told it. Slurm's may move from one machine to another, and is the same one."""
+    if record.kind is RecordKind.SWITCH:
+        return "switches"
+    is_kubernetes = Subject.parse(record.subject).node == "kubernetes"
+    return "kubernetes" if is_kubernetes else "slurm"
 
 
 def channel_trouble(pulse: Mapping[str, object]) -> Trouble | None:
