@@ -34,6 +34,7 @@ ALLOWED = {
     "gpuvigil/schedulers/out_of_service.py: _OF_FAULTS.search(reason)": "the same",
     "gpuvigil/trust.py: (error.reason or 'no PEM in it').lower()": "an error of OpenSSL",
     "gpuvigil/matching.py: labels.get(self.label)": "a label's name, as Prometheus has them",
+    "integrations/switches/answers.py: it.labels[named_by]": "the same",
     "gpuvigil/faults/xids.py: _ASIDE.sub('', self.summary)": "a title is made of the summary",
     "dashboard/efficiency/drawing.py: column.title.removeprefix('COST ')": "a column's head",
     "dashboard/device/node_page.py: panel.label.partition('/')": "a port's device and number",

@@ -28,12 +28,12 @@ class End:
 
     @property
     def subject(self) -> Subject:
-        return self.switch.port_subject(self.port.label)
+        return self.switch.port_subject(self.port.id)
 
     @property
     def name(self) -> str:
         """`leaf1 port 40`."""
-        return f"{self.switch.subject.node} port {self.port.label}"
+        return f"{self.switch.subject.node} port {self.port.id}"
 
     @property
     def is_confirmed(self) -> bool:
@@ -63,8 +63,8 @@ class Cable:
         port = self.near.port
         if len(self.ends) > 1 and not self.guessed:
             return self.ends[1].name
-        if port.at_switch and port.peer_label:
-            return f"{port.peer} port {port.peer_label}"
+        if port.at_switch and port.peer_id:
+            return f"{port.peer} port {port.peer_id}"
         if self.host is not None and not port.peer:
             return f"{self.host.node} {self.host.device}"
         return port.peer or "not known"
@@ -157,7 +157,7 @@ def _answering(window: Window, _: None) -> Mapping[str, Switch]:
 def _cables(window: Window, _: None) -> Sequence[Cable]:
     there = answering(window)
     ends = {
-        (switch.subject, port.label): End(switch, port)
+        (switch.subject, port.id): End(switch, port)
         for switch in there.values()
         for port in switch.ports
     }
@@ -182,7 +182,7 @@ def _cables(window: Window, _: None) -> Sequence[Cable]:
 
 def _named(ends: Mapping[Key, End], end: End) -> Key | None:
     """The end at the other switch that this one names, where there is such a port."""
-    key = Subject(cluster=end.switch.subject.cluster, node=end.port.peer), end.port.peer_label
+    key = Subject(cluster=end.switch.subject.cluster, node=end.port.peer), end.port.peer_id
     return key if end.port.at_switch and key in ends else None
 
 
@@ -229,7 +229,7 @@ def _untold_pairs(
 
 def _order(ends: Mapping[Key, End], key: Key) -> tuple[bool, int, list[tuple[int, str]]]:
     port = ends[key].port
-    return port.up, port.bits_per_second or 0, natural(port.label)
+    return port.up, port.bits_per_second or 0, natural(port.id)
 
 
 def _host(window: Window, switch: Switch, port: SwitchPort) -> Subject | None:
@@ -240,7 +240,7 @@ def _host(window: Window, switch: Switch, port: SwitchPort) -> Subject | None:
     described = None if port.host is None else _described(window, switch, port, port.host)
     if described is not None or not port.name:
         return described
-    place = (switch.subject.cluster, switch.subject.node, port.label)
+    place = (switch.subject.cluster, switch.subject.node, port.id)
     return window.once(_by_own_word, None).get(place)
 
 
@@ -322,7 +322,7 @@ def _plugged(window: Window) -> Iterator[tuple[Subject, tuple[str, str]]]:
     for _, _, switch, port in sorted(ports, key=lambda it: it[:2]):
         host = _host(window, switch, port)
         if host is not None:
-            yield host, (switch.subject.node, port.label)
+            yield host, (switch.subject.node, port.id)
 
 
 def _ends_by_host(window: Window, _: None) -> Mapping[Subject, End]:

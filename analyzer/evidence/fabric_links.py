@@ -248,7 +248,7 @@ def _most_of(switch: Switch, name: str) -> str:
     """`Ethernet1/49 12345, Ethernet1/3 20 in 10 min`; empty where it is not measured."""
     start = switch.at - _SPAN
     measured = [it for it in switch.ports if it.counts and getattr(it.counts[-1], name) is not None]
-    grown = [(_growth(it.counts, name, start), it.label) for it in measured]
+    grown = [(_growth(it.counts, name, start), it.id) for it in measured]
     most = sorted((it for it in grown if it[0]), key=lambda it: (-it[0], natural(it[1])))
     if not most:
         return "none" if measured else ""

@@ -106,7 +106,7 @@ class Known:
             return None
         if port.port == _ITSELF:
             return End(subject=port, name=port.node, facts=list(_switch(switch)))
-        found = [it for it in switch.ports if it.label == port.port]
+        found = [it for it in switch.ports if it.id == port.port]
         if not found:
             return None
         facts = list(_port(found[0]))
@@ -123,9 +123,9 @@ class Known:
         if port.device != SWITCH_DEVICE:
             return self._switch_of(port)
         switch = self.switches.get((port.cluster, port.node))
-        found = [it for it in (switch.ports if switch else ()) if it.label == port.port]
+        found = [it for it in (switch.ports if switch else ()) if it.id == port.port]
         if found and found[0].at_switch:
-            return replace(port, node=found[0].peer, port=found[0].peer_label)
+            return replace(port, node=found[0].peer, port=found[0].peer_id)
         return next(iter(self._hosts_at(port, found)), None)
 
     def _hosts_at(self, port: Subject, found: Sequence[SwitchPort]) -> Iterator[Subject]:
@@ -149,7 +149,7 @@ class Known:
                 return replace(port, node=name, device=SWITCH_DEVICE, port=_port_heard(identity))
             for it in switch.ports if here and not heard else ():
                 if it.up and it.host == (_host(port.node), port.device):
-                    return replace(port, node=name, device=SWITCH_DEVICE, port=it.label)
+                    return replace(port, node=name, device=SWITCH_DEVICE, port=it.id)
         if not heard:
             return None
         return replace(port, node=heard, device=SWITCH_DEVICE, port=_port_heard(identity))

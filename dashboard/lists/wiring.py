@@ -93,14 +93,14 @@ def _may_have_host(port: SwitchPort, hosts: frozenset[str]) -> bool:
 
 def _cable(switches: Mapping[str, Switch], leaf: str, port: SwitchPort) -> Cable:
     far = switches.get(port.peer)
-    there = [] if far is None else [it for it in far.ports if it.label == port.peer_label]
+    there = [] if far is None else [it for it in far.ports if it.id == port.peer_id]
     counted = [errors for it in (port, *there) if (errors := _errors(it.counts)) is not None]
     lost = any(switches[name].lost_at is not None for name in (leaf, port.peer) if name in switches)
     return Cable(
         leaf=leaf,
-        leaf_port=port.label,
+        leaf_port=port.id,
         spine=port.peer,
-        spine_port=port.peer_label,
+        spine_port=port.peer_id,
         up=port.up and not lost,
         bits_per_second=port.bits_per_second,
         best_bits_per_second=port.best_bits_per_second,

@@ -56,12 +56,12 @@ class SwitchPort:
     """The count before the last hour and each that differs since, the oldest first."""
 
     @property
-    def label(self) -> str:
-        """What people call it: its name, or its number."""
+    def id(self) -> str:
+        """What the switch calls it: its name, or its number."""
         return self.name or str(self.number)
 
     @property
-    def peer_label(self) -> str:
+    def peer_id(self) -> str:
         """The same of the port at the other end; empty where that is not known."""
         return self.peer_port_name or (str(self.peer_port) if self.peer_port else "")
 
@@ -85,13 +85,13 @@ class Switch:
     lost_at: datetime | None = None
     ports: tuple[SwitchPort, ...] = ()
 
-    def port_subject(self, label: str | int) -> Subject:
+    def port_subject(self, id_: str | int) -> Subject:
         """A port of it, as incidents name it; port 0 is the switch itself, as InfiniBand has it."""
         return Subject(
             cluster=self.subject.cluster,
             node=self.subject.node,
             device=SWITCH_DEVICE,
-            port=str(label),
+            port=str(id_),
         )
 
     def to_record(self) -> Record:

@@ -123,8 +123,8 @@ def from_switches(switches: Iterable[Switch]) -> Imported:
             if port.at_switch:
                 source = Source.LLDP if port.name else Source.IBNETDISCOVER
                 ends = sorted(
-                    (switch not in at_nodes, switch, label)
-                    for switch, label in ((name, port.label), (port.peer, port.peer_label))
+                    (switch not in at_nodes, switch, number)
+                    for switch, number in ((name, port.id), (port.peer, port.peer_id))
                 )
                 uplinks[tuple(ends)] = _uplink(ends[0], ends[1], source)
             elif port.host is not None and not port.name:

@@ -164,7 +164,7 @@ def _is_same_cable(before: SwitchPort, now: SwitchPort) -> bool:
     """By GUIDs; a name may be changed, and one that does not answer has none."""
     if before.peer_guid and now.peer_guid:
         return _other_end(before) == _other_end(now)
-    return not now.peer or (before.peer, before.peer_label) == (now.peer, now.peer_label)
+    return not now.peer or (before.peer, before.peer_id) == (now.peer, now.peer_id)
 
 
 def worth_telling(told: Switches, now: Switches) -> list[Switch]:

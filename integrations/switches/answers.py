@@ -290,9 +290,9 @@ def _names(mapping: SwitchMapping, answers: Answers) -> dict[str, str]:
     """What switches call themselves, by the label that names them."""
     if NAME not in answers:
         return {}
-    label = mapping.tables[NAME].label
+    named_by = mapping.tables[NAME].label
     named = _labelled(mapping, NAME, answers[NAME])
-    return {switch: it.labels[label][:_LONGEST] for switch, it in named}
+    return {switch: it.labels[named_by][:_LONGEST] for switch, it in named}
 
 
 def _neighbours(

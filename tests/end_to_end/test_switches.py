@@ -158,7 +158,7 @@ def _names_what_is_there(fabric: Fabric, config: Path) -> None:
     records = fabric.hub.hub().records(RecordKind.SWITCH)
     leaf = {it.subject.node: it for it in map(Switch.from_record, records)}["leaf1.example.org"]
     ports = {port.name: port for port in leaf.ports}
-    assert (ports["e1/49"].peer, ports["e1/49"].peer_label) == ("spine1", "eth-1")
+    assert (ports["e1/49"].peer, ports["e1/49"].peer_id) == ("spine1", "eth-1")
     assert ports["e1/1"].host == ("host01", "mlx5_0")
     assert ports["e1/1"].counts[-1].transmit_discards == 0
     assert ports["e1/1"].counts[-1].symbol_errors is None

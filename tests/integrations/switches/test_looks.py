@@ -40,7 +40,7 @@ def cabled(far: str, value: int = 1) -> dict[str, SeenSwitch]:
 def test_a_cable_that_is_down_keeps_its_other_end_until_that_is_plugged_in_elsewhere() -> None:
     first = after_look({}, cabled("s1"), "c", NOON)
     lost = after_look(first, cabled("s1", 2), "c", NOON + MINUTE)
-    assert (ports(lost)["e1"].up, ports(lost)["e1"].peer_label) == (False, "s1")
+    assert (ports(lost)["e1"].up, ports(lost)["e1"].peer_id) == (False, "s1")
     assert after_look(lost, cabled("s1", 2), "c", NOON + 2 * MINUTE)["leaf1"].ports
     # Another cable between the same two does not stand in for it.
     more = cabled("s1", 2)
@@ -155,4 +155,4 @@ def test_a_record_of_an_older_reader_has_no_names() -> None:
             }
         )
     )
-    assert old.ports[0].label == "3"
+    assert old.ports[0].id == "3"
