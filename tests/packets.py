@@ -66,12 +66,6 @@ def is_possible() -> bool:
     )
 
 
-def _do(text: str) -> None:
-    """Commands of `ip` and `tc`, one per line."""
-    for line in text.strip().splitlines():
-        subprocess.run(line.split(), check=True, capture_output=True)
-
-
 class Job:
     """Nodes n1, n2, ... whose ranks add up over a ring."""
 
@@ -84,25 +78,38 @@ class Job:
         self._ours = f"10.{96 + first // 1024}.{first // 4 % 256}.{first % 4 * 64}"
         self.gateway = self._address(1)
         self.processes: list[subprocess.Popen[bytes]] = []
+        self._sleepers: dict[str, subprocess.Popen[bytes]] = {}  # by namespace: each keeps one
         self._stack = ExitStack()
 
     def _address(self, place: int) -> str:
         head, _, last = self._ours.rpartition(".")
         return f"{head}.{int(last) + place}"
 
-    def _space(self, node: str) -> str:
-        return f"{self._tag}{node}"
+    def _within(self, space: str) -> list[str]:
+        """What runs a command in a network namespace."""
+        return ["nsenter", "--target", str(self._sleepers[space].pid), "--net"]
+
+    def _do(self, text: str) -> None:
+        """Commands of `ip` and `tc`, one per line; `-n NAME` and `netns NAME` are namespaces of this job."""
+        for line in text.strip().splitlines():
+            words = line.split()
+            if words[1] == "-n":
+                words = [*self._within(words[2]), words[0], *words[3:]]
+            if "netns" in words:
+                place = words.index("netns") + 1
+                words[place] = str(self._sleepers[words[place]].pid)
+            subprocess.run(words, check=True, capture_output=True)
 
     def __enter__(self) -> "Job":
-        tag, leaf = self._tag, self._space("leaf")
+        tag = self._tag
         try:
-            self._add_space(leaf)
+            self._add_space("leaf")
             self._stack.callback(subprocess.run, ["ip", "link", "del", tag], check=False)
-            _do(f"""ip link add {tag} type bridge
+            self._do(f"""ip link add {tag} type bridge
                 ip addr add {self.gateway}/26 dev {tag}
                 ip link set {tag} up
-                ip -n {leaf} link add br0 type bridge
-                ip -n {leaf} link set br0 up""")
+                ip -n leaf link add br0 type bridge
+                ip -n leaf link set br0 up""")
             for place, node in enumerate(self.nodes, 2):
                 self._cable(node, place)
         except BaseException:
@@ -111,41 +118,38 @@ class Job:
         return self
 
     def _add_space(self, name: str) -> None:
-        _do(f"ip netns add {name}")
-        self._stack.callback(subprocess.run, ["ip", "netns", "del", name], check=False)
+        sleeper = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
+        self._sleepers[name] = sleeper
+        self._stack.callback(_end, [sleeper])
+        own = Path("/proc/self/ns/net").readlink()
+        there = Path(f"/proc/{sleeper.pid}/ns/net")
+        wait_until("a network namespace", lambda: there.readlink() != own)
 
     def _cable(self, node: str, place: int) -> None:
-        space, leaf, ours = self._space(node), self._space("leaf"), f"{self._tag}{place}"
-        self._add_space(space)
-        _do(f"""ip link add {ours} type veth peer name eno1 netns {space}
+        ours = f"{self._tag}{place}"
+        self._add_space(node)
+        self._do(f"""ip link add {ours} type veth peer name eno1 netns {node}
             ip link set {ours} master {self._tag} up
-            ip -n {space} addr add {self._address(place)}/26 dev eno1
-            ip -n {space} link set lo up
-            ip -n {space} link set eno1 up
-            ip -n {space} route add default via {self.gateway}
-            ip -n {space} link add {PORT} type veth peer name swp{place} netns {leaf}
-            ip -n {space} addr add 10.0.0.{place}/24 dev {PORT}
-            ip -n {space} link set {PORT} up
-            ip -n {leaf} link set swp{place} master br0 up""")
+            ip -n {node} addr add {self._address(place)}/26 dev eno1
+            ip -n {node} link set lo up
+            ip -n {node} link set eno1 up
+            ip -n {node} route add default via {self.gateway}
+            ip -n {node} link add {PORT} type veth peer name swp{place} netns leaf
+            ip -n {node} addr add 10.0.0.{place}/24 dev {PORT}
+            ip -n {node} link set {PORT} up
+            ip -n leaf link set swp{place} master br0 up""")
 
     def __exit__(self, *_: object) -> None:
-        for process in self.processes:
-            process.terminate()
-        for process in self.processes:
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        _end(self.processes)
         self._stack.close()
 
     def limit(self, node: str, megabits: int) -> None:
         """Let a node's port send no more than that."""
         words = f"rate {megabits}mbit burst 128kb latency 100ms"
-        _do(f"tc -n {self._space(node)} qdisc add dev {PORT} root tbf {words}")
+        self._do(f"tc -n {node} qdisc add dev {PORT} root tbf {words}")
 
     def free(self, node: str) -> None:
-        _do(f"tc -n {self._space(node)} qdisc del dev {PORT} root")
+        self._do(f"tc -n {node} qdisc del dev {PORT} root")
 
     def _start(
         self,
@@ -154,7 +158,9 @@ class Job:
         node: str = "",
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        within = ["ip", "netns", "exec", self._space(node)] if node else []
+        # What sysfs shows of interfaces is of whoever mounted it.
+        own = ["unshare", "--mount", "sh", "-c", 'mount -t sysfs none /sys && exec "$@"', "sh"]
+        within = [*self._within(node), *own] if node else []
         command = [*within, sys.executable, "-m", *words]
         env = {**os.environ, **(environment or {})}
         with log.open("wb") as out:
@@ -195,6 +201,17 @@ class Job:
         files = {"collector": hub.collector_token_file, "service": hub.service_token_file}
         text = _SETTINGS.format(url=hub.url, node=node, folder=folder, **files)
         (folder / "node.toml").write_text(text)
+
+
+def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 class Watched:
