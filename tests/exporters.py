@@ -4,10 +4,9 @@ Shaped as dcgm-exporter 3.3 writes it (its README's example, and etc/default-cou
 node_exporter 1.5 does; numbers are of an H100.
 """
 
-import threading
 from collections.abc import Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
+
+from tests.text_pages import TextPages
 
 NODES = ("gpu-a", "gpu-b")
 GPUS = 2
@@ -17,16 +16,14 @@ def uuid(node: str, gpu: int) -> str:
     return f"GPU-{node}-{gpu}"
 
 
-class Exporters:
+class Exporters(TextPages):
     """A server with `/dcgm/NODE` and `/node/NODE`; a context manager. `utilization` may change."""
 
     def __init__(self) -> None:
         self.utilization: dict[str, int] = {uuid(n, g): 98 for n in NODES for g in range(GPUS)}
         self.gone: set[str] = set()  # GPUs of which it tells no more
         self.labels: dict[str, dict[str, str]] = {}  # more labels of a GPU, by its UUID
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
-        self.address = f"127.0.0.1:{self._server.server_port}"
+        self.start()
 
     @property
     def targets(self) -> Mapping[str, Mapping[str, str]]:
@@ -36,21 +33,6 @@ class Exporters:
             "/dcgm/gpu-b": {"instance": "10.0.0.2:9400", "cluster": "h100"},
             "/node/gpu-a": {"instance": "gpu-a:9100", "cluster": "h100"},
         }
-
-    def __enter__(self) -> "Exporters":
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
 
     def text(self, path: str) -> str:
         _, exporter, node = path.split("/")
@@ -85,23 +67,6 @@ class Exporters:
         sliced = f'gpu="0",UUID="{uuid(node, 0)}",GPU_I_PROFILE="1g.10gb",GPU_I_ID="7"'
         lines.append(f'DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{sliced},Hostname="{node}"}} 0.25')
         return "\n".join(lines) + "\n"
-
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        exporters = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                content = exporters.text(self.path).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "text/plain; version=0.0.4")
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        return Handler
 
 
 _NODE_EXPORTER = """node_load1 3.5

@@ -122,7 +122,7 @@ def running(folder: Path, nodes: Mapping[str, Sequence[str]]) -> Iterator[Fabric
         commands = [("analyze", service), ("alert", service)]
         commands += [("collect", fabric.add(node, ports)) for node, ports in nodes.items()]
         processes: list[subprocess.Popen[bytes]] = []
-        stack.callback(_end, processes)
+        stack.callback(end, processes)
         for command, config in commands:
             with (config.parent / f"{command}.log").open("wb") as log:
                 words = [sys.executable, "-m", "gpuvigil", command, "--config", str(config)]
@@ -146,7 +146,8 @@ def _wait_until_seen(fabric: Fabric, ports: int) -> None:
     wait_until("every port is seen", is_seen, 90.0)
 
 
-def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+def end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """All of them at once; one that does not go in time is killed."""
     for process in processes:
         process.terminate()
     for process in processes:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from gpuvigil.model import Incident, RecordKind
 from gpuvigil.store.hub import HubStore
+from tests.fabric import end
 from tests.nvml_fake import FakeDriver
 from tests.polling import wait_until
 from tests.servers import ROOT, HubProcess
@@ -120,7 +121,7 @@ class Job:
     def _add_space(self, name: str) -> None:
         sleeper = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
         self._sleepers[name] = sleeper
-        self._stack.callback(_end, [sleeper])
+        self._stack.callback(end, [sleeper])
         own = Path("/proc/self/ns/net").readlink()
         there = Path(f"/proc/{sleeper.pid}/ns/net")
         wait_until("a network namespace", lambda: there.readlink() != own)
@@ -140,7 +141,7 @@ class Job:
             ip -n leaf link set swp{place} master br0 up""")
 
     def __exit__(self, *_: object) -> None:
-        _end(self.processes)
+        end(self.processes)
         self._stack.close()
 
     def limit(self, node: str, megabits: int) -> None:
@@ -201,17 +202,6 @@ class Job:
         files = {"collector": hub.collector_token_file, "service": hub.service_token_file}
         text = _SETTINGS.format(url=hub.url, node=node, folder=folder, **files)
         (folder / "node.toml").write_text(text)
-
-
-def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    for process in processes:
-        process.terminate()
-    for process in processes:
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 class Watched:

@@ -4,11 +4,10 @@ Shaped as snmp_exporter 0.21 writes the module if_mib, as gnmic's Prometheus out
 `strings-as-labels`, and as the example in UFM Telemetry's manual ("Prometheus Endpoint Support") is.
 """
 
-import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
+
+from tests.text_pages import TextPages
 
 
 @dataclass
@@ -27,7 +26,7 @@ Ports = dict[str, Port]
 
 
 @dataclass
-class SwitchPages:
+class SwitchPages(TextPages):
     """A server with `/snmp/SWITCH` for each, `/gnmic` and `/ufm`; a context manager. What is `gone` is told no more."""
 
     snmp: dict[str, Ports] = field(default_factory=dict)
@@ -36,9 +35,7 @@ class SwitchPages:
     gone: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
-        self.address = f"127.0.0.1:{self._server.server_port}"
+        self.start()
 
     @property
     def targets(self) -> Mapping[str, Mapping[str, str]]:
@@ -48,21 +45,6 @@ class SwitchPages:
             "/gnmic": {"instance": "gnmic"},
             "/ufm": {"instance": "ufm"},
         }
-
-    def __enter__(self) -> "SwitchPages":
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
 
     def text(self, path: str) -> str | None:
         """A page; None for a switch that does not answer its exporter."""
@@ -74,22 +56,6 @@ class SwitchPages:
         told: dict[str, Ports] = getattr(self, exporter)
         every = (lines(one, ports) for one, ports in told.items() if one not in self.gone)
         return "\n".join(line for them in every for line in them) + "\n"
-
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        pages = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                text = pages.text(self.path.partition("?")[0])
-                self.send_response(500 if text is None else 200)
-                self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-                self.end_headers()
-                self.wfile.write((text or "").encode())
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        return Handler
 
 
 def _snmp(switch: str, ports: Ports) -> Iterator[str]:

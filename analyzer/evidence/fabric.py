@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 
-from gpuvigil.model import Inventory, Subject, Switch, SwitchPort
+from gpuvigil.model import Inventory, Subject, Switch, SwitchPort, without_domain
 from gpuvigil.model.switch_hosts import Place, hosts_by_switch, neighbour
 from gpuvigil.numbers_in_words import natural
 
@@ -274,7 +274,9 @@ def _by_own_word(window: Window, _: None) -> Mapping[tuple[str, str, str], Subje
         for known in it.ports:
             if known.switch and known.switch_port:
                 cluster, whole = it.subject.cluster, known.switch.casefold()
-                switch = names.get((cluster, whole)) or names.get((cluster, _short(whole)))
+                switch = names.get((cluster, whole)) or names.get(
+                    (cluster, without_domain(whole.casefold()))
+                )
                 if switch:
                     port = replace(it.subject, device=known.device, port=known.port)
                     heard[cluster, switch, known.switch_port].add(port)
@@ -284,16 +286,10 @@ def _by_own_word(window: Window, _: None) -> Mapping[tuple[str, str, str], Subje
 def _switch_names(window: Window) -> Mapping[Place, str]:
     """Switches by cluster and name in small letters, whole and without its domain where only one is called so."""
     read = [(it.subject.cluster, it.subject.node) for it in window.switches.values()]
-    times = Counter((cluster, _short(name)) for cluster, name in read)
-    places = [((cluster, _short(name)), name) for cluster, name in read]
+    times = Counter((cluster, without_domain(name.casefold())) for cluster, name in read)
+    places = [((cluster, without_domain(name.casefold())), name) for cluster, name in read]
     alone = {place: name for place, name in places if times[place] == 1}
     return alone | {(cluster, name.casefold()): name for cluster, name in read}
-
-
-def _short(name: str) -> str:
-    """A switch's name without its domain, in small letters; an address is no name with a domain."""
-    whole = name.casefold()
-    return whole if whole.replace(".", "").isdigit() else whole.partition(".")[0]
 
 
 def _by_short_name(window: Window, _: None) -> Mapping[tuple[str, str], Inventory]:

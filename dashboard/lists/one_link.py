@@ -16,6 +16,7 @@ from gpuvigil.model import (
     Subject,
     Switch,
     SwitchPort,
+    without_domain,
 )
 
 from .links import Links
@@ -133,9 +134,7 @@ class Known:
         named = found[0].host if found else None
         for (cluster, node), inventory in self.inventories.items():
             for it in inventory.ports if cluster == port.cluster else ():
-                says_so = it.switch_port == port.port and _short(it.switch or "") == _short(
-                    port.node
-                )
+                says_so = it.switch_port == port.port and _is_same(it.switch or "", port.node)
                 if says_so or named == (_host(node), it.device):
                     yield replace(inventory.subject, device=it.device, port=it.port)
 
@@ -145,7 +144,7 @@ class Known:
         heard = identity.switch if identity is not None else None
         for (cluster, name), switch in self.switches.items():
             here = cluster == port.cluster
-            if here and heard and _short(name) == _short(heard):
+            if here and heard and _is_same(name, heard):
                 return replace(port, node=name, device=SWITCH_DEVICE, port=_port_heard(identity))
             for it in switch.ports if here and not heard else ():
                 if it.up and it.host == (_host(port.node), port.device):
@@ -164,10 +163,10 @@ def _host(node: str) -> str:
     return node.partition(".")[0]
 
 
-def _short(name: str) -> str:
-    """A switch's name without its domain, in small letters; an address is no name with a domain."""
-    whole = name.casefold()
-    return whole if whole.replace(".", "").isdigit() else whole.partition(".")[0]
+def _is_same(one: str, other: str) -> bool:
+    """Whether two names are one switch's, with a domain or without."""
+    first, second = (without_domain(name.casefold()) for name in (one, other))
+    return first == second
 
 
 def _identified(identity: PortIdentity | None) -> Iterator[tuple[str, str]]:

@@ -5,13 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from gpuvigil.model import ErrorCount, Switch, SwitchPort
+from gpuvigil.model import ERROR_COUNTS, ErrorCount, Switch, SwitchPort
 from gpuvigil.model.switch_hosts import hosts_by_switch, neighbour
 from gpuvigil.numbers_in_words import natural
 
 # Whoever reads a fabric says at least every five minutes what he sees.
 OLD = timedelta(minutes=15)
-_ERRORS = ("symbol_errors", "receive_errors", "link_recoveries", "local_integrity_errors")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,5 +115,5 @@ def gained(counts: Sequence[ErrorCount], field: str) -> int | None:
 
 
 def _errors(counts: Sequence[ErrorCount]) -> int | None:
-    known = [more for name in _ERRORS if (more := gained(counts, name)) is not None]
+    known = [more for name in ERROR_COUNTS if (more := gained(counts, name)) is not None]
     return sum(known) if known else None

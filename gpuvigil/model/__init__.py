@@ -54,11 +54,19 @@ from .subject import (
     Subject,
     Unmeasured,
 )
-from .switch import SWITCH_DEVICE, ErrorCount, Switch, SwitchPort
+from .switch import (
+    ERROR_COUNTS,
+    SWITCH_DEVICE,
+    ErrorCount,
+    Switch,
+    SwitchPort,
+    without_domain,
+)
 
 __all__ = [
     "COLLECTOR_KINDS",
     "ENDED_STATES",
+    "ERROR_COUNTS",
     "RESERVED_CLUSTERS",
     "SCHEDULER_KINDS",
     "SEEN",
@@ -123,4 +131,5 @@ __all__ = [
     "pod_holder",
     "process_holder",
     "readable",
+    "without_domain",
 ]

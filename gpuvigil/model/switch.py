@@ -13,6 +13,10 @@ from .subject import Subject
 SWITCH_DEVICE = "switch"
 
 
+# Of an `ErrorCount`, what a cable or a port does wrong; the others come with traffic.
+ERROR_COUNTS = ("symbol_errors", "receive_errors", "link_recoveries", "local_integrity_errors")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorCount:
     """What a port had counted at one moment, since its counters began: see `perfquery(8)`.
@@ -150,3 +154,8 @@ def _checked(fields: dict[str, Any]) -> dict[str, Any]:
         if name in _TEXTS and not isinstance(value, str):
             raise TypeError(f"{name} of a switch's port is no text")
     return fields
+
+
+def without_domain(name: str) -> str:
+    """A switch's name without its domain; an address is no name with a domain."""
+    return name if name.replace(".", "").isdigit() else name.partition(".")[0]

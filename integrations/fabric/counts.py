@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from gpuvigil.model import ErrorCount
+from gpuvigil.model import ERROR_COUNTS, ErrorCount
 
 from .seen import SeenPort
 
@@ -17,7 +17,6 @@ Errors = tuple[int | None, ...]
 
 # The counts of an hour are kept, and the one before them.
 _KEPT = timedelta(hours=1)
-_ERRORS = ("symbol_errors", "receive_errors", "link_recoveries", "local_integrity_errors")
 # Growth is judged over ten minutes: of traffic the newest count from before them is kept, and every few minutes one.
 _SPAN, _TRAFFIC_EVERY = timedelta(minutes=10), timedelta(minutes=5)
 
@@ -38,7 +37,7 @@ def counts(before: Sequence[ErrorCount], seen: SeenPort, at: datetime) -> tuple[
 
 def errors(count: ErrorCount) -> Errors:
     """Without its moment and what its traffic made it count: equal where no error came."""
-    return tuple(getattr(count, name) for name in _ERRORS)
+    return tuple(getattr(count, name) for name in ERROR_COUNTS)
 
 
 def last_errors(every: Sequence[ErrorCount]) -> Errors | None:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from gpuvigil.model import Switch
+from gpuvigil.model import Switch, without_domain
 from gpuvigil.numbers_in_words import natural
 
 from ..fabric.seen import NotReadError, SeenPort, SeenSwitch
@@ -313,16 +313,11 @@ def _word(text: str) -> str:
     return "_".join(text.split())[:_LONGEST]
 
 
-def _short(name: str) -> str:
-    """Without its domain; an address is no name with a domain."""
-    return name if name.replace(".", "").isdigit() else name.partition(".")[0]
-
-
 def _by_short_name(called: Mapping[str, str]) -> Mapping[str, Sequence[str]]:
     """The GUIDs by the names without domains, of which several switches may have the same."""
     found: dict[str, list[str]] = defaultdict(list)
     for name, guid in called.items():
-        found[_short(name)].append(guid)
+        found[without_domain(name)].append(guid)
     return found
 
 
@@ -343,9 +338,11 @@ def _plugged(every: Mapping[str, Told], names: Mapping[str, str]) -> dict[Place,
     )
     for place, system, far_port in heard:
         low = system.casefold()
-        alike = [called[low]] if low in called else shortly.get(_short(low), ())
+        alike = [called[low]] if low in called else shortly.get(without_domain(low), ())
         if not alike:
-            found[place] = replace(found[place], peer=f"{_short(system)} {far_port}".strip())
+            found[place] = replace(
+                found[place], peer=f"{without_domain(system)} {far_port}".strip()
+            )
         elif len(alike) == 1:  # of several nobody knows which it is
             found[place] = _at(found[place], (alike[0], far_port), names)
             back[alike[0], far_port] = place
