@@ -1,7 +1,7 @@
 """A recording as the analyzer's replay takes it: blocks of an hour, at the times that it has."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -28,6 +28,7 @@ from .telemetry import Measured, measured
 HOUR, DELAY = timedelta(hours=1), timedelta(milliseconds=200)
 # Blocks begin at whole minutes; a pass after the last row sees it, and a later one only silence.
 _GRID, _LAST_PASS = timedelta(minutes=1), timedelta(seconds=10)
+_LAST_WORDS = timedelta(minutes=1)
 _USUAL_TICK = 10.0
 # A gap of all nodes is longer than this, and than three ticks.
 _SHORTEST_GAP = timedelta(minutes=1)
@@ -151,6 +152,8 @@ class _Reader:
         events = records.events(rows["events"], gpus, self.problems)
         allocations = records.jobs(rows["jobs"], gpus, self.problems)
         lines = records.kernel(rows["kernel"], logs, nodes, self.problems, self.zone)
+        every = sorted(self._events(events, lines, gpus), key=lambda it: it.at)
+        end = _with_last_words(end, every)
         truths = records.truths(rows["truth"], gpus, end, self.causes, self.problems)
         self.problems.check()
         table = _heard(tables, ticks)
@@ -162,7 +165,7 @@ class _Reader:
             gaps=_gaps(table, max(_SHORTEST_GAP, timedelta(seconds=3 * max(ticks.values())))),
             inventories=tuple(inventories),
             allocations=tuple(allocations),
-            events=tuple(sorted(self._events(events, lines, gpus), key=lambda it: it.at)),
+            events=tuple(every),
             kernel_lines=len(lines),
             truths=tuple(truths) if "truth" in given else None,
             given=frozenset(
@@ -191,6 +194,16 @@ def _span(tables: Any) -> Span:
     times = [(pc.min(it["at"]).as_py(), pc.max(it["at"]).as_py()) for it in tables]
     first, last = min(it for it, _ in times), max(it for _, it in times)
     return _floor(first), _floor(last + DELAY, _LAST_PASS) + _LAST_PASS
+
+
+def _with_last_words(end: datetime, events: Iterable[Event]) -> datetime:
+    """The end of a recording that also hears what was told soon after its last numbers.
+
+    A machine that dies tells of it after its last numbers; a log that goes on for long without them
+    is no recording, and the silence of every node would be judged in it.
+    """
+    heard = (kernel_lines.arrival(event) for event in events if event.at < end + _LAST_WORDS)
+    return max([end, *(_floor(at, _LAST_PASS) + _LAST_PASS for at in heard)])
 
 
 def _floor(at: datetime, grid: timedelta = _GRID) -> datetime:

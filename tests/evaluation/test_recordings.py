@@ -576,6 +576,15 @@ def test_the_example_is_found_with_its_cause(
     assert "cannot judge: fabric_down: no gpu.fabric_state" in said
 
 
+@pytest.mark.parametrize(("after", "heard"), [(59, 1), (61, 0)])
+def test_the_last_words_of_a_machine_are_judged_too(after: int, heard: int, tmp_path: Path) -> None:
+    last = NOON + timedelta(minutes=3, seconds=-10)
+    told = text(last + timedelta(seconds=10 + after))  # the last pass is 10 s after its numbers
+    events = f"at,node,gpu,event,xid\n{told},n0,1,xid,79\n"
+    where = written(tmp_path, gpu=GPU + "".join(gpus(minutes=3, nodes=1)), events=events)
+    assert len(played(loaded(where))) == heard
+
+
 @pytest.mark.slow
 def test_the_exit_code_is_1_for_what_was_missed_and_only_strictly_for_what_is_wrong(
     example: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
