@@ -29,8 +29,10 @@ def test_a_port_that_slows_its_job_down_is_named_19_times_of_20(tmp_path: Path) 
             last = node
             node = chance.choice([it for it in job.nodes if it != last])
             megabits = chance.randint(15, 40)
-            told = told_of(job, watched, node, megabits)
+            at_leaf = chance.random() < 0.5
+            told = told_of(job, watched, node, megabits, at_leaf)
             named += is_named(told, node)
             result.tells(trials=trial, named=named)
-            print(trial, node, megabits, [(it.fault, it.subject.key) for it in told])  # noqa: T201
+            where = "leaf" if at_leaf else "node"
+            print(trial, node, megabits, where, [(it.fault, it.subject.key) for it in told])  # noqa: T201
         assert named >= LEAST_NAMED

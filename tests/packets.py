@@ -144,13 +144,19 @@ class Job:
         end(self.processes)
         self._stack.close()
 
-    def limit(self, node: str, megabits: int) -> None:
-        """Let a node's port send no more than that."""
-        words = f"rate {megabits}mbit burst 128kb latency 100ms"
-        self._do(f"tc -n {node} qdisc add dev {PORT} root tbf {words}")
+    def _at(self, node: str, at_leaf: bool) -> tuple[str, str]:
+        """The namespace and the interface of one end of a node's cable."""
+        return ("leaf", f"swp{2 + self.nodes.index(node)}") if at_leaf else (node, PORT)
 
-    def free(self, node: str) -> None:
-        self._do(f"tc -n {node} qdisc del dev {PORT} root")
+    def limit(self, node: str, megabits: int, at_leaf: bool = False) -> None:
+        """Let a node's port send no more than that, or the leaf's port to it."""
+        space, device = self._at(node, at_leaf)
+        words = f"rate {megabits}mbit burst 128kb latency 100ms"
+        self._do(f"tc -n {space} qdisc add dev {device} root tbf {words}")
+
+    def free(self, node: str, at_leaf: bool = False) -> None:
+        space, device = self._at(node, at_leaf)
+        self._do(f"tc -n {space} qdisc del dev {device} root")
 
     def _start(
         self,
@@ -233,15 +239,17 @@ def _wait_until_over(watched: Watched) -> None:
         raise AssertionError(stand) from error
 
 
-def told_of(job: Job, watched: Watched, node: str, megabits: int) -> list[Incident]:
-    """What is open once a node's port sends no more than that; it is free again, and all over, at the end."""
-    job.limit(node, megabits)
+def told_of(
+    job: Job, watched: Watched, node: str, megabits: int, at_leaf: bool = False
+) -> list[Incident]:
+    """What is open once a node's cable carries no more than that; it is free again, and all over, at the end."""
+    job.limit(node, megabits, at_leaf)
     try:
         wait_until(f"{node} is told", watched.open, 60.0)
         time.sleep(5.0)  # for whatever else would be said of it
         return watched.open()
     finally:
-        job.free(node)
+        job.free(node, at_leaf)
         _wait_until_over(watched)
         time.sleep(_BETWEEN_SECONDS)
 

@@ -5,7 +5,7 @@ What can be said from hosts is the smallest set of ports that wait: one, all of 
 one name on several nodes, which share a leaf where the fabric is rail-optimised.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -21,6 +21,8 @@ from ..evidence.claims import Claim, findings
 from ..evidence.fabric_links import beyond
 from ..evidence.port_drops import NODES, fabric_ports
 from ..evidence.port_rates import (
+    DELAY,
+    DELAY_SECONDS,
     LOOKS,
     PAUSED,
     PAUSED_SHARE,
@@ -34,6 +36,7 @@ from ..evidence.port_rates import (
     still_waits,
 )
 from ..evidence.port_rates import NEEDS as RATES
+from ..evidence.slow_paths import Slow, slow_ports
 from ..window.columns import fabric
 from ..window.rows import Row
 from ..window.window import Need, Span, Window
@@ -70,7 +73,7 @@ class _Waiting:
     since: datetime
     evidence: tuple[Evidence, ...]
     alone: bool  # whether it is told where no other port waits with it
-    shaped: bool = False  # by its own node
+    condition: str = ""  # of what is this port's alone
 
 
 def congested_ports(window: Window) -> list[Finding]:
@@ -80,6 +83,9 @@ def congested_ports(window: Window) -> list[Finding]:
         for one in _waiting(window, look):
             known = found.get(one.port)
             found[one.port] = one if known is None else _with(one, known)
+    for look in LOOKS:
+        for one in _answered_late(window, look):
+            found.setdefault(one.port, one)
     return sorted(_grouped(window, found), key=lambda finding: finding.subject.key)
 
 
@@ -101,6 +107,7 @@ def _is_back(lately: Row | None, long: Row | None) -> bool | None:
         (PAUSED.column, _per_second),
         (TICKS.column, _per_second),
         (QUEUED.column, Row.get),
+        (DELAY.column, Row.get),
     ):
         usual = None if long is None else of(long, column)
         if usual:
@@ -159,8 +166,50 @@ def _waiting(window: Window, look: Look) -> Iterator[_Waiting]:
                 evidence=tuple(_evidence(rates, number, list(jobs.values()))),
                 # Others may be about to follow.
                 alone=look.now is Span.STEADY,
-                shaped=bool(rates.shaped[number]),
+                condition="shaped" if rates.shaped[number] else "",
             )
+
+
+def _answered_late(window: Window, look: Look) -> Iterator[_Waiting]:
+    """Ports that late paths have in common; three of one name and more are a leaf's."""
+    rates = window.once(rates_of, look)
+    slow = [one for one in slow_ports(window, look) if one.port not in stopping(window)]
+    of_name = Counter(_rail(port) for port in {one.port for one in slow})
+    for one in slow:
+        number = rates.rows.index.number(one.port)
+        if number is not None:
+            own = one.is_named and of_name[_rail(one.port)] < NODES
+            yield _Waiting(
+                port=one.port,
+                since=Row(rates.rows, number)["first_at"],
+                evidence=tuple(_of_paths(window, rates, one, look)),
+                alone=look.now is Span.STEADY,
+                condition="slow_link" if own else "",
+            )
+
+
+def _of_paths(window: Window, rates: Rates, slow: Slow, look: Look) -> Iterator[Evidence]:
+    senders = list(dict.fromkeys(port for port, _ in slow.paths))
+    for port in senders[:_SHOWN]:
+        milliseconds = 1e3 * rates.delay[rates.rows.index.number(port)]
+        yield Evidence(
+            name=f"answers to {port.node} {port.device} are late by",
+            value=f"{milliseconds:.0f} ms",
+            limit=f"{1e3 * DELAY_SECONDS:g} ms",
+        )
+    fall = rates.fall[rates.rows.index.number(slow.paths[0][0])]
+    yield Evidence(name="traffic", value=f"{100.0 * fall:.0f} % less than before")
+    if len(slow.paths) == 1:
+        yield Evidence(name="waits for", value=_place(slow.paths[0][1]))
+    elif slow.others:
+        yield Evidence(name="or it is", value=", ".join(map(_place, slow.others[:_SHOWN])))
+    jobs = jobs_through(window, slow.port, look)
+    if slow.job in jobs:
+        yield Evidence(name="its job", value=str(jobs[slow.job].holder))
+
+
+def _place(port: Subject) -> str:
+    return f"{port.node} {port.device}"
 
 
 def _is_heard(window: Window, asked: tuple[_Rail, str, Look]) -> bool:
@@ -220,7 +269,7 @@ def _with(one: _Waiting, other: _Waiting) -> _Waiting:
         since=min(one.since, other.since),
         evidence=(*one.evidence, *more),
         alone=one.alone or other.alone,
-        shaped=one.shaped or other.shaped,
+        condition=one.condition or other.condition,
     )
 
 
@@ -233,11 +282,10 @@ def _grouped(window: Window, found: dict[Subject, _Waiting]) -> Iterator[Finding
     for node, them in slow.items():
         yield _of_node(window, node, them)
     left = [one for one in found.values() if one.port.of_node() not in slow]
-    # What a node does to itself is no leaf's.
-    yield from findings(
-        "port_congested", (_held_back(one) for one in left if one.shaped and one.alone)
-    )
-    left = [one for one in left if not one.shaped]
+    # What a node does to itself, or its own cable, is no leaf's.
+    own = [one for one in left if one.condition]
+    yield from findings("port_congested", (_claim(one) for one in own if one.alone))
+    left = [one for one in left if not one.condition]
     told = _congested_rails(window)
     for rail, them in _by(left, lambda one: _rail(one.port)).items():
         if len({one.port.of_node() for one in them}) >= NODES:
@@ -247,8 +295,8 @@ def _grouped(window: Window, found: dict[Subject, _Waiting]) -> Iterator[Finding
             yield from (_finding(window, "port_congested", it, it.evidence) for it in told_alone)
 
 
-def _held_back(one: _Waiting) -> Claim:
-    return Claim(subject=one.port, condition="shaped", since=one.since, evidence=one.evidence)
+def _claim(one: _Waiting) -> Claim:
+    return Claim(subject=one.port, condition=one.condition, since=one.since, evidence=one.evidence)
 
 
 def _by(

@@ -29,8 +29,9 @@ PAUSED, TICKS, RECEIVED, SENT, RESENT = (
     )
 )
 QUEUED = Aggregate(function=Function.MEAN, field="transmit_queue_bytes")
+DELAY = Aggregate(function=Function.MEAN, field="round_trip_delay_seconds")
 HELD_BACK = Aggregate(function=Function.INCREASE, field="transmit_held_back")
-_ASKED = (PAUSED, TICKS, RECEIVED, SENT, RESENT, QUEUED, HELD_BACK)
+_ASKED = (PAUSED, TICKS, RECEIVED, SENT, RESENT, QUEUED, DELAY, HELD_BACK)
 NEEDS = tuple(
     Need(measurement="port", span=span, aggregates=_ASKED)
     for span in (Span.RECENT, Span.STEADY, Span.TREND)
@@ -50,6 +51,9 @@ _EXPLAINS = 0.5
 # tens of microseconds, and TCP keeps no more than a millisecond of each connection there
 # (Linux, net/ipv4/tcp_output.c, tcp_small_queue_check) [own].
 QUEUED_SECONDS, _TIMES_QUEUED = 1e-3, 4.0
+# What is sent is answered so late, and so many times as late as before: more than full buffers of a
+# switch hold at the speeds of GPU nodes, some 16 MB at 100 Gbit/s [own].
+DELAY_SECONDS, _TIMES_DELAY = 2e-3, 4.0
 # A single segment that is there at the moment of a look is no queue (Linux, GSO_LEGACY_MAX_SIZE), and
 # where next to nothing is sent nothing waits [own].
 _QUEUED_BYTES, _SENT_BYTES = 65_536.0, 1e6
@@ -86,6 +90,8 @@ class Rates:
     resent_before: Floats
     queued: Floats  # seconds for which what is sent waits in the node's queue
     queued_before: Floats
+    delay: Floats  # seconds by which answers to what it sends are late
+    delay_before: Floats
     held_back: Floats  # times per second that a shaper of the node made packets wait
     held_back_before: Floats
 
@@ -117,6 +123,12 @@ class Rates:
         """Which nodes have more waiting in their own queue of the port than they had."""
         least = np.fmax(QUEUED_SECONDS, _TIMES_QUEUED * self.queued_before)
         found: Mask = self.queued >= least
+        return found
+
+    @property
+    def delayed(self) -> Mask:
+        """Whose packets are answered later than they were."""
+        found: Mask = self.delay >= delay_of(self.delay_before)
         return found
 
     @property
@@ -156,7 +168,7 @@ def rates_of(window: Window, look: Look) -> Rates:
     (received, was_received), (sent, was_sent) = both(RECEIVED), both(SENT)
     resent, was_resent = both(RESENT)
     held_back, was_held_back = both(HELD_BACK)
-    waiting = means_before(rows, long, (QUEUED.column,))[QUEUED.column]
+    means = means_before(rows, long, (QUEUED.column, DELAY.column))
     return Rates(
         rows=rows,
         paused=paused / MICROSECONDS,
@@ -168,10 +180,18 @@ def rates_of(window: Window, look: Look) -> Rates:
         resent=resent,
         resent_before=was_resent,
         queued=_waited(rows.values(QUEUED.column), sent),
-        queued_before=divided(waiting, was_sent),
+        queued_before=divided(means[QUEUED.column], was_sent),
+        delay=rows.values(DELAY.column),
+        delay_before=means[DELAY.column],
         held_back=held_back,
         held_back_before=was_held_back,
     )
+
+
+def delay_of(before: Floats) -> Floats:
+    """From which on answers are late, of what they were before."""
+    found: Floats = np.fmax(DELAY_SECONDS, _TIMES_DELAY * before)
+    return found
 
 
 def _waited(queued: Floats, sent: Floats) -> Floats:

@@ -69,7 +69,7 @@ def load(path: Path) -> Remembered:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
         gpus = [GpuIdentity(**known(GpuIdentity, gpu)) for gpu in value["gpus"]]
-        ports = [PortIdentity(**known(PortIdentity, port)) for port in value["ports"]]
+        ports = [PortIdentity.from_json(port) for port in value["ports"]]
         return Remembered(
             gpus={gpu.uuid: gpu for gpu in gpus},
             ports={(port.device, port.port): port for port in ports},

@@ -14,6 +14,7 @@ from pathlib import Path
 from gpuvigil.model import PortIdentity
 
 from . import files, module_temperature
+from .connections import Connections
 from .link_statistics import Links, Read, reader_of
 from .queues import WRAPS_AT, Queues
 from .rdma_counters import CounterFiles, interface_counters, limits, rdma_counters
@@ -89,9 +90,10 @@ class _Port:
         reader_of: Callable[[str], Read],
         monotonic: Callable[[], float],
         queues: Queues,
+        connections: Connections,
     ) -> None:
         self._place = place
-        self._queues = queues
+        self._queues, self._connections = queues, connections
         infiniband = place.kind == "rdma" and not _is_roce(place)
         found = (
             interface_counters(place.path)
@@ -110,6 +112,8 @@ class _Port:
         self._temperatures = module_temperature.inputs((device, *place.links))
         self._counts: dict[str, float | int] = {}
         self._seldom: dict[str, float | int] | None = None
+        self._addresses: tuple[str, ...] = ()
+        self._waits_for: tuple[str, ...] = ()
 
     def read(self, counters: bool, seldom: bool) -> PortReading:
         """Its state now, and its counters as last read; of `counters` all, or the quick ones."""
@@ -120,7 +124,14 @@ class _Port:
                 self._seldom = self._read_seldom()
         place = self._place
         return PortReading(
-            identity=PortIdentity(device=place.device, port=place.port, kind=kind, role=place.role),
+            identity=PortIdentity(
+                device=place.device,
+                port=place.port,
+                kind=kind,
+                role=place.role,
+                addresses=self._addresses,
+                waits_for=self._waits_for,
+            ),
             values={**(self._seldom or {}), **self._counts, **_measured(state)},
             stays_at=self._stays_at,
             wraps_at=self._wraps_at,
@@ -137,7 +148,15 @@ class _Port:
         found = {metric: count for metric, count in told if metric not in self._of_files}
         celsius = module_temperature.hottest_celsius(self._temperatures)
         warm = {} if celsius is None else {"module_celsius": celsius}
-        return {**found, **_counts(self._slow), **warm}
+        return {**found, **_counts(self._slow), **warm, **self._on_its_way()}
+
+    def _on_its_way(self) -> Mapping[str, float]:
+        """How late the answers to what it sends are, and whose."""
+        if self._place.kind != "net":
+            return {}
+        self._addresses, sent = self._connections.of(self._place.path)
+        self._waits_for = () if sent is None else sent.waits_for
+        return {} if sent is None else {"round_trip_delay_seconds": sent.delay_seconds}
 
 
 class PortSensor:
@@ -159,7 +178,7 @@ class PortSensor:
         self._net = f"{sysfs_root}/class/net"
         self._routes = f"{proc_root}/net/route"
         self._monotonic, self._reader_of = monotonic, reader_of
-        self._queues = Queues()
+        self._queues, self._connections = Queues(), Connections()
         self._ports: dict[_Place, _Port] = {}
         self._laid_out_for: tuple[object, ...] = ()
         self._reads = 0
@@ -183,6 +202,8 @@ class PortSensor:
         if counters:
             self._queues.read()
         seldom = counters and self._is_seldom_due()
+        if seldom:
+            self._connections.read()
         return tuple([port.read(counters, seldom) for port in self._ports.values()])
 
     def unread_statistics(self) -> Mapping[str, str]:
@@ -199,7 +220,9 @@ class PortSensor:
     def _port(self, place: _Place) -> _Port:
         folder = self._net if place.kind == "net" else self._infiniband
         device = f"{folder}/{place.device}"
-        return _Port(place, device, self._reader_of, self._monotonic, self._queues)
+        return _Port(
+            place, device, self._reader_of, self._monotonic, self._queues, self._connections
+        )
 
     def _lay_out(
         self, devices: list[str], interfaces: list[str], routes: str

@@ -1,6 +1,6 @@
 """What waits in the kernel's own queues of network interfaces, as `tc -s qdisc` asks: no privilege, no process.
 
-Linux, include/uapi/linux/{netlink,rtnetlink,pkt_sched,gen_stats}.h and net/sched/sch_api.c.
+Linux, include/uapi/linux/{rtnetlink,pkt_sched,gen_stats}.h and net/sched/sch_api.c.
 """
 
 import fcntl
@@ -10,13 +10,10 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from . import files
+from . import files, netlink
 
-_HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
 _TRAFFIC = struct.Struct("=BxHiIII")  # family, interface, handle, parent, info
-_ATTRIBUTE = struct.Struct("=HH")  # length, type
-_ERROR, _DONE, _NEW_QUEUE, _GET_QUEUE = 2, 3, 36, 38
-_REQUEST_ALL = 0x1 | 0x300  # NLM_F_REQUEST | NLM_F_DUMP
+_NEW_QUEUE, _GET_QUEUE = 36, 38
 _ROOT = 0xFFFFFFFF  # of an interface with many queues, the sum of them
 _STATISTICS, _QUEUE = 7, 3  # TCA_STATS2, TCA_STATS_QUEUE
 _COUNTS = struct.Struct("=5I")  # packets and bytes that wait, drops, requeues, overlimits
@@ -25,7 +22,6 @@ WRAPS_AT = 1 << 32
 _ASK_ADDRESS = 0x8927  # SIOCGIFHWADDR
 _ADDRESS = slice(18, 24)
 _NAME_BYTES = 15
-_SECONDS, _BYTES = 1.0, 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +50,7 @@ class Queues:
 
         In a container another interface may have the name of one of the host's: that is not read.
         """
-        found = [self._by_interface.get(_number(it)) for it in interfaces]
+        found = [self._by_interface.get(number_of(it)) for it in interfaces]
         known = [queue for queue in found if queue is not None]
         if not known or len(known) < len(found):
             return {}
@@ -64,7 +60,7 @@ class Queues:
         }
 
 
-def _number(interface: str) -> int:
+def number_of(interface: str) -> int:
     """Its number in this namespace; 0, which none has, where it belongs to another."""
     name = os.path.basename(interface)
     try:
@@ -88,16 +84,9 @@ def _address(name: str) -> str:
 
 def _ask() -> Iterator[tuple[int, Queue]]:
     question = _TRAFFIC.pack(socket.AF_UNSPEC, 0, 0, 0, 0, 0)
-    head = _HEADER.pack(_HEADER.size + len(question), _GET_QUEUE, _REQUEST_ALL, 1, 0)
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as door:
-        door.settimeout(_SECONDS)
-        door.send(head + question)
-        while True:
-            for kind, body in _parts(door.recv(_BYTES), _HEADER):
-                if kind in {_DONE, _ERROR}:
-                    return
-                if kind == _NEW_QUEUE:
-                    yield from root_queue(body)
+    for kind, body in netlink.dumped(socket.NETLINK_ROUTE, _GET_QUEUE, question):
+        if kind == _NEW_QUEUE:
+            yield from root_queue(body)
 
 
 def root_queue(body: bytes) -> Iterator[tuple[int, Queue]]:
@@ -105,19 +94,8 @@ def root_queue(body: bytes) -> Iterator[tuple[int, Queue]]:
     _, _, interface, _, parent, _ = _TRAFFIC.unpack_from(body)
     if parent != _ROOT:
         return
-    for kind, statistics in _parts(body[_TRAFFIC.size :], _ATTRIBUTE):
-        for inner, counts in _parts(statistics, _ATTRIBUTE) if kind == _STATISTICS else ():
+    for kind, statistics in netlink.parts(body[_TRAFFIC.size :]):
+        for inner, counts in netlink.parts(statistics) if kind == _STATISTICS else ():
             if inner == _QUEUE:
                 _, waiting, _, _, held_back = _COUNTS.unpack_from(counts)
                 yield interface, Queue(waiting, held_back)
-
-
-def _parts(raw: bytes, head: struct.Struct) -> Iterator[tuple[int, bytes]]:
-    """Types and bodies of what stands one after the other, each beginning with its length and type."""
-    at = 0
-    while at + head.size <= len(raw):
-        length, kind = head.unpack_from(raw, at)[:2]
-        if length < head.size:
-            return
-        yield kind & 0x3FFF, raw[at + head.size : at + length]
-        at += (length + 3) & ~3

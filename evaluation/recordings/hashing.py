@@ -7,7 +7,15 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from gpuvigil.model import Allocation, Event, EventKind, GpuIdentity, Inventory, Subject
+from gpuvigil.model import (
+    Allocation,
+    Event,
+    EventKind,
+    GpuIdentity,
+    Inventory,
+    PortIdentity,
+    Subject,
+)
 
 # Events whose words the kernel or gpuvigil chose; others name files, mounts and commands.
 _TOLD = frozenset(
@@ -90,7 +98,19 @@ def inventory(one: Inventory, names: Names) -> Inventory:
 
     def gpu(it: GpuIdentity) -> GpuIdentity:
         serial = names.word("serial", it.serial)
-        return replace(it, uuid=names.uuid(it.uuid), serial=serial)
+        domain = names.word("domain", it.fabric_cluster)
+        return replace(it, uuid=names.uuid(it.uuid), serial=serial, fabric_cluster=domain)
+
+    def addresses(them: Iterable[str]) -> tuple[str, ...]:
+        return tuple(names.word("address", it) or "" for it in them)
+
+    def port(it: PortIdentity) -> PortIdentity:
+        return replace(
+            it,
+            switch=names.word("switch", it.switch),
+            addresses=addresses(it.addresses),
+            waits_for=addresses(it.waits_for),
+        )
 
     return replace(
         one,
@@ -98,6 +118,7 @@ def inventory(one: Inventory, names: Names) -> Inventory:
         boot=names.word("boot", one.boot) or "",
         rack=names.word("rack", one.rack),
         gpus=tuple(map(gpu, one.gpus)),
+        ports=tuple(map(port, one.ports)),
         missing={names.uuid(uuid): since for uuid, since in one.missing.items()},
     )
 

@@ -230,6 +230,13 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         "Find who set the limit (`tc qdisc show` on the node; the CNI's bandwidth annotations do).",
         "qdisc overlimits (Linux, include/uapi/linux/gen_stats.h)",
     ),
+    (
+        "slow_link",
+        _WARNING,
+        "Network is slow: the link between a port and its switch holds packets back",
+        "Look at the switch's port: its speed, limits (policer, shaper), errors, and what else it carries.",
+        "tcp_info (Linux, include/uapi/linux/tcp.h): round trips to and from this port alone take longer",
+    ),
     # port_degraded
     (
         "pcie_starved",

@@ -220,13 +220,16 @@ class GpuIdentity:
 
 # A record without them says the same: most sites have no use for the one, or cannot tell the others.
 _OPTIONAL = frozenset(
-    {"minor", "firmware", "switch", "switch_port", "fabric_cluster", "fabric_clique"}
+    {
+        *("minor", "firmware", "switch", "switch_port", "fabric_cluster", "fabric_clique"),
+        *("addresses", "waits_for"),
+    }
 )
 
 
 def _told(identity: "GpuIdentity | PortIdentity") -> dict[str, Any]:
     values = plain(identity).items()
-    return {key: value for key, value in values if key not in _OPTIONAL or value is not None}
+    return {key: value for key, value in values if key not in _OPTIONAL or value not in (None, [])}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,6 +245,15 @@ class PortIdentity:
     # At the other end of its cable, as the switch named itself when it was last heard (LLDP):
     switch: str | None = None
     switch_port: str | None = None
+    # Of plain Ethernet: its own IP addresses, and those that answer late to what it sends.
+    addresses: tuple[str, ...] = ()
+    waits_for: tuple[str, ...] = ()
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> "PortIdentity":
+        """Fields that this version does not know are left out."""
+        lists = {key: tuple(told.get(key) or ()) for key in ("addresses", "waits_for")}
+        return cls(**{**known(cls, told), **lists})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,7 +344,7 @@ class Inventory:
             tick_seconds=float(body["tick_seconds"]),
             version=str(body["version"]),
             gpus=tuple(GpuIdentity(**known(GpuIdentity, gpu)) for gpu in body["gpus"]),
-            ports=tuple(PortIdentity(**known(PortIdentity, port)) for port in body["ports"]),
+            ports=tuple(map(PortIdentity.from_json, body["ports"])),
             nics=tuple(map(Nic.from_json, body.get("nics", ()))),
             driver=body.get("driver"),
             driver_state=str(body.get("driver_state", "no driver")),

@@ -17,7 +17,12 @@ def test_the_port_that_slows_a_job_down_is_named_with_the_job(
     needs("tc", "apt-get install iproute2")
     assert is_possible()
     with running(tmp_path, library, 8) as (job, watched):
-        for node in random.Random(7).sample(job.nodes, 2):
-            (told,) = found = told_of(job, watched, node, 30)
-            assert is_named(found, node), told
-            assert told.title == "Network is slow: a traffic shaper on the node holds the port back"
+        first, second = random.Random(7).sample(job.nodes, 2)
+        (told,) = found = told_of(job, watched, first, 30)
+        assert is_named(found, first), told
+        assert told.title == "Network is slow: a traffic shaper on the node holds the port back"
+        (told,) = found = told_of(job, watched, second, 30, at_leaf=True)
+        assert is_named(found, second), told
+        assert told.title == (
+            "Network is slow: the link between a port and its switch holds packets back"
+        )

@@ -49,6 +49,7 @@ GPU = replace(NODE, gpu="GPU-8f2cabba-1111-2222-3333-444455556666")
 SECRETS = (
     *("hamster", "wombat-17", "zoo.example", "8f2cabba", "1234567890", "rackety", "ada.lovelace"),
     *("turing-lab", "batchy", "991827", "enigma", "bletchley", "/home/", "boot-of-it"),
+    *("leafy-3", "10.20.30.4", "c1a55e55"),
 )
 
 
@@ -119,11 +120,20 @@ def site() -> Recorded:
                         pci_address="0000:1b:00.0",
                         model="NVIDIA H100",
                         serial="1234567890",
+                        fabric_cluster="c1a55e55",
+                        fabric_clique=1,
                     ),
                 ),
                 ports=(
                     PortIdentity(
-                        device="mlx5_0", port="1", kind="infiniband", role="fabric", was_up=True
+                        device="eno3",
+                        port="1",
+                        kind="ethernet",
+                        role="storage",
+                        was_up=True,
+                        switch="leafy-3",
+                        addresses=("10.20.30.40",),
+                        waits_for=("10.20.30.41",),
                     ),
                 ),
                 driver="570.1",
@@ -181,6 +191,7 @@ def test_hashed_names_leave_none_of_the_originals(form: str, tmp_path: Path) -> 
     assert {word for word in SECRETS if word in everything(tmp_path / "plain")} >= {
         *("hamster", "wombat-17", "8f2cabba", "1234567890", "rackety", "ada.lovelace"),
         *("turing-lab", "batchy", "991827", "enigma", "bletchley", "boot-of-it"),
+        *("leafy-3", "10.20.30.4", "c1a55e55"),
     }
     said = everything(tmp_path / "hashed")
     assert [word for word in SECRETS if word in said] == []

@@ -235,7 +235,7 @@ NAMES: dict[type[Any], set[str]] = {
     BusGpu: {"address"},
     GpuIdentity: {"uuid", "pci_address", "serial", "fabric_cluster", "fabric_clique"},
     Nic: {"address", "devices", "gpus"},
-    PortIdentity: {"device", "port", "switch", "switch_port"},
+    PortIdentity: {"device", "port", "switch", "switch_port", "addresses", "waits_for"},
     Job: {"told_by", "number", "user", "account", "nodes", "numbers", "pods"},
     Scheduler: {"told_by", "nodes"},
     ScheduledNode: {"name"},

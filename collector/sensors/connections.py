@@ -1,0 +1,171 @@
+"""How long what is sent over TCP is on its way, by the port it leaves through: as `ss -ti` asks.
+
+A queue that builds up beyond the port is seen by nobody but those who send into it: their round trips
+take longer than the shortest that they ever had. No privilege, no process; programs are not touched.
+
+Linux, include/uapi/linux/{sock_diag,inet_diag,tcp,if_addr}.h.
+"""
+
+import socket
+import struct
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import IPv6Address, ip_address
+from itertools import islice
+
+from . import files, netlink
+from .queues import number_of
+
+_SOCK_DIAG, _BY_FAMILY, _TCP, _ESTABLISHED = 4, 20, 6, 1 << 1
+_INFO = 2  # INET_DIAG_INFO
+_QUESTION = struct.Struct("=BBBxI48x")  # family, protocol, extensions, states; any socket
+_SOCKET = struct.Struct("=4xHH16s16sIQ20x")  # ports, addresses, interface, cookie
+_GET_ADDRESS, _NEW_ADDRESS = 22, 20
+_ADDRESS = struct.Struct("=BBBBI")  # family, prefix, flags, scope, interface
+_IFA_ADDRESS, _IFA_LOCAL = 1, 2
+# Of `struct tcp_info`: microseconds, bytes that were acknowledged, microseconds.
+_ROUND_TRIP, _ACKED, _SHORTEST = (68, "=I"), (120, "=Q"), (148, "=I")
+_INFO_BYTES, _NEVER = 152, 0xFFFFFFFF
+_MICROSECONDS = 1e6
+# More sockets than that cost a collector too much: a look at 2,000 takes some 20 ms.
+MOST_SOCKETS = 2_000
+# Whom a port waits for is told where its packets wait so long, and for so many of their shortest
+# round trips: beyond the buffers of a switch, which hold a millisecond or two [own].
+WAITS_SECONDS, _TIMES_SHORTEST = 2e-3, 10.0
+# A peer of whom so much of the port's bytes are; and how many are told, of which none for long.
+_SHARE, _MOST_PEERS, _KEPT_LOOKS = 0.25, 4, 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """One established connection now."""
+
+    cookie: int
+    local: str
+    peer: str
+    acked_bytes: int
+    round_trip_seconds: float
+    shortest_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """What left through a port since the look before."""
+
+    delay_seconds: float  # beyond the shortest round trip, in the mean of its bytes
+    waits_for: tuple[str, ...]  # addresses of those who answer late
+
+
+class Connections:
+    """The connections of this network namespace; `read` before `of`."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[int, float]] = {}  # by cookie: bytes, shortest round trip
+        self._addresses: Mapping[int, Sequence[str]] = {}
+        self._sent: Mapping[str, Sent] = {}
+        self._late: dict[tuple[str, str], int] = {}  # local address, peer: looks for which it stays
+
+    def read(self) -> None:
+        """Look anew. Nothing is known where the kernel does not answer, or has too much to tell."""
+        try:
+            self._addresses = _addresses()
+            mine = {it for them in self._addresses.values() for it in them}
+            found = list(islice(_established(mine), MOST_SOCKETS + 1))
+        except (OSError, struct.error):
+            self._addresses, found = {}, []
+        self.take(found)
+
+    def take(self, found: Sequence[Connection]) -> None:
+        """What is established now; of a connection's first look nothing is known yet."""
+        if len(found) > MOST_SOCKETS:
+            found = []
+        moved: dict[str, list[tuple[Connection, int, float]]] = defaultdict(list)
+        known: dict[int, tuple[int, float]] = {}
+        for one in found:
+            bytes_before, shortest = self._known.get(one.cookie, (None, one.shortest_seconds))
+            shortest = min(shortest, one.shortest_seconds)
+            known[one.cookie] = one.acked_bytes, shortest
+            if bytes_before is not None and one.acked_bytes > bytes_before:
+                moved[one.local].append((one, one.acked_bytes - bytes_before, shortest))
+        self._known = known
+        self._late = {who: left - 1 for who, left in self._late.items() if left > 1}
+        self._sent = {local: self._summed(local, them) for local, them in moved.items()}
+
+    def _summed(self, local: str, them: Sequence[tuple[Connection, int, float]]) -> Sent:
+        total = sum(count for _, count, _ in them)
+        late: dict[str, int] = defaultdict(int)
+        weighed = 0.0
+        for one, count, shortest in them:
+            delay = max(one.round_trip_seconds - shortest, 0.0)
+            weighed += delay * count
+            if delay >= max(WAITS_SECONDS, _TIMES_SHORTEST * shortest):
+                late[one.peer] += count
+        for peer, count in late.items():
+            if count >= _SHARE * total:
+                self._late[local, peer] = _KEPT_LOOKS
+        peers = sorted(peer for of, peer in self._late if of == local)
+        return Sent(delay_seconds=weighed / total, waits_for=tuple(peers[:_MOST_PEERS]))
+
+    def of(self, interface: str) -> tuple[tuple[str, ...], Sent | None]:
+        """The addresses of an interface, a folder of sysfs, or of its bond; what left from these lately."""
+        numbers = [number_of(interface)]
+        bond = (files.read(f"{interface}/master/ifindex") or "").strip()
+        numbers += [int(bond)] if bond.isdigit() else []
+        mine = tuple(it for number in numbers for it in self._addresses.get(number, ()))
+        sent = [one for it in mine if (one := self.sent(it)) is not None]
+        return mine, max(sent, key=lambda one: one.delay_seconds, default=None)
+
+    def sent(self, address: str) -> Sent | None:
+        """What left from an address lately; None where nothing did."""
+        return self._sent.get(address)
+
+
+def _addresses() -> Mapping[int, Sequence[str]]:
+    """By interface; those that reach no further than a cable tell nobody apart."""
+    found: dict[int, list[str]] = defaultdict(list)
+    question = _ADDRESS.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
+    for kind, body in netlink.dumped(socket.NETLINK_ROUTE, _GET_ADDRESS, question):
+        if kind == _NEW_ADDRESS:
+            *_, interface = _ADDRESS.unpack_from(body)
+            told = dict(netlink.parts(body[_ADDRESS.size :]))
+            raw = told.get(_IFA_LOCAL) or told.get(_IFA_ADDRESS)
+            if raw and not (address := ip_address(raw)).is_loopback and not address.is_link_local:
+                found[interface].append(str(address))
+    return {interface: sorted(them) for interface, them in found.items()}
+
+
+def _established(mine: Set[str]) -> Iterator[Connection]:
+    for family in (socket.AF_INET, socket.AF_INET6):
+        question = _QUESTION.pack(family, _TCP, 1 << (_INFO - 1), _ESTABLISHED)
+        for _, body in netlink.dumped(_SOCK_DIAG, _BY_FAMILY, question):
+            yield from connection(family, body, mine)
+
+
+def connection(family: int, body: bytes, mine: Set[str]) -> Iterator[Connection]:
+    """What one message tells; nothing of a socket that has not measured a round trip, or is another's."""
+    _, _, local, peer, _, cookie = _SOCKET.unpack_from(body)
+    address = _text(family, local)
+    for kind, info in netlink.parts(body[_SOCKET.size :]) if address in mine else ():
+        if kind == _INFO and len(info) >= _INFO_BYTES:
+            round_trip, acked, shortest = (
+                struct.unpack_from(of, info, at)[0] for at, of in (_ROUND_TRIP, _ACKED, _SHORTEST)
+            )
+            if acked and shortest < _NEVER:
+                yield Connection(
+                    cookie=cookie,
+                    local=address,
+                    peer=_text(family, peer),
+                    acked_bytes=acked,
+                    round_trip_seconds=round_trip / _MICROSECONDS,
+                    shortest_seconds=shortest / _MICROSECONDS,
+                )
+
+
+@lru_cache(maxsize=4096)
+def _text(family: int, raw: bytes) -> str:
+    if family == socket.AF_INET:
+        return str(ip_address(raw[:4]))
+    address = IPv6Address(raw)
+    return str(address.ipv4_mapped or address)

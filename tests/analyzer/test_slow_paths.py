@@ -1,0 +1,137 @@
+"""Packets that wait beyond the port: whose cable it is, by who answers late to whom."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+
+from analyzer.detectors.port_congested import DETECTOR as CONGESTED
+from analyzer.detectors.port_congested import says_whether_it_waits
+from gpuvigil.model import Finding
+
+from .scene import Scene, carrying, incident, port, told
+from .test_port_waits import EVERY, FLEET
+
+DELAY = "round_trip_delay_seconds"
+# Four nodes send to the next one; of 1e9 bytes a second 60 % are left for 400 s.
+SLOWER = carrying(FLEET, EVERY, 0.4, 400.0).changed(port(1), {DELAY: 0.0002})
+
+
+def addressed(scene: Scene, waits: Mapping[int, Sequence[int]], to: str = "10.0.0.{}") -> Scene:
+    """Every node's port has an address; those of `waits` wait for the addresses of others."""
+
+    def one(number: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        return (f"10.0.0.{number}",), tuple(to.format(it) for it in waits.get(number, ()))
+
+    found = []
+    for inventory in scene.inventories:
+        (only,) = inventory.ports
+        addresses, waits_for = one(int(inventory.subject.node[5:]))
+        ports = (replace(only, addresses=addresses, waits_for=waits_for),)
+        found.append(replace(inventory, ports=ports))
+    return replace(scene, inventories=tuple(found))
+
+
+def late(waits: Mapping[int, Sequence[int]], delay: float = 0.06, seconds: float = 400.0) -> Scene:
+    """Those who wait are answered so late in the last `seconds` of ten minutes, as its mean."""
+    scene = SLOWER
+    for number in (1, 2, 3, 4):
+        scene = scene.changed(port(number), {DELAY: 0.0002})
+        if number in waits:
+            late = (delay * 600.0 - 0.0002 * (600.0 - seconds)) / seconds
+            scene = scene.changed(port(number), {DELAY: late}, seconds)
+    return addressed(scene, waits)
+
+
+def congested(scene: Scene) -> list[Finding]:
+    return CONGESTED.find(scene.window((CONGESTED,)))
+
+
+def test_the_cable_that_all_late_paths_share_is_named() -> None:
+    (it,) = congested(late({2: [3], 3: [4]}))
+    assert (it.fault, it.subject, it.condition) == ("port_congested", port(3), "slow_link")
+    assert it.title == "Network is slow: the link between a port and its switch holds packets back"
+    assert told(it) == (
+        "warning; answers to node-2 mlx5_0 are late by: 60 ms (limit 2 ms);"
+        " answers to node-3 mlx5_0 are late by: 60 ms (limit 2 ms);"
+        " traffic: 26 % less than before; its job: job 7"
+    )
+
+
+@pytest.mark.parametrize(("milliseconds", "is_told"), [(1.9, False), (2.1, True)])
+def test_two_milliseconds_are_late(milliseconds: float, is_told: bool) -> None:
+    assert bool(congested(late({2: [3], 3: [4]}, milliseconds / 1e3))) is is_told
+
+
+@pytest.mark.parametrize(("times", "is_told"), [(3.9, False), (4.1, True)])
+def test_answers_that_were_always_late_are_held_against_what_they_were(
+    times: float, is_told: bool
+) -> None:
+    scene = late({2: [3], 3: [4]})
+    for number in (2, 3):
+        scene = scene.changed(port(number), {DELAY: 0.02})
+        scene = scene.changed(port(number), {DELAY: 0.02 * (times * 1.5 - 0.5)}, 400.0)
+    assert bool(congested(scene)) is is_told
+
+
+def test_a_single_late_path_is_told_of_who_sends_with_whom_it_waits_for() -> None:
+    (it,) = congested(late({2: [3]}))
+    assert (it.subject, it.condition) == (port(2), "")
+    assert "waits for: node-3 mlx5_0" in told(it)
+    assert "beyond the port: not observable without switch counters" in told(it)
+
+
+def test_of_two_that_wait_for_each_other_it_may_be_either() -> None:
+    (it,) = congested(late({2: [3], 3: [2]}))
+    assert (it.subject, it.condition) == (port(2), "")
+    assert "or it is: node-3 mlx5_0" in told(it)
+
+
+@pytest.mark.parametrize("address", ["192.0.2.{}", "10.0.0.9{}"])
+def test_who_is_not_of_the_job_is_not_waited_for(address: str) -> None:
+    scene = late({2: [3], 3: [4]})
+    assert congested(addressed(scene, {2: [3], 3: [4]}, address)) == []
+
+
+def test_an_address_that_two_ports_have_is_nobody_s() -> None:
+    scene = late({2: [3], 3: [4]})
+    doubled = tuple(
+        replace(it, ports=tuple(replace(of, addresses=("10.0.0.3",)) for of in it.ports))
+        if it.subject.node == "node-5"
+        else it
+        for it in scene.inventories
+    )
+    found = [(it.subject, it.condition) for it in congested(replace(scene, inventories=doubled))]
+    assert found == [(port(3), "")]
+
+
+def test_what_the_node_itself_keeps_waiting_is_told_of_it_alone() -> None:
+    scene = late({2: [3], 3: [4]}).changed(port(3), {"transmit_queue_bytes": 0})
+    scene = scene.changed(port(3), {"transmit_queue_bytes": 10_000_000}, 400.0)
+    (it,) = congested(scene)
+    assert (it.subject, it.condition) == (port(3), "")
+    assert "waits in the node's queue" in told(it)
+
+
+def test_late_answers_that_cost_nothing_are_no_fault() -> None:
+    scene = late({2: [3], 3: [4]})
+    busy = carrying(FLEET, EVERY, 0.0, 400.0)
+    for number in (2, 3):
+        busy = busy.changed(port(number), {DELAY: 0.0002})
+        busy = busy.changed(port(number), {DELAY: 0.09}, 400.0)
+    assert congested(replace(busy, inventories=scene.inventories)) == []
+
+
+def test_what_is_answered_in_time_again_is_over() -> None:
+    scene = late({2: [3], 3: [4]})
+    for number in (2, 3):
+        scene = scene.changed(port(number), {DELAY: 0.0002}, 60.0)
+    assert congested(scene) == []
+
+
+@pytest.mark.parametrize(("share", "is_over"), [(0.4, True), (0.6, False)])
+def test_it_is_over_when_answers_are_half_as_late(share: float, is_over: bool) -> None:
+    scene = FLEET.changed(port(), {DELAY: 0.06, "receive_pause_microseconds": 0})
+    scene = scene.changed(port(), {"transmit_wait_ticks": 0})
+    window = scene.changed(port(), {DELAY: share * 0.06}, 60.0).window((CONGESTED,))
+    assert says_whether_it_waits(window, incident("port_congested", port())) is is_over
