@@ -22,6 +22,7 @@ from gpuvigil.model import (
     Transition,
 )
 from gpuvigil.schedulers.out_of_service import Checks
+from gpuvigil.topology import Files
 
 from .correlation.all_detectors import DETECTORS, Detector
 from .correlation.breaker import is_whole
@@ -29,7 +30,7 @@ from .correlation.correlate import observe
 from .correlation.observation import Observation
 from .correlation.several_nodes import is_of_several_with
 from .detectors.node_silent import waited_for
-from .fleet_state import Fleet
+from .fleet_state import NO_FILES, Fleet
 from .incidents.acknowledgement import acknowledge, entry_of
 from .incidents.book import Book, advance, hold
 from .incidents.stood import Stood
@@ -67,13 +68,15 @@ class Analysis:
         settings: AnalyzerSettings,
         detectors: Sequence[Detector] = DETECTORS,
         declared: Sequence[IdleSettings] = (),
+        files: Files = NO_FILES,
     ) -> None:
         self._settings = settings
         self._detectors = detectors
         self._patience = patience(settings)
         self._lock = threading.Lock()
         self._checks = Checks.of(settings)
-        self._fleet = Fleet(self._checks)
+        self._files = files
+        self._fleet = Fleet(self._checks, files)
         self._book = Book()
         self._declared = tuple(declared)
         self._stood = Stood(remembered(settings))
@@ -107,7 +110,7 @@ class Analysis:
 
         Returns the ids of records that this version cannot read.
         """
-        fleet, unreadable = Fleet(self._checks), []
+        fleet, unreadable = Fleet(self._checks, self._files), []
         for record in records:
             try:
                 fleet.take(record)

@@ -26,6 +26,7 @@ from gpuvigil.model import (
 )
 from gpuvigil.model.expected_nodes import is_retired
 from gpuvigil.schedulers.out_of_service import DELETED, USUAL, Checks, name_of
+from gpuvigil.topology import Files
 
 from .evidence.planned_silence import LAST_WORDS
 from .window.copied import Copied
@@ -48,13 +49,16 @@ _STANDING: Mapping[EventKind, frozenset[EventKind]] = {
 }
 _WORDS = frozenset({EventKind.SHUTDOWN, EventKind.STOPPED})
 # Of what waits for others it is remembered when it came, since clocks differ; not for long.
+NO_FILES = Files()
 _AWAITED, _YOUNG = frozenset({EventKind.PORT_DOWN}), timedelta(minutes=10)
 
 
 class Fleet:
     """The newest of every record, by what it is about. One thread at a time."""
 
-    def __init__(self, checks: Checks = USUAL) -> None:
+    def __init__(self, checks: Checks = USUAL, files: Files = NO_FILES) -> None:
+        """`files` say at which switch a port is that has heard of none."""
+        self._files = files
         self._events: dict[str, dict[str, Event]] = {}
         self._sorted: Copied[tuple[Event, ...]] = Copied()
         self._allocations: dict[str, dict[str, Allocation]] = {}
@@ -81,7 +85,8 @@ class Fleet:
         if record.kind is RecordKind.ALLOCATION:
             self._take_allocation(record, Allocation.from_record(record))
         elif record.kind is RecordKind.INVENTORY:
-            self._inventories.put(record.subject, Inventory.from_record(record))
+            node = self._files.completed(Inventory.from_record(record))
+            self._inventories.put(record.subject, node)
         elif record.kind is RecordKind.SCHEDULER:
             self._told = self._told.with_record(Scheduler.from_record(record))
         elif record.kind is RecordKind.SWITCH:

@@ -24,6 +24,7 @@ from gpuvigil.schedulers.out_of_service import Checks
 from gpuvigil.store.configured import hubs
 from gpuvigil.store.external import store_of
 from gpuvigil.store.prometheus import PrometheusStore
+from gpuvigil.topology import Files, read
 
 from .analysis import Analysis, Unit, patience
 from .correlation.all_detectors import DETECTORS, questions
@@ -102,7 +103,8 @@ class Service:
         self.clock = clock
         self.stop = stop
         self.log = Log("analyzer")
-        self.analysis = Analysis(settings, declared=config.alerts.idle)
+        files = Files(map(read, config.topology.files))
+        self.analysis = Analysis(settings, declared=config.alerts.idle, files=files)
         self._pass_hub, self._changes_hub = connect(), connect()
         self._store = store_of(self._pass_hub)
         self._needs = questions(DETECTORS)

@@ -28,7 +28,7 @@ def learn(
     told = stated.alike(nodes, imported)
     links, said = stated.links(nodes, told)
     places = stated.places(nodes, told)
-    links = _only_ports(links, places)
+    links = stated.of_only_ports(links, places)
     racks = {one.subject.node or "": one.rack for one in nodes if one.rack}
     blocks = {node: fact.value for node, fact in places.items()}
     of_pods = pods(links, (blocks, racks))
@@ -48,21 +48,6 @@ def learn(
 
 def _is_fabric(link: Link) -> bool:
     return link.role == "fabric"
-
-
-def _only_ports(links: Sequence[Link], places: Mapping[str, Fact]) -> list[Link]:
-    """A node with one port in the fabric has it at the switch that the node is at."""
-    count = Counter(link.node for link in links if _is_fabric(link))
-    return [
-        replace(link, switch=places[link.node])
-        if _is_fabric(link)
-        and link.switch is None
-        and link.was_up
-        and count[link.node] == 1
-        and link.node in places
-        else link
-        for link in links
-    ]
 
 
 def _where_peers_are(

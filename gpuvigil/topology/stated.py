@@ -1,7 +1,7 @@
 """What was said outright of each port: by LLDP in inventories, by imported files."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..model import Inventory
@@ -48,6 +48,21 @@ def places(inventories: Iterable[Inventory], imported: Imported) -> dict[str, Fa
         if node is not None and (node not in found or placed.source.rank < found[node].source.rank):
             found[node] = placed
     return {node: Fact(value=one.place, source=one.source) for node, one in found.items()}
+
+
+def of_only_ports(links: Sequence[Link], places: Mapping[str, Fact]) -> list[Link]:
+    """A node with one port in the fabric has it at the switch that the node is at."""
+    count = Counter(link.node for link in links if link.role == "fabric")
+    return [
+        replace(link, switch=places[link.node])
+        if link.role == "fabric"
+        and link.switch is None
+        and link.was_up
+        and count[link.node] == 1
+        and link.node in places
+        else link
+        for link in links
+    ]
 
 
 def alike(inventories: Iterable[Inventory], imported: Imported) -> Imported:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from analyzer.fleet_state import Fleet
 from analyzer.window.holdings import Holdings
-from gpuvigil.model import EventKind, Record, RecordKind
+from gpuvigil.model import EventKind, PortIdentity, Record, RecordKind
+from gpuvigil.topology import Files, Imported, Source, Wire
 
 from .scene import NOON, allocation, event, gpu, inventory, node
 
@@ -35,6 +36,20 @@ def test_a_new_event_names_the_node_to_look_at_and_a_known_one_does_not() -> Non
     assert fleet.take(record) is None
     assert fleet.take(allocation(gpu()).to_record()) is None
     assert fleet.take(inventory(node()).to_record()) is None
+
+
+def test_the_switch_of_a_port_that_hears_of_none_is_the_one_that_a_file_names() -> None:
+    wire = Wire(node="node-1", device="mlx5_0", switch="leaf-7", source=Source.FILE)
+    fleet = Fleet(files=Files([Imported(wires=(wire,))]))
+    known = replace(
+        inventory(node()),
+        ports=(
+            PortIdentity(device="mlx5_0", port="1", kind="infiniband", role="fabric", was_up=True),
+        ),
+    )
+    fleet.take(known.to_record())
+    (only,) = fleet.inventories()[node().key].ports
+    assert only.switch == "leaf-7"
 
 
 def test_a_newer_version_of_an_event_replaces_it_and_an_older_one_does_not() -> None:
