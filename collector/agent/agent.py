@@ -39,6 +39,7 @@ from ..sensors.neighbours import connect
 from ..sensors.nics import NicSensor
 from ..sensors.ports import PortSensor
 from ..sensors.steps import Steps
+from ..sensors.storage import Storage
 from ..spool.batches import Sender
 from ..spool.queue import Spool
 from . import saved_state
@@ -122,6 +123,7 @@ class Agent:
             _steps(settings, clock),
         )
         self._nics = NicSensor(settings.sysfs_root, clock.monotonic)
+        self._storage = Storage(settings.proc_root, settings.sysfs_root, clock.monotonic)
         self._bus, self._inbox, self._driverless = (
             Bus(settings.sysfs_root),
             Inbox(),
@@ -380,6 +382,7 @@ class Agent:
             "spool_writable": int(spool.disk.refusal is None),
             "dropped_bodies": self._count("dropped_bodies", spool.dropped),
             **read_host(self._settings.proc_root),
+            **{name: self._count(name, n) for name, n in self._storage.read().items()},
             **self._machine.fields(),
             **self._memory_errors(),
         }

@@ -1,4 +1,4 @@
-"""The node's own numbers over the window: load, memory, and its collector's health; pure."""
+"""The node's own numbers over the window: load, memory, storage, and its collector's health; pure."""
 
 from collections.abc import Mapping
 
@@ -7,15 +7,25 @@ import numpy as np
 from gpuvigil.numbers_in_words import counted
 
 from .curves import GIB, Chart, Curve
-from .grid import Floats, increase
-from .hub_queries import Numbers
+from .grid import Floats, increase, rates
+from .hub_queries import OFFSETS, Numbers
+
+_STORAGE = {
+    "disk_read_bytes": "own disks, read",
+    "disk_write_bytes": "own disks, written",
+    "shared_read_bytes": "NFS and Lustre, read",
+    "shared_write_bytes": "NFS and Lustre, written",
+}
 
 
 def charts(numbers: Numbers) -> tuple[Chart, ...]:
-    """Three charts; those of what was never measured have no line."""
+    """Four charts; those of what was never measured have no line."""
 
     def read(name: str, factor: float = 1.0) -> Floats:
         return numbers.node.get(name, numbers.nothing) * factor
+
+    def moved(name: str) -> Floats:
+        return 1e-6 * rates(read(name), read(OFFSETS), numbers.grid)
 
     total = read("memory_total_bytes", 1 / GIB)
     used = total - read("memory_available_bytes", 1 / GIB)
@@ -35,6 +45,13 @@ def charts(numbers: Numbers) -> tuple[Chart, ...]:
                 Curve(name="installed", values=total, look="limit"),
                 Curve(name="used", values=used),
             ),
+        ),
+        Chart(
+            key="storage",
+            title="Storage",
+            unit="MB/s",
+            digits=1,
+            curves=tuple(Curve(name=words, values=moved(it)) for it, words in _STORAGE.items()),
         ),
         Chart(
             key="collector",

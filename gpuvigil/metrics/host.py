@@ -65,6 +65,10 @@ dropped_bodies         | counter | the spool                               | col
 load_average           | gauge   | /proc/loadavg, 1 minute                 | details                   | hardware               | - | Runnable and uninterruptible tasks, 1-minute average.
 memory_available_bytes | integer | /proc/meminfo MemAvailable              | details                   | hardware               | - | Host memory that can be had without swapping.
 memory_total_bytes     | integer | /proc/meminfo MemTotal                  | details                   | hardware               | - | Host memory in all.
+disk_read_bytes    | counter | /proc/diskstats, disks that are hardware           | hung job detector, details | linux-iostats | - | Bytes read from the node's own disks.
+disk_write_bytes   | counter | /proc/diskstats, disks that are hardware           | hung job detector, details | linux-iostats | - | Bytes written to the node's own disks.
+shared_read_bytes  | counter | /proc/self/mountstats of NFS, llite stats of Lustre | hung job detector, details | linux-iostats | - | Bytes read from file systems of the network.
+shared_write_bytes | counter | /proc/self/mountstats of NFS, llite stats of Lustre | hung job detector, details | linux-iostats | - | Bytes written to file systems of the network.
 memory_errors_corrected   | counter | edac mc*/ce_count                    | host memory detector      | sysfs                  | - | Errors that the host's memory corrected, over all of its controllers.
 memory_errors_uncorrected | counter | edac mc*/ue_count                    | host memory detector      | sysfs                  | - | Errors that the host's memory could not correct.
 power_supplies_failed  | state   | hwmon in*_input, in*_alarm of PMBus supplies; power_supply online, health | host detector | sysfs | - | Power supplies that say that they failed or have no input; absent where the kernel has none.
