@@ -77,6 +77,7 @@ class Progress:
 class _Known:
     """A file as it was found last: how old it was when it had changed, and when that was."""
 
+    owner: int
     written: int  # its time of change, in nanoseconds
     age_seconds: float
     since: float  # monotonic
@@ -158,8 +159,10 @@ class Steps:
             about = os.stat(f"{self._directory}/{pid}", follow_symlinks=False)
         except OSError:
             return None
+        # What it wrote since the last look is not read any more: it only has to be its own.
         known = self._known.get(pid)
-        return gone if known is not None and known.written == about.st_mtime_ns else None
+        is_its = known is not None and known.owner == about.st_uid and stat.S_ISREG(about.st_mode)
+        return gone if is_its else None
 
     def _of(self, pid: int, now: datetime) -> Progress | None:
         try:
@@ -172,7 +175,7 @@ class Steps:
             owner = os.stat(f"{self._proc}/{pid}").st_uid
             if not stat.S_ISREG(about.st_mode) or about.st_uid != owner:
                 return None
-            age, ran = self._age_seconds(pid, about.st_mtime_ns, now), self._ran_seconds(pid)
+            age, ran = self._age_seconds(pid, about, now), self._ran_seconds(pid)
             if age > ran + _SLACK_SECONDS:
                 return None
             text = os.read(file, _MOST_BYTES).decode(errors="replace")
@@ -185,12 +188,12 @@ class Steps:
             return replace(found, phase=_STOPPED, phase_seconds=None)
         return found
 
-    def _age_seconds(self, pid: int, written: int, now: datetime) -> float:
+    def _age_seconds(self, pid: int, about: os.stat_result, now: datetime) -> float:
         """How long ago a file was written; while it stays as it is no clock that is set counts.
 
         One that changed since it was looked at is no older than that look.
         """
-        known, at = self._known.get(pid), self._monotonic()
+        known, at, written = self._known.get(pid), self._monotonic(), about.st_mtime_ns
         if known is not None and known.written == written:
             self._known[pid] = replace(known, looked=at)
             return known.age_seconds + at - known.since
@@ -198,7 +201,9 @@ class Steps:
         if known is not None:
             age = min(age, at - known.looked)
         age = max(age, 0.0)
-        self._known[pid] = _Known(written=written, age_seconds=age, since=at, looked=at)
+        self._known[pid] = _Known(
+            owner=about.st_uid, written=written, age_seconds=age, since=at, looked=at
+        )
         return age
 
     def _ran_seconds(self, pid: int) -> float:

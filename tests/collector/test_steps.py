@@ -253,6 +253,17 @@ def test_a_rank_that_was_killed_left_its_file_and_is_told_for_ten_minutes(tmp_pa
     assert steps.read({}, now()) == {}
 
 
+def test_what_a_rank_wrote_just_before_it_died_is_its_own_and_anothers_is_not(
+    tmp_path: Path,
+) -> None:
+    steps, _, file = gone(tmp_path)
+    file.write_text("8 1.0 rank=3 world=8\n")
+    assert steps.read({}, now()).keys() == {"GPU-1"}
+    if os.geteuid() == 0:
+        os.chown(file, 12345, 12345)
+        assert steps.read({}, now()) == {}
+
+
 def test_a_rank_that_took_its_file_or_has_a_successor_is_not_gone(tmp_path: Path) -> None:
     steps, _, file = gone(tmp_path)
     written(tmp_path, "1 1.0 rank=3 world=8\n")
