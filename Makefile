@@ -63,7 +63,7 @@ mutants: $(VENV)/dev ## put 300 small faults into the code, one at a time: does 
 test-hardware: $(VENV)/dev ## the tests that need a real NVIDIA GPU
 	$(BIN)/python -m pytest -s hardware $(ARGUMENTS)
 
-soak: $(VENV)/dev ## the long fault runs (SOAK_SEED=n repeats one), and every property with many examples
+soak: $(VENV)/training ## the long fault runs (SOAK_SEED=n repeats one), and every property with many examples
 	$(BIN)/python -m pytest -s soak $(ARGUMENTS)
 	HYPOTHESIS_PROFILE=many $(BIN)/python -m pytest -m hypothesis --timeout 1800 tests
 

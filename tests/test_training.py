@@ -66,7 +66,7 @@ def test_of_eight_ranks_the_slow_the_stopped_and_the_killed_one_is_named(job: Tr
 def test_a_framework_s_callback_tells_its_steps(tmp_path: Path, kind: str) -> None:
     """Evaluations take a second each, and a step next to nothing beside its own work."""
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.training", kind, str(tmp_path)],
+        [sys.executable, "-m", "tests.training_frameworks", kind, str(tmp_path)],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -37,9 +36,21 @@ class TrainingJob:
         self.directory = directory / "steps"
         self.directory.mkdir()
         self.driver = driver
-        self.ranks = [self._start(rank) for rank in range(RANKS)]
-        for number, rank in enumerate(self.ranks):
-            driver.set_processes(number, {rank.pid: 10**9})
+        self._launcher = subprocess.Popen(
+            [
+                *("nice", "-n", "5", sys.executable, "-m", "tests.training"),
+                str(RANKS),
+                str(self.directory),
+            ],
+            cwd=ROOT,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._launcher.stdout is not None
+        self.ranks = [int(self._launcher.stdout.readline()) for _ in range(RANKS)]
+        for number, pid in enumerate(self.ranks):
+            driver.set_processes(number, {pid: 10**9})
         # Eight of them that begin leave a small machine little for a reader.
         wait_until("the ranks' first steps", self._has_begun, timeout_seconds=240.0)
         self.reader = Reader(driver.environment())
@@ -50,28 +61,9 @@ class TrainingJob:
         self._scene = Scene(settings=replace(SETTINGS, window_seconds=20.0))
         self.gpus: dict[int, Subject] = {}  # by rank
 
-    def _start(self, rank: int) -> "subprocess.Popen[str]":
-        if rank == 0:
-            with socket.create_server(("127.0.0.1", 0)) as door:
-                self.port = door.getsockname()[1]
-        told = {
-            "RANK": str(rank),
-            "WORLD_SIZE": str(RANKS),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(self.port),
-            "OMP_NUM_THREADS": "1",
-        }
-        return subprocess.Popen(
-            ["nice", "-n", "5", sys.executable, "-m", "tests.training", "ddp", str(self.directory)],
-            cwd=ROOT,
-            env={**os.environ, **told},
-            stdin=subprocess.PIPE,
-            text=True,
-        )
-
     def _has_begun(self) -> bool:
-        assert all(rank.poll() is None for rank in self.ranks)
-        return all((self.directory / str(rank.pid)).exists() for rank in self.ranks)
+        assert self._launcher.poll() is None
+        return all((self.directory / str(pid)).exists() for pid in self.ranks)
 
     def look(self) -> list[Finding]:
         """What is found a tick later."""
@@ -120,13 +112,11 @@ class TrainingJob:
 
     def send(self, rank: int, number: signal.Signals) -> None:
         """Of one that is killed the driver tells no more."""
-        self.ranks[rank].send_signal(number)
+        os.kill(self.ranks[rank], number)
         if number is signal.SIGKILL:
-            self.ranks[rank].wait()
             self.driver.set_processes(rank, {})
 
     def end(self) -> None:
-        for rank in self.ranks:
-            rank.kill()
-            rank.communicate()
+        self._launcher.kill()
+        self._launcher.communicate()
         self.reader.end()
