@@ -14,7 +14,6 @@ from gpuvigil import __version__
 from gpuvigil.clock import Clock, to_text
 from gpuvigil.config import CollectorSettings
 from gpuvigil.log import Log
-from gpuvigil.metrics import NODE
 from gpuvigil.model import Allocation, Event, EventKind, Inventory, Record, Subject
 
 from ..inference.rows import InferenceBook
@@ -25,21 +24,20 @@ from ..owners.jobs import Gpus
 from ..owners.kubelet.query_supervisor import Kubelet
 from ..owners.owners import Owners
 from ..owners.processes import ProcessTable
-from ..rows.catalogue_rows import Number, Row, lines_of
+from ..rows.catalogue_rows import lines_of
 from ..rows.events import EventMaker
-from ..rows.gpu_changes import GpuNews, Silence
+from ..rows.gpu_changes import Silence
 from ..rows.gpu_history import GpuBook
 from ..rows.info_rows import Page
 from ..rows.port_rows import PortBook
 from ..samples.messages import NO_DRIVER, STARTING, Tick, XidSeen
 from ..sensors.firmware import with_firmware
-from ..sensors.host import boot_id, booted_at, read_host
+from ..sensors.host import boot_id, booted_at
 from ..sensors.kernel_log import Source
 from ..sensors.neighbours import connect
 from ..sensors.nics import NicSensor
 from ..sensors.ports import PortSensor
 from ..sensors.steps import Steps
-from ..sensors.storage import Storage
 from ..spool.batches import Sender
 from ..spool.queue import Spool
 from . import saved_state
@@ -53,6 +51,7 @@ from .log_collection import LogKeeper
 from .maintenance import Maintenance
 from .missing_driver import Driverless, expects_gpus, unsupported
 from .newest_samples import Newest
+from .node_row import NodeRow
 from .pci_bus import Bus
 from .reader_supervisor import ReaderKeeper
 from .shutdown_event import last_word
@@ -89,7 +88,7 @@ class Agent:
         self._known = known = saved_state.load(self._file)
         known.enter(boot_id(settings.proc_root))
         for metric in ("reader_restarts", "dropped_bodies"):
-            self._count(metric, 0)  # what follows is counted from here on
+            known.counters.take(f"node {metric}", 0)  # what follows is counted from here on
         self._node = Subject(cluster=sender.cluster, node=sender.node)
         self._events = EventMaker(node=self._node, boot=sender.boot)
         self._gpus = GpuBook(
@@ -123,7 +122,6 @@ class Agent:
             _steps(settings, clock),
         )
         self._nics = NicSensor(settings.sysfs_root, clock.monotonic)
-        self._storage = Storage(settings.proc_root, settings.sysfs_root, clock.monotonic)
         self._bus, self._inbox, self._driverless = (
             Bus(settings.sysfs_root),
             Inbox(),
@@ -133,6 +131,8 @@ class Agent:
             ReaderKeeper(settings, clock, self._inbox),
             Newest(clock, settings.tick_seconds),
         )
+        of = (self._keeper, self._spool, self._machine)
+        self._own_row = NodeRow(self._node, settings, clock, known, *of)
         self._maintenance = Maintenance(self._keeper, known, clock)
         self._control = Control(self, self._gpus, self._maintenance, known)
         self.exporter, self._page = Exporter(), Page.of(settings, self._node, known.gpus)
@@ -345,7 +345,7 @@ class Agent:
         if tick is not None and _names_all(tick):
             self._ear.settle()
         served = self._served.rows(self._inference.take(_processes(tick)), now)
-        others = [*self._ports.rows(now), *served, self._node_row(tick, news, now)]
+        others = [*self._ports.rows(now), *served, self._own_row.row(tick, news, now)]
         rows = [*news.rows, *others]
         self.exporter.show(self._page.rows([*news.shown, *others], self._driver, now))
         lines = lines_of(rows)
@@ -372,39 +372,6 @@ class Agent:
             log.info("no NVIDIA driver: watching ports only")
         else:
             log.info("driver", state=state, version=tick.driver if tick else None)
-
-    def _node_row(self, tick: Tick | None, news: GpuNews, now: datetime) -> Row:
-        spool = self._spool
-        answering = news.driver_answering
-        fields = {
-            "gpus_expected": len(self._known.gpus),
-            "gpus_answering": news.answering,
-            "driver_answering": None if answering is None else int(answering),
-            "driver_silent_seconds": news.driver_silent_seconds,
-            "reader_restarts": self._count("reader_restarts", self._keeper.restarts),
-            "sweep_seconds": None if tick is None else tick.sweep_seconds,
-            "spool_bytes": spool.bytes,
-            "spool_oldest_seconds": spool.oldest_seconds(now),
-            "spool_writable": int(spool.disk.refusal is None),
-            "dropped_bodies": self._count("dropped_bodies", spool.dropped),
-            **read_host(self._settings.proc_root),
-            **{name: self._count(name, n) for name, n in self._storage.read().items()},
-            **self._machine.fields(),
-            **self._memory_errors(),
-        }
-        tags = {"cluster": self._node.cluster, "node": self._node.node}
-        return Row(measurement=NODE, tags=tags, fields=fields, at=now)
-
-    def _memory_errors(self) -> dict[str, Number]:
-        """Over all boots of the machine."""
-        counted = self._machine.memory_errors
-        names = ("memory_errors_corrected", "memory_errors_uncorrected")
-        return {name: self._count(name, n) for name, n in zip(names, counted or (), strict=False)}
-
-    def _count(self, metric: str, since_start: int) -> Number:
-        """The count over all runs of the collector."""
-        count, _ = self._known.counters.take(f"node {metric}", since_start)
-        return count
 
     def _note_holders(self, tick: Tick | None, now: datetime) -> list[Allocation]:
         """Tell which holds have ended; those that began are for the caller to tell."""
