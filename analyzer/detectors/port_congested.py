@@ -65,6 +65,22 @@ _Rail = tuple[str, str | None, str | None]
 _Place = TypeVar("_Place", bound=Hashable)
 
 
+def _per_second(row: Row, column: str) -> float | None:
+    gained = row.get(column)
+    span = (row["last_at"] - row["first_at"]).total_seconds()
+    return None if gained is None or not span else gained / span
+
+
+_Sign = tuple[str, Callable[[Row, str], float | None]]
+# What shows how much a port waits: the first that is counted.
+_SIGNS: tuple[_Sign, ...] = (
+    (PAUSED.column, _per_second),
+    (TICKS.column, _per_second),
+    (QUEUED.column, Row.get),
+    (DELAY.column, Row.get),
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Waiting:
     """A port that waits, or drops what it cannot send, and what says so."""
@@ -96,30 +112,22 @@ def says_whether_it_waits(window: Window, incident: Incident) -> bool:
     """
     lately, long = window.get("port", Span.RECENT), window.get("port", Span.TREND)
     ports = {incident.subject, *map(Subject.parse, incident.members)}
-    told = [_is_back(lately.get(port), long.get(port)) for port in ports if port.kind == "port"]
+    signs = _SIGNS[-1:] if incident.condition == "slow_link" else _SIGNS
+    told = [
+        _is_back(lately.get(port), long.get(port), signs) for port in ports if port.kind == "port"
+    ]
     known = [one for one in told if one is not None]
     return not known or 2 * sum(known) >= len(known)
 
 
-def _is_back(lately: Row | None, long: Row | None) -> bool | None:
+def _is_back(lately: Row | None, long: Row | None, signs: Sequence[_Sign]) -> bool | None:
     """None where nobody counts its waits; not back as long as nothing is heard of it."""
-    for column, of in (
-        (PAUSED.column, _per_second),
-        (TICKS.column, _per_second),
-        (QUEUED.column, Row.get),
-        (DELAY.column, Row.get),
-    ):
+    for column, of in signs:
         usual = None if long is None else of(long, column)
         if usual:
             now = None if lately is None else of(lately, column)
             return now is not None and now <= _LESS * usual
     return None
-
-
-def _per_second(row: Row, column: str) -> float | None:
-    gained = row.get(column)
-    span = (row["last_at"] - row["first_at"]).total_seconds()
-    return None if gained is None or not span else gained / span
 
 
 def _dropping(window: Window) -> Iterator[_Waiting]:
@@ -178,13 +186,12 @@ def _answered_late(window: Window, look: Look) -> Iterator[_Waiting]:
     for one in slow:
         number = rates.rows.index.number(one.port)
         if number is not None:
-            own = one.is_named and of_name[_rail(one.port)] < NODES
             yield _Waiting(
                 port=one.port,
                 since=Row(rates.rows, number)["first_at"],
                 evidence=tuple(_of_paths(window, rates, one, look)),
                 alone=look.now is Span.STEADY,
-                condition="slow_link" if own else "",
+                condition="slow_link" if of_name[_rail(one.port)] < NODES else "",
             )
 
 
@@ -200,7 +207,7 @@ def _of_paths(window: Window, rates: Rates, slow: Slow, look: Look) -> Iterator[
     fall = rates.fall[rates.rows.index.number(slow.paths[0][0])]
     yield Evidence(name="traffic", value=f"{100.0 * fall:.0f} % less than before")
     if len(slow.paths) == 1:
-        yield Evidence(name="waits for", value=_place(slow.paths[0][1]))
+        yield Evidence(name="or it is", value="a link between switches")
     elif slow.others:
         yield Evidence(name="or it is", value=", ".join(map(_place, slow.others[:_SHOWN])))
     jobs = jobs_through(window, slow.port, look)

@@ -51,9 +51,9 @@ _EXPLAINS = 0.5
 # tens of microseconds, and TCP keeps no more than a millisecond of each connection there
 # (Linux, net/ipv4/tcp_output.c, tcp_small_queue_check) [own].
 QUEUED_SECONDS, _TIMES_QUEUED = 1e-3, 4.0
-# What is sent is answered so late, and so many times as late as before: more than full buffers of a
-# switch hold at the speeds of GPU nodes, some 16 MB at 100 Gbit/s [own].
-DELAY_SECONDS, _TIMES_DELAY = 2e-3, 4.0
+# What is sent is answered so late, and so many times as late as before: what 32 MB, the buffer that
+# ports of a switch share, hold up at 50 Gbit/s; a busy host itself takes a millisecond or two [own].
+DELAY_SECONDS, _TIMES_DELAY = 5e-3, 4.0
 # A single segment that is there at the moment of a look is no queue (Linux, GSO_LEGACY_MAX_SIZE), and
 # where next to nothing is sent nothing waits [own].
 _QUEUED_BYTES, _SENT_BYTES = 65_536.0, 1e6

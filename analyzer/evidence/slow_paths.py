@@ -30,11 +30,6 @@ class Slow:
     paths: tuple[Path, ...]
     others: tuple[Subject, ...]  # which may as well be it
 
-    @property
-    def is_named(self) -> bool:
-        """Whether more than one path says that it is this one's cable, and no other's."""
-        return len(self.paths) > 1 and not self.others
-
 
 def slow_ports(window: Window, look: Look) -> Iterator[Slow]:
     """The ends that late paths have in common; none where a node's own queue of a port explains them."""
@@ -43,11 +38,13 @@ def slow_ports(window: Window, look: Look) -> Iterator[Slow]:
         while left:
             common = Counter(port for path in left for port in path)
             most = max(common.values())
-            # Of a single path, the end that sends: it alone was seen to wait.
-            first, *others = [left[0][0]] if most == 1 else _most(common, most)
+            if most == 1 and len(left) < len(paths):
+                break  # beside ports that several paths share, a lone one had a bad moment
+            # Of a single path, the end that is sent to: what the other's own queue held, its node would tell.
+            first, *others = [left[0][1]] if most == 1 else _most(common, most)
             of = tuple(path for path in left if first in path)
             yield Slow(port=first, job=job, paths=of, others=tuple(others))
-            left = [path for path in left if first not in path and path[0] not in others]
+            left = [path for path in left if first not in path]
 
 
 def _most(common: Counter[Subject], most: int) -> list[Subject]:

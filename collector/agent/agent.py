@@ -131,8 +131,12 @@ class Agent:
             ReaderKeeper(settings, clock, self._inbox),
             Newest(clock, settings.tick_seconds),
         )
-        of = (self._keeper, self._spool, self._machine)
-        self._own_row = NodeRow(self._node, settings, clock, known, *of)
+        self._own_row = NodeRow(
+            *(self._node, settings, clock, known),
+            keeper=self._keeper,
+            spool=spool,
+            machine=self._machine,
+        )
         self._maintenance = Maintenance(self._keeper, known, clock)
         self._control = Control(self, self._gpus, self._maintenance, known)
         self.exporter, self._page = Exporter(), Page.of(settings, self._node, known.gpus)

@@ -27,6 +27,7 @@ class NodeRow:
         settings: CollectorSettings,
         clock: Clock,
         known: Remembered,
+        *,
         keeper: ReaderKeeper,
         spool: Spool,
         machine: Machine,

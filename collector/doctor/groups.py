@@ -11,7 +11,7 @@ from .diagnosis import Diagnosis, limited, ok
 
 # The first that fits takes a metric; what the collector makes itself, or a program tells, is in none.
 _GROUPS: tuple[tuple[str, str], ...] = (
-    ("", r"up|unmeasured_.*|pcie_present|index|read_seconds|nvlink_worst_.*|step(_.*)?"),
+    ("", r"up|unmeasured_.*|pcie_present|index|read_seconds|nvlink_worst_.*|step(_.*)?|rank"),
     ("profiling counters (GPM)", r".*_activity_percent|sm_occupancy_percent|.*_bytes_per_second"),
     ("utilisation", r".*utilization_percent"),
     ("memory", r"memory_.*_bytes|bar1_.*"),
