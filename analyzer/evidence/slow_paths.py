@@ -34,13 +34,14 @@ class Slow:
 def slow_ports(window: Window, look: Look) -> Iterator[Slow]:
     """The ends that late paths have in common; none where a node's own queue of a port explains them."""
     for job, paths in sorted(window.once(_late_paths, look).items()):
-        left = list(paths)
+        left, shared = list(paths), False
         while left:
             common = Counter(port for path in left for port in path)
             most = max(common.values())
-            if most == 1 and len(left) < len(paths):
+            if most == 1 and shared:
                 break  # beside ports that several paths share, a lone one had a bad moment
             # Of a single path, the end that is sent to: what the other's own queue held, its node would tell.
+            shared |= most > 1
             first, *others = [left[0][1]] if most == 1 else _most(common, most)
             of = tuple(path for path in left if first in path)
             yield Slow(port=first, job=job, paths=of, others=tuple(others))
