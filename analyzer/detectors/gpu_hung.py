@@ -12,8 +12,9 @@ from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Evidence, Finding, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
+from ..evidence import job_steps
+from ..evidence.job_steps import AGE, STEP_SECONDS, STEP_TIMES, Holders, goes_on, holders, whole
 from ..window.columns import seconds
-from ..window.holdings import holder_key
 from ..window.rows import Row
 from ..window.window import Need, Span, Window
 from . import Detector
@@ -26,12 +27,12 @@ _MOVED = Aggregate(function=Function.INCREASE, field="nvlink_receive_bytes")
 _COPIED = Aggregate(function=Function.MAX, field="pcie_receive_bytes_per_second")
 _ASKED = (_BUSY, _WATTS, _LIMIT, _MEMORY, _MOVED, _COPIED)
 RECENT = Need(measurement="gpu", span=Span.RECENT, aggregates=_ASKED)
-_AGE, _P99 = "step_age_seconds", "step_p99_seconds"
 _SPIN, _LONGEST = "spin_seconds", "longest_spin_seconds"
-_NOW = Need(measurement="gpu", span=Span.NOW, fields=(_AGE, _P99, _SPIN, _LONGEST))
+_NOW = Need(measurement="gpu", span=Span.NOW, fields=(_SPIN, _LONGEST))
 NEEDS = (
     RECENT,
     _NOW,
+    job_steps.NEED,
     Need(measurement="gpu", span=Span.STEADY, aggregates=_ASKED),
 )
 
@@ -42,8 +43,6 @@ _POWER_SHARE = 0.4
 # Per second; heartbeats and polling move a little.
 _NVLINK_BYTES, _PCIE_BYTES = 1e6, 50e6
 _COVERAGE = 0.8
-# Without a step for so long, and for so many of the longest hundredth of its own steps.
-_STEP_SECONDS, _STEP_TIMES = 60.0, 5.0
 # Of a job that tells of no steps: spun for so long, and for so many of its longest earlier times.
 _SPIN_SECONDS, _SPIN_TIMES = 300.0, 3.0
 
@@ -56,100 +55,59 @@ def hung_jobs(window: Window) -> list[Finding]:
     minutes and three times the longest that any of them spun before, as the collectors count it, or
     after the steady span where nobody counts.
     """
-    stopped = _stopped(window)
+    gone = job_steps.gone(window)
+    stopped = {key: gpus for key, gpus in job_steps.stopped(window).items() if key not in gone}
     steady = dict(_spinning(window, Span.STEADY, window.settings.steady_seconds))
     recent = dict(_spinning(window, Span.RECENT, window.settings.window_seconds))
-    holders: dict[_Holders, list[Subject]] = defaultdict(list)
+    spun: dict[Holders, list[Subject]] = defaultdict(list)
     for gpu in sorted({**recent, **steady}):
-        holders[_holders(window, gpu)].append(gpu)
+        spun[holders(window, gpu)].append(gpu)
     lasting = {
         gpu: row
-        for gpus in holders.values()
+        for gpus in spun.values()
         for gpu, row in _lasting(window, gpus, recent, steady).items()
     }
-    found = [_without_steps(window, gpus) for gpus in stopped.values()]
+    found = [_with_a_rank_gone(window, them) for them in gone.values()]
+    found += [_without_steps(window, gpus) for gpus in stopped.values()]
     found += [
         _finding(window, gpus, recent, lasting)
-        for names, gpus in sorted(holders.items())
+        for names, gpus in sorted(spun.items())
         if names not in stopped
-        and not _goes_on(window, gpus)
+        and names not in gone
+        and not goes_on(window, gpus)
         and (any(gpu in lasting for gpu in gpus) or not _waits_for_its_own(window, gpus, recent))
     ]
     return sorted(found, key=lambda finding: finding.subject)
 
 
-# The cluster and who holds a GPU; the GPU itself where nobody does.
-_Holders = tuple[str, ...]
-
-
-def _holders(window: Window, gpu: Subject) -> _Holders:
-    held = sorted({holder_key(a) for a in window.held(gpu)})
-    return (gpu.cluster, *(held or (gpu.key,)))
-
-
 def _holder(window: Window, gpus: Sequence[Subject]) -> str:
     """Several jobs may hang on one node, each a matter of its own; a GPU names itself."""
     first, *others = gpus
-    _, *names = _holders(window, first)
+    _, *names = holders(window, first)
     return "|".join(names) if others else ""
-
-
-def _whole(window: Window, gpus: Iterable[Subject]) -> frozenset[Subject]:
-    """These, and all other GPUs of their holders."""
-    them = frozenset(gpus)
-    keys = {holder_key(a) for gpu in them for a in window.held(gpu)}
-    return them.union(*(window.holdings[key].gpus for key in keys if key in window.holdings))
-
-
-def _stopped(window: Window) -> dict[_Holders, list[tuple[Subject, Row]]]:
-    """By holder the GPUs whose steps have stopped, where they have on all that tell of steps."""
-    rows = window.get("gpu", Span.NOW)
-    # Which of them are within what their own steps take is asked of these few.
-    late = (rows.values(_AGE) >= _STEP_SECONDS) & ~np.isnan(rows.values(_P99))
-    found: dict[_Holders, list[tuple[Subject, Row]]] = defaultdict(list)
-    for subject, row in rows.where(late):
-        found[_holders(window, subject)].append((subject, row))
-    return {
-        key: them for key, them in found.items() if not _goes_on(window, [gpu for gpu, _ in them])
-    }
-
-
-def _goes_on(window: Window, gpus: Iterable[Subject]) -> bool:
-    """Whether their job says of one of its GPUs that its steps go on."""
-    rows = window.get("gpu", Span.NOW)
-    said = (rows.get(gpu) for gpu in _whole(window, gpus))
-    return any(
-        row is not None
-        and row[_AGE] is not None
-        and row[_P99] is not None
-        and row[_AGE] < _step_limit(row)
-        for row in said
-    )
-
-
-def _step_limit(row: Row) -> float:
-    return max(_STEP_SECONDS, _STEP_TIMES * float(row[_P99]))
 
 
 def _without_steps(window: Window, gpus: list[tuple[Subject, Row]]) -> Finding:
     subjects = sorted(subject for subject, _ in gpus)
     nodes = sorted({subject.of_node() for subject in subjects})
+    blamed = sorted(gpu.of_node() for gpu, _ in job_steps.waited_for(gpus))
     # The last of them to stop says how long the job has stood.
-    _, last = min(gpus, key=lambda found: (found[1][_AGE], found[0]))
+    _, last = min(gpus, key=lambda found: (found[1][AGE], found[0]))
     held = window.held(subjects[0])
     name = str(held[0].holder) if held else "a process"
     return Finding(
         fault="gpu_hung",
-        subject=subjects[0] if len(subjects) == 1 else nodes[0],
+        subject=subjects[0] if len(subjects) == 1 else [*blamed, *nodes][0],
         severity=Severity.WARNING,
-        since=last["at"] - timedelta(seconds=last[_AGE]),
+        since=last["at"] - timedelta(seconds=last[AGE]),
         evidence=(
             Evidence(
                 name="its steps",
-                value=f"none for {last[_AGE]:.0f} s",
-                limit=f"{_step_limit(last):.0f} s: {_STEP_TIMES:g} times its longest steps,"
-                f" {_STEP_SECONDS:.0f} s at least",
+                value=f"none for {last[AGE]:.0f} s",
+                limit=f"{job_steps.step_limit(last):.0f} s: {STEP_TIMES:g} times its longest steps,"
+                f" {STEP_SECONDS:.0f} s at least",
             ),
+            *job_steps.culprits(window, gpus),
             Evidence(name="GPUs", value=f"{len(subjects)} on {len(nodes)} nodes, held by {name}"),
         ),
         detector="gpu_hung",
@@ -160,6 +118,27 @@ def _without_steps(window: Window, gpus: list[tuple[Subject, Row]]) -> Finding:
         own_limit=True,
         members=() if len(subjects) == 1 else tuple(subjects),
         holder=_holder(window, subjects),
+    )
+
+
+def _with_a_rank_gone(window: Window, gone: job_steps.Gone) -> Finding:
+    """About the GPU that it was on, or the first node of several."""
+    first, *others = gone.gpus
+    return Finding(
+        fault="gpu_hung",
+        subject=first.of_node() if others else first,
+        severity=Severity.WARNING,
+        since=gone.since,
+        evidence=gone.evidence,
+        detector="gpu_hung",
+        title="A rank of the job has died, and the others wait for it",
+        condition="rank_gone",
+        action="End the job, or have it start again from its last checkpoint; read the rank's own"
+        " log and the kernel's for why it died (out of memory, a signal).",
+        source="ours: the process has ended and left its step file behind",
+        own_limit=True,
+        members=gone.gpus if others else (),
+        holder=_holder(window, gone.gpus),
     )
 
 
@@ -183,7 +162,7 @@ def _lasting(
 ) -> dict[Subject, Row]:
     """Of a holder's GPUs those that have spun for long enough to warn of, with what they did."""
     rows = window.get("gpu", Span.NOW)
-    told = [row[_LONGEST] for row in map(rows.get, _whole(window, gpus)) if row is not None]
+    told = [row[_LONGEST] for row in map(rows.get, whole(window, gpus)) if row is not None]
     longest = [seconds for seconds in told if seconds is not None]
     if not longest:
         return {gpu: steady[gpu] for gpu in gpus if gpu in steady}
@@ -201,7 +180,7 @@ def _waits_for_its_own(window: Window, gpus: list[Subject], recent: Mapping[Subj
     while one rank writes a checkpoint, for a minute or two of every hour.
     """
     rows = window.get("gpu", Span.RECENT)
-    return any(gpu not in recent and rows.get(gpu) is not None for gpu in _whole(window, gpus))
+    return any(gpu not in recent and rows.get(gpu) is not None for gpu in whole(window, gpus))
 
 
 def spinning(window: Window) -> frozenset[Subject]:

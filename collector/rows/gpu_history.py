@@ -277,9 +277,7 @@ class GpuBook:
             "unmeasured_seconds": absent_seconds if gpu.values is None else None,
         }
         if (told := self._steps.get(identity.uuid)) is not None:
-            found["step"] = told.step
-            found["step_age_seconds"] = round(told.age_seconds, 3)
-            found["step_p99_seconds"] = told.p99_seconds
+            found |= told.fields()
         return found
 
     def _driver_answering(self, tick: Tick | None) -> bool | None:

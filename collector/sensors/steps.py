@@ -1,14 +1,16 @@
 """How far the programs on this node's GPUs say that they are: a small file per process.
 
-A rank that wants its hangs to be seen leaves a file named by its process id, with one line: the number of its last step and
-the 99th percentile of its steps' seconds, as `1234 0.82`. The file's time of change is when that
-step ended. It counts only while the process runs on a GPU, and only when both belong to the same
+A rank that wants its hangs to be seen leaves a file named by its process id, with one line: the number of its last step,
+the 99th percentile of its steps' seconds, and `key=value` fields, as `1234 0.82 rank=3 own_seconds=0.5`. The file's time of
+change is when that step ended. It counts only while the process runs on a GPU, and only when both belong to the same
 user, so that nobody can speak for somebody else's job, and when it was written since the process
-began: what a rank that was killed has left behind is not another one's with the same number.
+began: what a rank that was killed has left behind is not another one's with the same number. That it was left is
+told for a while: a program that ends takes its file away.
 
 Everybody may write to the directory: nobody lists it, or a million files would stop the collector.
 """
 
+import math
 import os
 import stat
 import time
@@ -19,18 +21,54 @@ from pathlib import Path
 
 from gpuvigil.clock import EPOCH
 
-_MOST_BYTES = 256
+from . import files
+
+_MOST_BYTES = 512
 # Times of files are as coarse as the kernel's tick, and the clock may be put right by a little.
 _SLACK_SECONDS = 1.0
+# So long a rank that is gone is told of: its job has ended by then, or somebody looks at it.
+_GONE_SECONDS = 600.0
+PHASES = ("work", "input", "collective", "checkpoint", "evaluation")
+_STOPPED = len(PHASES)
+# proc(5): stopped by a signal, or by a debugger.
+_STOPPED_STATES = frozenset("Tt")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What the ranks on one GPU say; of several the one whose last step is longest ago."""
+    """What the ranks on one GPU say; of several the one whose last step is longest ago.
 
-    step: int
-    age_seconds: float  # since its last step ended
-    p99_seconds: float | None  # of its steps
+    Of ranks that are gone only for how long, where no other one speaks.
+    """
+
+    step: int | None = None
+    age_seconds: float | None = None  # since its last step ended
+    p99_seconds: float | None = None  # of its steps
+    rank: int | None = None
+    world: int | None = None
+    step_seconds: float | None = None
+    own_seconds: float | None = None
+    input_seconds: float | None = None
+    checkpoint_age_seconds: float | None = None
+    phase: int | None = None
+    phase_seconds: float | None = None
+    gone_seconds: float | None = None
+
+    def fields(self) -> dict[str, float | int | None]:
+        """By metric of a GPU."""
+        return {
+            "step": self.step,
+            "step_age_seconds": _rounded(self.age_seconds),
+            "step_p99_seconds": self.p99_seconds,
+            "rank": self.rank,
+            "step_seconds": self.step_seconds,
+            "step_own_seconds": self.own_seconds,
+            "step_input_seconds": self.input_seconds,
+            "checkpoint_age_seconds": _rounded(self.checkpoint_age_seconds),
+            "step_phase": self.phase,
+            "step_phase_seconds": _rounded(self.phase_seconds),
+            "rank_gone_seconds": _rounded(self.gone_seconds),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +79,16 @@ class _Known:
     age_seconds: float
     since: float  # monotonic
     looked: float  # monotonic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rank:
+    """A process that was believed, and since when it has been gone."""
+
+    uuid: str
+    started: int | None
+    rank: int | None
+    gone: float | None = None  # monotonic
 
 
 class Steps:
@@ -56,6 +104,7 @@ class Steps:
         """`start_ticks`: when a process started, in clock ticks since boot; None: it is not there."""
         self._monotonic = monotonic
         self._known: dict[int, _Known] = {}
+        self._ranks: dict[int, _Rank] = {}
         self._directory, self._proc, self._start_ticks = directory, proc_root, start_ticks
         self._ticks_per_second = os.sysconf("SC_CLK_TCK")
 
@@ -63,12 +112,52 @@ class Steps:
         """By GPU (UUID), for the processes that are on it; GPUs of which nobody tells are not there."""
         found: dict[str, Progress] = {}
         pids_now = {pid for pids in processes.values() for pid in pids}
-        self._known = {pid: known for pid, known in self._known.items() if pid in pids_now}
         for uuid, pids in processes.items():
-            said = [one for pid in sorted(set(pids)) if (one := self._of(pid, now)) is not None]
+            said = {
+                pid: one for pid in sorted(set(pids)) if (one := self._of(pid, now)) is not None
+            }
+            for pid, one in said.items():
+                # A job of one rank has nobody who waits for it.
+                if one.world != 1:
+                    started = self._start_ticks(pid)
+                    self._ranks[pid] = _Rank(uuid=uuid, started=started, rank=one.rank)
             if said:
-                found[uuid] = max(said, key=lambda one: (one.age_seconds, one.step))
+                found[uuid] = max(said.values(), key=lambda one: (one.age_seconds, one.step))
+        for rank, seconds in self._gone(pids_now, found.keys()):
+            found[rank.uuid] = Progress(rank=rank.rank, gone_seconds=seconds)
+        self._known = {
+            pid: self._known[pid] for pid in self._known.keys() & (pids_now | self._ranks.keys())
+        }
         return found
+
+    def _gone(self, pids_now: set[int], speaking: Iterable[str]) -> list[tuple[_Rank, float]]:
+        """Ranks whose process has ended, and whose file is still what it was; the longest gone last."""
+        at, kept = self._monotonic(), {}
+        for pid, rank in self._ranks.items():
+            if pid in pids_now:
+                kept[pid] = rank
+            elif (gone := self._left(pid, rank, at)) is not None:
+                kept[pid] = replace(rank, gone=gone)
+        self._ranks = kept
+        told = [
+            (r, at - r.gone) for r in kept.values() if r.gone is not None and r.uuid not in speaking
+        ]
+        return sorted(told, key=lambda one: one[1])
+
+    def _left(self, pid: int, rank: _Rank, at: float) -> float | None:
+        """Since when a rank that is on no GPU is gone; None: it is not, or took its file with it."""
+        gone = at if rank.gone is None else rank.gone
+        if at - gone > _GONE_SECONDS:
+            return None
+        # A dead process that nobody has waited for yet is still listed.
+        if self._start_ticks(pid) == rank.started and self._state(pid) not in {"Z", "X"}:
+            return None
+        try:
+            about = os.stat(f"{self._directory}/{pid}", follow_symlinks=False)
+        except OSError:
+            return None
+        known = self._known.get(pid)
+        return gone if known is not None and known.written == about.st_mtime_ns else None
 
     def _of(self, pid: int, now: datetime) -> Progress | None:
         try:
@@ -81,15 +170,18 @@ class Steps:
             owner = os.stat(f"{self._proc}/{pid}").st_uid
             if not stat.S_ISREG(about.st_mode) or about.st_uid != owner:
                 return None
-            age = self._age_seconds(pid, about.st_mtime_ns, now)
-            if age > self._ran_seconds(pid) + _SLACK_SECONDS:
+            age, ran = self._age_seconds(pid, about.st_mtime_ns, now), self._ran_seconds(pid)
+            if age > ran + _SLACK_SECONDS:
                 return None
             text = os.read(file, _MOST_BYTES).decode(errors="replace")
         except OSError:
             return None
         finally:
             os.close(file)
-        return _parse(text, age)
+        found = _parse(text, age, now, ran)
+        if found is not None and self._state(pid) in _STOPPED_STATES:
+            return replace(found, phase=_STOPPED, phase_seconds=None)
+        return found
 
     def _age_seconds(self, pid: int, written: int, now: datetime) -> float:
         """How long ago a file was written; while it stays as it is no clock that is set counts.
@@ -113,14 +205,66 @@ class Steps:
         up = time.clock_gettime(time.CLOCK_BOOTTIME)
         return 0.0 if ticks is None else up - ticks / self._ticks_per_second
 
+    def _state(self, pid: int) -> str:
+        """proc(5): field 3 of stat, behind the name in brackets; empty when it is not there."""
+        text = files.read(f"{self._proc}/{pid}/stat") or ""
+        return text.rpartition(")")[2].strip()[:1]
 
-def _parse(text: str, age_seconds: float) -> Progress | None:
-    words = text.split()
+
+def _parse(text: str, age_seconds: float, now: datetime, ran_seconds: float) -> Progress | None:
+    numbers, fields = _words(text)
     try:
-        step = int(words[0])
-        seconds = float(words[1]) if len(words) > 1 else None
+        step = int(numbers[0])
+        seconds = float(numbers[1]) if len(numbers) > 1 else None
     except (IndexError, ValueError):
         return None
     if not 0 <= step < 2**63 or (seconds is not None and not 0.0 <= seconds < 1e9):
         return None
-    return Progress(step=step, age_seconds=age_seconds, p99_seconds=seconds)
+
+    def ago(name: str) -> float | None:
+        """Of a time in seconds since 1970; by a clock that was set meanwhile it is not known."""
+        at = _seconds(fields.get(name), most=1e11)
+        age = None if at is None else (now - EPOCH).total_seconds() - at
+        return None if age is None or age > ran_seconds + _SLACK_SECONDS else max(age, 0.0)
+
+    phase = fields.get("phase", "")
+    return Progress(
+        step=step,
+        age_seconds=age_seconds,
+        p99_seconds=seconds,
+        rank=_whole(fields.get("rank")),
+        world=_whole(fields.get("world")),
+        step_seconds=_seconds(fields.get("step_seconds")),
+        own_seconds=_seconds(fields.get("own_seconds")),
+        input_seconds=_seconds(fields.get("input_seconds")),
+        checkpoint_age_seconds=ago("checkpoint"),
+        phase=PHASES.index(phase) if phase in PHASES else None,
+        phase_seconds=ago("since") if phase in PHASES else None,
+    )
+
+
+def _words(text: str) -> tuple[list[str], dict[str, str]]:
+    """The numbers at the beginning, and the `key=value` fields; a field that was cut off is none."""
+    # A rank writes a whole line; what ends otherwise may be cut in the middle of a number.
+    words = text.partition("\n")[0].split()
+    if "\n" not in text and "=" in text:
+        words = words[:-1]
+    fields = dict(word.split("=", 1) for word in words if "=" in word)
+    return [word for word in words if "=" not in word], fields
+
+
+def _whole(text: str | None) -> int | None:
+    # More digits than any number of ranks has would take long to read.
+    return int(text) if text is not None and len(text) < 10 and text.isdecimal() else None
+
+
+def _seconds(text: str | None, most: float = 1e9) -> float | None:
+    try:
+        seconds = math.nan if text is None else float(text)
+    except ValueError:
+        return None
+    return seconds if 0.0 <= seconds < most else None
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)

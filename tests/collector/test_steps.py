@@ -1,10 +1,11 @@
 """What programs say of their steps, and whom it is believed of."""
 
 import os
-import runpy
+import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -12,8 +13,11 @@ import pytest
 
 from collector.owners.processes import ProcessTable
 from collector.sensors.steps import Progress, Steps
+from gpuvigil.metrics import GPU
+from tests.polling import wait_until
 
-HELPER = Path(__file__).parents[2] / "packaging/steps/gpuvigil_steps.py"
+ROOT = Path(__file__).parents[2]
+HELPER = ROOT / "packaging/steps/gpuvigil_steps.py"
 PROC, ME = Path("/proc"), os.getpid()
 
 
@@ -77,7 +81,7 @@ def test_a_clock_that_is_set_makes_no_step_older(tmp_path: Path, step_seconds: f
     began, stepped = now(), timedelta(seconds=step_seconds)
 
     def age(at: datetime) -> float:
-        return steps.read({"GPU-1": [ME]}, at)["GPU-1"].age_seconds
+        return steps.read({"GPU-1": [ME]}, at)["GPU-1"].age_seconds or 0.0
 
     path = written(tmp_path, "7 1.0")
     first = age(began)
@@ -123,8 +127,8 @@ def test_the_helper_writes_what_the_sensor_reads_and_takes_it_away(tmp_path: Pat
     program = (
         "import os, runpy, sys, time\n"
         "os.umask(0o077)\n"
-        f"steps = runpy.run_path({str(HELPER)!r})['Steps']({str(tmp_path)!r})\n"
-        "steps.done(); steps.done(); steps._written = 0.0; steps.done()\n"
+        f"steps = runpy.run_path({str(HELPER)!r})['Steps']({str(tmp_path)!r}, rank=3)\n"
+        "steps.done(); steps.done()\n"
         "print('ready', flush=True); sys.stdin.readline()\n"
     )
     with subprocess.Popen(
@@ -132,23 +136,134 @@ def test_the_helper_writes_what_the_sensor_reads_and_takes_it_away(tmp_path: Pat
     ) as rank:
         assert rank.stdout is not None
         assert rank.stdout.readline() == "ready\n"
+        file = tmp_path / str(rank.pid)
+        wait_until("the step", lambda: file.exists() and file.read_text().startswith("2 "))
         # The collector is another user.
-        assert (tmp_path / str(rank.pid)).stat().st_mode & 0o777 == 0o644
+        assert file.stat().st_mode & 0o777 == 0o644
         reader = Steps(tmp_path, PROC, ProcessTable(PROC).start_ticks)
-        assert reader.read({"GPU-1": [rank.pid]}, now())["GPU-1"].step >= 1
+        said = reader.read({"GPU-1": [rank.pid]}, now())["GPU-1"]
+        assert (said.step, said.rank) == (2, 3)
         rank.communicate("\n")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_helper_never_ends_a_program_and_knows_its_percentile(tmp_path: Path) -> None:
-    steps = runpy.run_path(str(HELPER))["Steps"](str(tmp_path / "none"))
-    assert steps.p99() is None
-    steps.done()
-    steps._seconds.extend([0.1] * 98 + [3.0, 9.0])
-    assert steps.p99() == 3.0
 
 
 def test_progress_is_whole(tmp_path: Path) -> None:
     written(tmp_path, "5")
     (found,) = steps_of(tmp_path).read({"GPU-1": [ME]}, now() - timedelta(hours=1)).values()
-    assert found == Progress(step=5, age_seconds=0.0, p99_seconds=None)
+    assert found == Progress(step=5, age_seconds=0.0)
+
+
+# --- what a rank tells beside its step ------------------------------------------------------------
+
+
+def test_fields_are_read_beside_the_step(tmp_path: Path) -> None:
+    at = time.time()
+    text = (
+        "7 1.5 rank=3 world=8 step_seconds=1.2 own_seconds=0.9 input_seconds=0.1"
+        f" checkpoint={at - 90:.0f} tokens=4096 loss=nan phase=input since={at - 5:.2f}\n"
+    )
+    written(tmp_path, text)
+    said = steps_of(tmp_path).read({"GPU-1": [ME]}, now())["GPU-1"]
+    assert (said.step, said.p99_seconds, said.rank, said.world) == (7, 1.5, 3, 8)
+    assert (said.step_seconds, said.own_seconds, said.input_seconds) == (1.2, 0.9, 0.1)
+    assert said.checkpoint_age_seconds == pytest.approx(90.0, abs=20.0)
+    assert said.phase == 1
+    assert said.phase_seconds == pytest.approx(5.0, abs=20.0)
+    assert said.fields().keys() < {metric.name for metric in GPU.metrics}
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "rank=-1",
+        "rank=1e3",
+        "rank=" + "9" * 200,
+        "rank=\u0663x",
+        "own_seconds=nan",
+        "own_seconds=-1",
+        "own_seconds=1e9",
+        "own_seconds=inf",
+        "checkpoint=nan",
+        "checkpoint=1",  # before the process began
+        "phase=asleep since=1",
+        "=5",
+        "rank",
+        "own_seconds=0.5",  # without a line's end it may be cut off
+        "step_seconds=" + "1" * 600,
+    ],
+)
+def test_a_field_that_cannot_be_is_left_out(tmp_path: Path, field: str) -> None:
+    ended = field != "own_seconds=0.5"
+    written(tmp_path, f"7 1.5 {field}" + ("\n" if ended else ""))
+    (said,) = (
+        Steps(tmp_path, PROC, ProcessTable(PROC).start_ticks).read({"G": [ME]}, now()).values()
+    )
+    assert replace(said, age_seconds=None) == Progress(step=7, p99_seconds=1.5)
+
+
+def test_fields_before_the_second_step_are_read(tmp_path: Path) -> None:
+    written(tmp_path, "1 rank=2\n")
+    (said,) = steps_of(tmp_path).read({"GPU-1": [ME]}, now()).values()
+    assert (said.step, said.p99_seconds, said.rank) == (1, None, 2)
+
+
+def phase(steps: Steps, pid: int) -> int | None:
+    return steps.read({"GPU-1": [pid]}, now())["GPU-1"].phase
+
+
+def test_a_rank_that_a_signal_stopped_says_so(tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "60"]) as rank:
+        written(tmp_path, "7 1.0 phase=work since=1\n", pid=rank.pid)
+        steps = steps_of(tmp_path)
+        rank.send_signal(signal.SIGSTOP)
+        wait_until("stopped", lambda: phase(steps, rank.pid) == 5)
+        rank.send_signal(signal.SIGCONT)
+        wait_until("goes on", lambda: phase(steps, rank.pid) == 0)
+        rank.kill()
+
+
+def gone(tmp_path: Path, text: str = "7 1.0 rank=3 world=8\n") -> tuple[Steps, list[float], Path]:
+    """A rank that was believed and has been killed; the clock, and its file."""
+    clock = [100.0]
+    steps = Steps(tmp_path, PROC, ProcessTable(PROC).start_ticks, lambda: clock[0])
+    with subprocess.Popen(["sleep", "60"]) as rank:
+        file = written(tmp_path, text, pid=rank.pid)
+        assert steps.read({"GPU-1": [rank.pid]}, now())["GPU-1"].gone_seconds is None
+        rank.kill()
+        stat = PROC / str(rank.pid) / "stat"
+        wait_until("a zombie", lambda: stat.read_text().rpartition(") ")[2][0] == "Z")
+        clock[0] += 10.0
+        # Whether or not its parent has waited for it.
+        zombie = steps.read({"GPU-1": []}, now())
+        assert (zombie.keys() == {"GPU-1"}) is ("world=1\n" not in text)
+    clock[0] += 10.0
+    return steps, clock, file
+
+
+def test_a_rank_that_was_killed_left_its_file_and_is_told_for_ten_minutes(tmp_path: Path) -> None:
+    steps, clock, _ = gone(tmp_path)
+    told = {"GPU-1": Progress(rank=3, gone_seconds=10.0)}
+    assert steps.read({"GPU-1": []}, now()) == told
+    # Of a GPU that is not read for a tick nothing else is known.
+    assert steps.read({}, now()) == told
+    clock[0] += 590.0
+    assert steps.read({}, now()) == {"GPU-1": Progress(rank=3, gone_seconds=600.0)}
+    clock[0] += 0.1
+    assert steps.read({}, now()) == {}
+
+
+def test_a_rank_that_took_its_file_or_has_a_successor_is_not_gone(tmp_path: Path) -> None:
+    steps, _, file = gone(tmp_path)
+    written(tmp_path, "1 1.0 rank=3 world=8\n")
+    assert steps.read({"GPU-1": [ME]}, now())["GPU-1"].step == 1
+    file.unlink()
+    assert steps.read({"GPU-1": []}, now()) == {}
+    alone, _, _ = gone(tmp_path, "7 1.0 rank=0 world=1\n")
+    assert alone.read({"GPU-1": []}, now()) == {}
+
+
+def test_a_rank_that_only_let_its_gpu_go_is_not_gone(tmp_path: Path) -> None:
+    written(tmp_path, "7 1.0 rank=0 world=2\n")
+    steps = Steps(tmp_path, PROC, ProcessTable(PROC).start_ticks)
+    assert steps.read({"GPU-1": [ME]}, now()).keys() == {"GPU-1"}
+    assert steps.read({"GPU-1": []}, now()) == {}

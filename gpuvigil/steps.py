@@ -1,0 +1,372 @@
+"""Says how far a training program is, so that gpuvigil can tell a hang, a dead rank and a slow one.
+
+    from gpuvigil.steps import Steps
+
+    steps = Steps()                 # in every rank
+    for batch in batches:
+        train(batch)
+        steps.done()
+
+Or copy this file beside the program, as `gpuvigil_steps.py`: it needs nothing but Python 3.8. A small
+file per process says it all, written by a thread at most once a second. Nothing here raises, waits for
+a GPU or keeps the program waiting: a program does not end because nobody watches it. The file goes away
+with the program; that of a rank that was killed, or died of an exception, stays, and tells so.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from statistics import median
+from typing import Any
+
+DIRECTORY = "/run/gpuvigil-steps"
+_KEPT = 1000  # steps of which the 99th percentile is taken
+_LATELY = 5  # steps of which medians are taken: a rank that turns slow shows after three
+_EVERY_SECONDS = 1.0
+_MOST_PENDING = 64  # steps whose CUDA events have not been reached yet
+# Who says which rank this is, and of how many: torchrun, Slurm, Open MPI, MPICH and Intel MPI.
+_RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+_WORLDS = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+
+_WORK, _INPUT, _COLLECTIVE = "work", "input", "collective"
+_CHECKPOINT, _EVALUATION = "checkpoint", "evaluation"
+
+
+class Steps:
+    """The progress of this process."""
+
+    def __init__(
+        self, directory: str | None = None, rank: int | None = None, world: int | None = None
+    ) -> None:
+        folder = directory or os.environ.get("GPUVIGIL_STEPS", DIRECTORY)
+        self._pid = os.getpid()
+        self._path = os.path.join(folder, str(self._pid))
+        self._rank = _told(_RANKS) if rank is None else rank
+        self._world = _told(_WORLDS) if world is None else world
+        self._seconds: deque[float] = deque(maxlen=_KEPT)
+        self._own: deque[float] = deque(maxlen=_LATELY)
+        self._inputs: deque[float] = deque(maxlen=_LATELY)
+        self._step = 0
+        self._last: float | None = None
+        self._ended = 0  # when that was, in nanoseconds since 1970
+        self._paused = 0.0  # since the last step: what the program does beside its steps
+        self._waited: float | None = None  # for input, since the last step
+        self._parts: list[Any] = []  # of this rank's own work in this step
+        self._pending: deque[list[Any]] = deque(maxlen=_MOST_PENDING)
+        self._mark: Any = None
+        self._cuda: Any = None  # `torch.cuda`, where own work is on a GPU
+        self._phase: tuple[str, float] | None = None  # and since when
+        self._checkpoint: float | None = None
+        self._tokens = 0
+        self._loss: float | None = None
+        self._written: object = None
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        atexit.register(self._end)
+
+    def done(self, tokens: int | None = None, loss: float | None = None) -> None:
+        """A step has ended. A `loss` that is a tensor is left out: to read it is to wait for the GPU."""
+        now = time.monotonic()
+        if self._last is not None:
+            self._seconds.append(max(now - self._last - self._paused, 0.0))
+        self._last, self._ended, self._paused = now, time.time_ns(), 0.0
+        self._step += 1
+        if self._waited is not None:
+            self._inputs.append(self._waited)
+            self._waited = 0.0
+        if self._parts or self._pending:
+            self._close()
+        if self._phase is not None and self._phase[0] == _COLLECTIVE:
+            self._phase = (_WORK, time.time())
+        if isinstance(tokens, int):
+            self._tokens += tokens
+        if isinstance(loss, (int, float)):
+            self._loss = loss
+        if self._thread is None:
+            self._begin()
+
+    def batches(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """The same, batch after batch; how long each was waited for is told."""
+        them, nothing = iter(batches), object()
+        while True:
+            with self.input():
+                batch = next(them, nothing)
+            if batch is nothing:
+                return
+            yield batch
+
+    @contextlib.contextmanager
+    def input(self) -> Iterator[None]:
+        """While this rank waits for its next batch."""
+        began = time.monotonic()
+        with self._in(_INPUT):
+            yield
+        self._waited = (self._waited or 0.0) + time.monotonic() - began
+
+    @contextlib.contextmanager
+    def checkpoint(self) -> Iterator[None]:
+        """While a checkpoint is written, or its writing is waited for: no step is expected."""
+        with self._pause(_CHECKPOINT):
+            yield
+        self._checkpoint = time.time()
+
+    @contextlib.contextmanager
+    def evaluation(self) -> Iterator[None]:
+        """While the model is evaluated: no step is expected."""
+        with self._pause(_EVALUATION):
+            yield
+
+    @contextlib.contextmanager
+    def own(self) -> Iterator[None]:
+        """While this rank works by itself in a step: what comes before the first collective."""
+        self._own_begins()
+        yield
+        self._own_ends()
+
+    def watch(self, model: Any) -> Any:
+        """Measure own work by the forward passes of a torch model; returns the model.
+
+        Of a model in `DistributedDataParallel` the wrapped one is taken: what the wrapper does first is
+        a collective. On a GPU it is measured by CUDA events, which are asked and never waited for.
+        """
+        with contextlib.suppress(Exception):
+            inner = getattr(model, "module", model)
+            self._on(next(iter(inner.parameters())).device)
+            inner.register_forward_pre_hook(lambda it, *_: self._own_begins(it.training))
+            inner.register_forward_hook(lambda it, *_: self._own_ends(it.training))
+        return model
+
+    def p99(self) -> float | None:
+        """The 99th percentile of the last steps' seconds; None before the second step."""
+        known = sorted(self._seconds)
+        return known[(len(known) * 99 - 1) // 100] if known else None
+
+    def _on(self, device: Any) -> None:
+        self._cuda = importlib.import_module("torch").cuda if device.type == "cuda" else None
+
+    def _own_begins(self, training: bool = True) -> None:
+        if training:
+            self._mark = self._now()
+            self._phase = (_WORK, time.time())
+
+    def _own_ends(self, training: bool = True) -> None:
+        if training and self._mark is not None:
+            self._parts.append((self._mark, self._now()))
+            self._mark = None
+            self._phase = (_COLLECTIVE, time.time())
+
+    def _now(self) -> Any:
+        """A moment of the host's, or of the GPU's stream; None where neither can be told."""
+        if self._cuda is None:
+            return time.perf_counter()
+        with contextlib.suppress(Exception):
+            if not self._cuda.is_current_stream_capturing():
+                event = self._cuda.Event(enable_timing=True)
+                event.record()
+                return event
+        return None
+
+    def _close(self) -> None:
+        """Own work of steps that are over, as far as the GPU has come."""
+        parts = [part for part in self._parts if None not in part]
+        self._parts = []
+        if self._cuda is None:
+            if parts:
+                self._own.append(sum(ended - began for began, ended in parts))
+            return
+        with contextlib.suppress(Exception):
+            if parts:
+                self._pending.append(parts)
+            if self._cuda.is_current_stream_capturing():
+                return
+            while self._pending and self._pending[0][-1][1].query():
+                its = self._pending.popleft()
+                self._own.append(sum(began.elapsed_time(ended) for began, ended in its) / 1e3)
+
+    @contextlib.contextmanager
+    def _in(self, phase: str) -> Iterator[None]:
+        before, self._phase = self._phase, (phase, time.time())
+        if self._thread is None:
+            self._begin()
+        try:
+            yield
+        finally:
+            self._phase = (_WORK if before is None else before[0], time.time())
+
+    @contextlib.contextmanager
+    def _pause(self, phase: str) -> Iterator[None]:
+        began, before = time.monotonic(), self._paused
+        try:
+            with self._in(phase):
+                yield
+        finally:
+            self._paused = before + time.monotonic() - began  # with any pause within it
+
+    def _begin(self) -> None:
+        self._thread = threading.Thread(target=self._tell, name="gpuvigil-steps", daemon=True)
+        with contextlib.suppress(RuntimeError):  # no more threads, or the program is about to end
+            self._thread.start()
+
+    def _tell(self) -> None:
+        while True:
+            # A deque may change while it is looked through: the next second will do.
+            with contextlib.suppress(OSError, RuntimeError, ValueError):
+                self._write()
+            if self._over.wait(_EVERY_SECONDS):
+                return
+
+    def _write(self) -> None:
+        state = (self._step, self._phase, self._checkpoint)
+        if state == self._written or not self._step:
+            return
+        beside = self._path + ".new"
+        with open(beside, "w") as file:
+            os.fchmod(file.fileno(), 0o644)  # whatever the umask: the collector is nobody's kin
+            file.write(" ".join(self._words()) + "\n")
+        # The file's time of change is the step's, however late it is written.
+        os.utime(beside, ns=(self._ended, self._ended))
+        os.replace(beside, self._path)
+        self._written = state
+
+    def _words(self) -> Iterator[str]:
+        yield str(self._step)
+        p99, phase = self.p99(), self._phase
+        if p99 is not None:
+            yield f"{p99:.3f}"
+        told: tuple[tuple[str, float | None], ...] = (
+            ("rank", self._rank),
+            ("world", self._world),
+            ("step_seconds", _median(list(self._seconds)[-_LATELY:])),
+            ("own_seconds", _median(list(self._own))),
+            ("input_seconds", _median(list(self._inputs))),
+            ("checkpoint", self._checkpoint and round(self._checkpoint)),
+            ("tokens", self._tokens or None),
+            ("loss", self._loss),
+        )
+        for name, value in told:
+            if value is not None:
+                yield f"{name}={value:.10g}"
+        if phase is not None:
+            yield f"phase={phase[0]}"
+            yield f"since={phase[1]:.2f}"
+
+    def _end(self) -> None:
+        """An orderly end leaves nothing; a rank that dies of an exception leaves its file."""
+        self._over.set()
+        if os.getpid() == self._pid and getattr(sys, "last_type", None) is None:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
+
+
+def lightning_callback(steps: Steps | None = None) -> Any:
+    """For `lightning.Trainer(callbacks=[lightning_callback()])`."""
+    told = steps or Steps()
+    bases = (importlib.import_module("lightning.pytorch").Callback, _OfLightning)
+    return type("StepsCallback", bases[::-1], {})(told)
+
+
+def hugging_face_callback(steps: Steps | None = None) -> Any:
+    """For `transformers.Trainer(callbacks=[hugging_face_callback()])`."""
+    told = steps or Steps()
+    bases = (importlib.import_module("transformers").TrainerCallback, _OfHuggingFace)
+    return type("StepsCallback", bases[::-1], {})(told)
+
+
+class _Between:
+    """What lies between two steps: waiting for input, but for what the program says it does else."""
+
+    def __init__(self, steps: Steps) -> None:
+        self.steps = steps
+        self._open: Any = None
+
+    def enter(self, phase: Callable[[], Any] | None) -> None:
+        """Another phase than before; None: a step."""
+        if self._open is not None:
+            self._open.__exit__(None, None, None)
+        self._open = None if phase is None else phase()
+        if self._open is not None:
+            self._open.__enter__()
+
+
+class _OfLightning(_Between):
+    """Lightning's hooks, by its names."""
+
+    def on_train_start(self, trainer: Any, module: Any) -> None:
+        with contextlib.suppress(Exception):
+            self.steps._on(module.device)
+        self.enter(self.steps.input)
+
+    def on_train_batch_start(self, *_: Any) -> None:
+        self.enter(None)
+        self.steps._own_begins()
+
+    def on_before_backward(self, *_: Any) -> None:
+        self.steps._own_ends()
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        self.steps.done()
+        self.enter(self.steps.input)
+
+    def on_validation_start(self, *_: Any) -> None:
+        self.enter(self.steps.evaluation)
+
+    def on_validation_end(self, *_: Any) -> None:
+        self.enter(self.steps.input)
+
+    def on_save_checkpoint(self, *_: Any) -> None:
+        self.enter(self.steps.checkpoint)  # until the next batch begins
+
+    def on_train_end(self, *_: Any) -> None:
+        self.enter(None)
+
+
+class _OfHuggingFace(_Between):
+    """The Trainer's events, by its names."""
+
+    def on_train_begin(self, *_: Any, model: Any = None, **__: Any) -> None:
+        self.steps.watch(model)
+        self.enter(self.steps.input)
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        self.enter(None)
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        self.steps.done()
+        self.enter(self.steps.input)
+
+    def on_prediction_step(self, *_: Any, **__: Any) -> None:
+        if not self._evaluates:
+            self.enter(self.steps.evaluation)
+            self._evaluates = True
+
+    def on_evaluate(self, *_: Any, **__: Any) -> None:
+        self.enter(self.steps.input)
+        self._evaluates = False
+
+    def on_save(self, *_: Any, **__: Any) -> None:
+        """It comes when the checkpoint has been written."""
+        self.enter(self.steps.checkpoint)
+        self.enter(self.steps.input)
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        self.enter(None)
+
+    _evaluates = False
+
+
+def _median(seconds: list[float]) -> float | None:
+    return median(seconds) if seconds else None
+
+
+def _told(names: Iterable[str]) -> int | None:
+    """The first of these variables of the environment that is a number."""
+    values = (os.environ.get(name, "") for name in names)
+    return next((int(value) for value in values if value.isdigit()), None)

@@ -1,0 +1,152 @@
+"""What a program's own steps are, and that telling them costs and breaks nothing."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gpuvigil.steps import Steps
+from tests.polling import wait_until
+
+ROOT = Path(__file__).parents[2]
+COPIED = ROOT / "packaging/steps/gpuvigil_steps.py"
+
+
+def words(steps: Steps) -> dict[str, str]:
+    return dict(word.split("=") for word in steps._words() if "=" in word)
+
+
+def test_the_file_to_copy_is_the_package_s_own() -> None:
+    assert COPIED.read_bytes() == (ROOT / "gpuvigil/steps.py").read_bytes()
+
+
+def test_it_runs_with_python_3_8_and_nothing_else() -> None:
+    vermin = Path(sys.executable).parent / "vermin"
+    by_version = ["--no-tips", "-t=3.8-", "--violations", str(COPIED)]
+    done = subprocess.run([vermin, *by_version], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_step_costs_less_than_20_microseconds(tmp_path: Path) -> None:
+    steps, count = Steps(str(tmp_path), rank=0, world=8), 20_000
+    began = time.thread_time()
+    for _ in range(count):
+        with steps.own():
+            pass
+        steps.done(tokens=4096, loss=1.5)
+    assert (time.thread_time() - began) / count < 20e-6
+    steps._end()
+
+
+def test_pauses_are_no_part_of_a_step_and_waiting_for_input_is(tmp_path: Path) -> None:
+    steps = Steps(str(tmp_path))
+    steps.done()
+    for batch in steps.batches([0, 1, 2, 3]):
+        if batch == 1:
+            with steps.evaluation(), steps.checkpoint():
+                time.sleep(0.3)
+        with steps.own():
+            time.sleep(0.02)
+        with steps.input():
+            time.sleep(0.01)
+        steps.done()
+    told = words(steps)
+    assert 0.03 <= float(told["step_seconds"]) < 0.25
+    assert 0.02 <= float(told["own_seconds"]) < 0.2
+    assert 0.01 <= float(told["input_seconds"]) < 0.2
+    assert abs(float(told["checkpoint"]) - time.time()) < 20.0
+    p99 = steps.p99()
+    assert p99 is not None
+    assert p99 < 0.3
+    steps._end()
+
+
+def test_the_last_five_steps_are_those_of_now(tmp_path: Path) -> None:
+    """A rank that turns slow shows after three steps, and its longest steps are remembered."""
+    steps = Steps(str(tmp_path))
+    assert steps.p99() is None
+    steps._seconds.extend([0.1] * 98 + [3.0, 9.0])
+    assert (steps.p99(), words(steps)["step_seconds"]) == (3.0, "0.1")
+    steps._seconds.append(2.0)
+    assert words(steps)["step_seconds"] == "2"
+
+
+def test_the_phase_is_told_while_it_lasts_and_the_step_keeps_its_time(tmp_path: Path) -> None:
+    steps = Steps(str(tmp_path))
+    file = tmp_path / str(os.getpid())
+    with steps.own():
+        steps.done()
+
+        def said() -> str:
+            text = file.read_text() if file.exists() else ""
+            return text.partition("phase=")[2].partition(" ")[0]
+
+        wait_until("its own work", lambda: said() == "work")
+        at = file.stat().st_mtime_ns
+    wait_until("the others", lambda: said() == "collective")
+    with pytest.raises(KeyError), steps.input():
+        raise KeyError
+    with steps.checkpoint():
+        wait_until("a checkpoint", lambda: said() == "checkpoint")
+    with steps.evaluation():
+        wait_until("an evaluation", lambda: said() == "evaluation")
+    with steps.input():
+        wait_until("input", lambda: said() == "input")
+    # The file was written anew, and says that no step has ended since.
+    assert file.stat().st_mtime_ns == at
+    steps._end()
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    ("end", "stays"),
+    [
+        ("pass", False),
+        ("raise SystemExit(1)", False),
+        ("raise KeyError", True),
+        ("os._exit(0)", True),
+    ],
+)
+def test_a_rank_that_dies_of_an_exception_leaves_its_file(
+    tmp_path: Path, end: str, stays: bool
+) -> None:
+    program = (
+        "import os, time; from gpuvigil.steps import Steps\n"
+        f"steps = Steps({str(tmp_path)!r}); steps.done()\n"
+        f"while not os.listdir({str(tmp_path)!r}): time.sleep(0.01)\n"
+        "child = os.fork()\n"
+        "if child: os.waitpid(child, 0)\n"
+        # One that it forked takes nothing away.
+        "else: raise SystemExit\n"
+        f"assert os.path.exists(steps._path)\n{end}\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.DEVNULL, check=False
+    )
+    assert bool(list(tmp_path.iterdir())) is stays
+
+
+def test_nothing_that_is_missing_or_strange_ends_a_program(tmp_path: Path) -> None:
+    steps = Steps(str(tmp_path / "none"))
+    assert steps.watch("no model") == "no model"
+    steps.done(tokens=None, loss=object())  # type: ignore[arg-type]
+    steps._own_ends()
+    steps.done()
+    assert steps._thread is not None
+    assert steps._thread.is_alive()
+    assert "loss" not in words(steps)
+    steps._end()
+
+
+def test_the_rank_is_what_its_launcher_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "5")
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "x")
+    steps = Steps()
+    assert (steps._rank, steps._world) == (5, None)
+    monkeypatch.setenv("RANK", "3")
+    assert (Steps()._rank, Steps(rank=2, world=4)._rank) == (3, 2)
