@@ -27,6 +27,8 @@ MEMORY_DRAM_PERCENT = 60.0
 STEP_SHARE = 0.2
 # Of its speed, what a link carries on average where it is what the job waits for, bursts and all [ours].
 LINK_SHARE = 0.5
+# Bytes a second of a node that are heartbeats and mounts, and no work [ours].
+HEARTBEAT_BYTES = 1e6
 # Of the time for which others stop a port [ours]; links without a finding are listed from 1 % on.
 PORT_WAIT_PERCENT = 5.0
 # Of the time for which at least one task waits for a processor (PSI `some`), and of all processors [ours].
@@ -182,9 +184,17 @@ def _shares(job: Activity, steps: Steps) -> Iterator[tuple[Bound, float, str]]:
         yield Bound.INPUT, share * inside, said
     if steps.own_seconds is not None and job.gpus > 1:
         waits = max(steps.seconds - steps.own_seconds - (steps.input_seconds or 0.0), 0.0)
-        said = f"{waits:.2f} of {steps.seconds:.2f} s of a step wait for other ranks"
-        where = Bound.BETWEEN_NODES if job.nodes > 1 else Bound.IN_NODE
-        yield where, waits / steps.seconds * inside, said
+        said = (
+            f"{waits:.2f} of {steps.seconds:.2f} s of a step are communication or waits for others"
+        )
+        yield _where(job), waits / steps.seconds * inside, said
+
+
+def _where(job: Activity) -> Bound:
+    """Where its ranks talk: a job on several nodes whose ports are quiet talks inside of each."""
+    moved = job.fabric_bytes_per_second
+    quiet = moved is not None and moved < HEARTBEAT_BYTES
+    return Bound.IN_NODE if job.nodes == 1 or quiet else Bound.BETWEEN_NODES
 
 
 def _of_waits(job: Activity) -> _Found | None:

@@ -7,14 +7,12 @@ from math import fsum
 from statistics import median
 from typing import Any
 
-from gpuvigil.metrics import GPU
 from gpuvigil.store import Aggregate, Function
 
 from .bound import COVERAGE, Activity, Steps
 
 Row = Mapping[str, Any]
 _MEAN, _MAX, _MIN, _LAST = Function.MEAN, Function.MAX, Function.MIN, Function.LAST
-TOLD = frozenset(metric.name for metric in GPU.metrics)
 _COUNTED = Aggregate(function=Function.COUNT, field="utilization_percent")
 _OF_GPUS = tuple(
     Aggregate(function=function, field=field)
@@ -42,8 +40,8 @@ _OF_STEPS = tuple(
         (_MEAN, "step_own_seconds"),
         (_MEAN, "step_input_seconds"),
         (_LAST, "checkpoint_age_seconds"),
+        (_LAST, "rank"),
     )
-    if field in TOLD
 )
 ASKED = (_COUNTED, *_OF_GPUS, *_OF_STEPS)
 ASKED_OF_PORTS = (
@@ -165,11 +163,12 @@ class Rank:
     input_seconds: float | None = None
     outside_share: float | None = None  # of the span, in no step
     checkpoint_age_seconds: float | None = None
+    number: int | None = None  # as its program calls it
     span_seconds: float | None = None  # that it was seen
 
     @property
     def waits_seconds(self) -> float | None:
-        """Of a step, for other ranks."""
+        """Of a step, what is communication or a wait for other ranks."""
         if self.step_seconds is None or self.own_seconds is None:
             return None
         return max(self.step_seconds - self.own_seconds - (self.input_seconds or 0.0), 0.0)
@@ -203,6 +202,7 @@ def rank(key: str, row: Row | None, span: timedelta, tick_seconds: float) -> Ran
         input_seconds=row.get("step_input_seconds_mean"),
         outside_share=_outside(row, seconds),
         checkpoint_age_seconds=row.get("checkpoint_age_seconds_last"),
+        number=None if row.get("rank_last") is None else int(row["rank_last"]),
         span_seconds=seconds,
     )
 
@@ -216,7 +216,7 @@ def _of(value: float | None, whole: float | None) -> float | None:
 
 
 def _nvlink_speed(row: Row) -> float | None:
-    links = row["nvlink_links_up_max"]
+    links: float | None = row["nvlink_links_up_max"]
     newer = any(name in (row.get("model") or "") for name in _NEWER)
     return None if not links else links * (_NEWER_LINK_BYTES if newer else _LINK_BYTES)
 
@@ -231,7 +231,8 @@ def _outside(row: Row, seconds: float | None) -> float | None:
     steps, length = row.get("step_increase"), row.get("step_seconds_mean")
     if steps is None or length is None or seconds is None or steps < _LEAST_STEPS:
         return None
-    return min(max(1.0 - steps * length / seconds, 0.0), 1.0)
+    share: float = 1.0 - steps * length / seconds
+    return min(max(share, 0.0), 1.0)
 
 
 def activity(ranks: Sequence[Rank], nodes: Iterable[Node], ports: Mapping[Node, Ports]) -> Activity:

@@ -12,14 +12,13 @@ from typing import Any
 from gpuvigil.store import Aggregate, Function
 
 from .bound import COVERAGE
-from .measured import TOLD
 
 Row = Mapping[str, Any]
-_MEAN, _INCREASE, _COUNT = Function.MEAN, Function.INCREASE, Function.COUNT
+_MEAN, _INCREASE = Function.MEAN, Function.INCREASE
 _STEPS = Aggregate(function=_MEAN, field="step_seconds")
 _ACTIVE = Aggregate(function=_MEAN, field="sm_activity_percent")
 _MOVED = Aggregate(function=_INCREASE, field="nvlink_receive_bytes")
-ASKED_BEFORE = (_ACTIVE, _MOVED, *([_STEPS] if _STEPS.field in TOLD else []))
+ASKED_BEFORE = (_ACTIVE, _MOVED, _STEPS)
 # Bytes a second that are work and no heartbeat; multiprocessors that do something.
 _WORK_BYTES, _WORK_PERCENT = 1e6, 2.0
 # Of the hour before, so many seconds have to be seen beyond the span.

@@ -42,6 +42,8 @@ PAGES = (
     Page(path=page_links.NODE, script="pages/node.py", title="Node", listed=False),
     Page(path=page_links.GPU, script="pages/gpu.py", title="GPU", listed=False),
     Page(path=page_links.INCIDENTS, script="pages/incidents.py", title="Incidents"),
+    Page(path=page_links.JOBS, script="pages/jobs.py", title="Jobs"),
+    Page(path=page_links.JOB, script="pages/job.py", title="Job", listed=False),
     Page(path=page_links.NETWORK, script="pages/network.py", title="Network"),
     Page(path=page_links.EFFICIENCY, script="pages/efficiency.py", title="Efficiency"),
     Page(path=page_links.SILENCES, script="pages/silences.py", title="Silences"),

@@ -103,6 +103,7 @@ class JobNow:
     decision: Decision | None = None  # None: what it does was not asked for
     activity: Activity | None = None
     ranks: Sequence[Rank] = ()
+    ports: Mapping[str, Ports] = field(default_factory=dict)  # by node
     pace_percent: float | None = None
     checkpoint_age: timedelta | None = None
     cost: float | None = None
@@ -264,6 +265,7 @@ def _with_numbers(
     return replace(
         job,
         ranks=ranks,
+        ports={it[1]: measured.ports[it] for it in nodes if it in measured.ports},
         activity=did,
         decision=_decided(job, did, measured, shared=shared),
         pace_percent=pace(
