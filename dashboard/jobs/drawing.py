@@ -28,6 +28,7 @@ _RUN = {
     "gpus": "GPUs",
     "ran_for_seconds": "For",
     "bound": "Bound by",
+    "said": "Because",
     "pace_percent": "Pace",
     "step_seconds": "Step, s",
     "sm_activity_percent": "SM activity",
@@ -59,8 +60,7 @@ def page(found: Board, asked: Filters, prices: Prices) -> Sequence[Node]:
         (
             _held_up(found),
             _search(asked),
-            _jobs("Running", running, _RUN, asked, "No job runs."),
-            el("p", _NOTE, class_="sub") if found.running else None,
+            _jobs("Running", running, _RUN, asked, "No job runs.", _NOTE),
             _jobs("Ended in the last day", over, _OVER, asked, "None ended."),
             *map(_reliability, found.reliability),
         )
@@ -101,11 +101,14 @@ def _search(asked: Filters) -> Node:
         el("button", "Filter", type="submit"),
         el("a", "Clear", href=page_links.JOBS, class_="chip") if asked.given else None,
         action=page_links.JOBS,
+        class_="search",
         key="search",
     )
 
 
-def _jobs(title: str, table: Grid, names: Mapping[str, str], asked: Filters, empty: str) -> Node:
+def _jobs(
+    title: str, table: Grid, names: Mapping[str, str], asked: Filters, empty: str, note: str = ""
+) -> Node:
     rows = sorted_rows(table, asked.sort, down=asked.order != "up", text=asked.q)
     left = len(rows) - MOST_ROWS
     said = f"{len(rows):,} of {len(table.rows):,}" if asked.q else f"{len(rows):,}"
@@ -124,6 +127,7 @@ def _jobs(title: str, table: Grid, names: Mapping[str, str], asked: Filters, emp
         el("p", f"{left:,} more: narrow the filter, or gpuvigil jobs", class_="sub")
         if left > 0
         else None,
+        el("p", note, class_="sub") if note and rows else None,
         key=title,
     )
 

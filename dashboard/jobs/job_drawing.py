@@ -139,7 +139,8 @@ def ranks(job: JobNow, inventories: Mapping[Subject, Inventory], now: datetime) 
     """Its GPUs, those that stand apart first."""
     if not job.ranks:
         return None
-    found, places = ordered(job.ranks), _Places(job, inventories)
+    told = _told_of(job)
+    found, places = ordered(job.ranks, told), _Places(job, inventories)
     said = (
         f"{found.apart:,} of {len(found.lines):,} stand apart"
         if found.apart
@@ -150,7 +151,10 @@ def ranks(job: JobNow, inventories: Mapping[Subject, Inventory], now: datetime) 
     more = len(found.lines) - MOST_RANKS
     head = [el("th", name, scope="col") for name in names]
     head += [el("th", it.title, scope="col", class_="number") for it in found.measures]
-    lines = [places.line(it, found, now, numbered=numbered) for it in found.lines[:MOST_RANKS]]
+    head += [el("th", "Incident", scope="col")] if told else []
+    lines = [
+        places.line(it, found, now, told, numbered=numbered) for it in found.lines[:MOST_RANKS]
+    ]
     return el(
         "section",
         el("h2", "Ranks", el("small", f"last 5 minutes, {said}")),
@@ -168,6 +172,23 @@ def _middle(found: Ranks, names: Sequence[str]) -> Node:
     return el("tr", el("th", "Median", scope="row", colspan=str(len(names))), *cells, key="median")
 
 
+def _told_of(job: JobNow) -> Mapping[str, Incident]:
+    """The gravest incident of each of its GPUs that has one of its own."""
+    own = {rank.key for rank in job.ranks}
+    found: dict[str, Incident] = {}
+    for one in job.incidents:
+        for key in (one.subject.key, *one.members):
+            if key in own:
+                found.setdefault(key, one)
+    return found
+
+
+def _told(one: Incident | None) -> Node:
+    if one is None:
+        return el("td", _DASH)
+    return el("td", el("a", one.title, href=page_links.incident_page(one.id)))
+
+
 class _Places:
     """Which GPU is which, as people call them."""
 
@@ -180,7 +201,15 @@ class _Places:
             for gpu in inventories[node].gpus
         }
 
-    def line(self, one: Line, found: Ranks, now: datetime, *, numbered: bool) -> Node:
+    def line(
+        self,
+        one: Line,
+        found: Ranks,
+        now: datetime,
+        told: Mapping[str, Incident],
+        *,
+        numbered: bool,
+    ) -> Node:
         subject = self._subjects[one.rank.key]
         index = self._indices.get((subject.of_node(), subject.gpu or ""))
         hour_ago = now - _HOUR
@@ -206,6 +235,7 @@ class _Places:
                 )
                 for measure in found.measures
             ),
+            _told(told.get(one.rank.key)) if told else None,
             key=one.rank.key,
         )
 

@@ -41,7 +41,7 @@ def draw() -> None:
     style("device", "incidents")
     refresh = live.refresh_seconds()
     st.fragment(_now, run_every=refresh)()
-    st.fragment(_history, run_every=max(4 * refresh, 20.0))()
+    st.fragment(_history, run_every=max(2 * refresh, 5.0))()
     st.fragment(_below, run_every=refresh)()
 
 

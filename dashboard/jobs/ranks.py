@@ -1,6 +1,6 @@
 """A job's GPUs, those first that stand apart from the others: pure."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -68,20 +68,20 @@ class Ranks:
         return sum(bool(line.apart) for line in self.lines)
 
 
-def ordered(ranks: Sequence[Rank]) -> Ranks:
-    """Of few GPUs none stands apart: it takes three to have a middle."""
+def ordered(ranks: Sequence[Rank], told: Container[str] = ()) -> Ranks:
+    """Those `told` of by an incident of their own come first, then those that are furthest apart."""
     known = {
         measure: [it for rank in ranks if (it := measure.value(rank)) is not None]
         for measure in MEASURES
     }
-    told = [measure for measure in MEASURES if known[measure]]
-    middles = {measure.key: median(known[measure]) for measure in told}
-    limits = {measure.key: _limit(known[measure], middles[measure.key]) for measure in told}
-    lines = [_line(rank, told, middles, limits) for rank in ranks]
+    some = [measure for measure in MEASURES if known[measure]]
+    middles = {measure.key: median(known[measure]) for measure in some}
+    limits = {measure.key: _limit(known[measure], middles[measure.key]) for measure in some}
+    lines = [_line(rank, some, middles, limits) for rank in ranks]
     return Ranks(
-        lines=sorted(lines, key=lambda line: -line.far),
-        measures=told,
-        middle=[middles[measure.key] for measure in told],
+        lines=sorted(lines, key=lambda line: (line.rank.key not in told, -line.far)),
+        measures=some,
+        middle=[middles[measure.key] for measure in some],
     )
 
 

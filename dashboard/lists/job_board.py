@@ -41,7 +41,7 @@ def board(hub: Hub, fleet: Fleet, prices: Prices, lately: timedelta = LATELY) ->
     over = ended(hub, now - job_losses.SPAN, found)
     start = now if oldest is None else max(now - job_losses.SPAN, from_text(oldest))
     incidents = incidents_of(hub, now)
-    nodes = Counter(one.subject.cluster for one in fleet.inventories)
+    nodes = Counter(one.subject.cluster for one in fleet.inventories if one.gpus)
     return Board(
         now=now,
         running=found,

@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from accounting.cost.money import Prices, models_of
-from accounting.jobs.bound import Activity, Bound, Decision, decide
+from accounting.efficiency.on_call import is_on_call
+from accounting.jobs.bound import COVERAGE, Activity, Bound, Decision, decide
 from accounting.jobs.measured import (
     ASKED,
     ASKED_OF_PORTS,
@@ -43,6 +44,7 @@ from .fleet_now import Moment
 
 # What a job does now, and what its pace is held against.
 SPAN, BEFORE = timedelta(minutes=5), timedelta(hours=1)
+_SHORTEST = timedelta(minutes=1)
 JOB_KINDS = frozenset({HolderKind.JOB, HolderKind.POD})
 Key = tuple[str, Holder]  # cluster, holder
 _Rows = Mapping[str, Mapping[str, Any]]
@@ -100,6 +102,7 @@ class JobNow:
     gpus: Sequence[Subject]
     nodes: Sequence[str]
     told: Job | None  # by its scheduler
+    on_call: bool = False  # it waits for requests or a person, as far as names say so
     decision: Decision | None = None  # None: what it does was not asked for
     activity: Activity | None = None
     ranks: Sequence[Rank] = ()
@@ -123,9 +126,12 @@ class JobNow:
 def asked(hub: Hub, now: datetime) -> Measured:
     """HubError or StoreError when the hub or the store does not answer."""
     store, start = store_of(hub), now - SPAN
+    gpus = store.window("gpu", ASKED, start, now).to_pylist()
+    # Of an installation that is younger than the span all there is.
+    first = min((row["first_at"] for row in gpus), default=start)
     return Measured(
-        span=(start, now),
-        gpus=_by_gpu(store.window("gpu", ASKED, start, now).to_pylist()),
+        span=(min(max(start, first), now - _SHORTEST), now),
+        gpus=_by_gpu(gpus),
         before=_by_gpu(store.window("gpu", ASKED_BEFORE, now - BEFORE, now).to_pylist()),
         ports=ports_of(store.window("port", ASKED_OF_PORTS, start, now).to_pylist()),
     )
@@ -196,6 +202,7 @@ class _About:
             gpus=gpus,
             nodes=list(dict.fromkeys(it.node for it in gpus)),
             told=told,
+            on_call=any(map(is_on_call, held)),
             cost=self._cost(held),
             incidents=incidents,
         )
@@ -284,7 +291,11 @@ def _decided(job: JobNow, did: Activity, measured: Measured, *, shared: bool) ->
     if not whole_span(job.started_at, measured.span):
         said = f"it began less than {duration(measured.span[1] - measured.span[0])} ago"
         return Decision(bound=Bound.UNKNOWN, said=said, confidence=0.0)
-    return decide(did)
+    found = decide(did)
+    if job.on_call and found.bound is Bound.UNKNOWN and did.coverage >= COVERAGE:
+        said = "a server or a session: it waits for who uses it"
+        return replace(found, said=said, missing=())
+    return found
 
 
 def find(jobs: Iterable[JobNow], cluster: str | None, holder: Holder) -> Iterator[JobNow]:
