@@ -240,11 +240,13 @@ def checkpoints(found: OverTime, keys: Sequence[str]) -> Sequence[datetime]:
     """When the job wrote checkpoints in the window: where the age of the last one falls."""
     mine = [found.gpus[key] for key in keys if key in found.gpus]
     age = _over(found, mine, "checkpoint_age_seconds", np.nanmin)
-    falls = np.flatnonzero(np.diff(age) < 0.0) + 1
-    times = found.grid.times
-    middle = found.grid.step / 2
+    falls = set((np.flatnonzero(np.diff(age) < 0.0) + 1).tolist())
+    times, middle = found.grid.times, found.grid.step / 2
+    # The mean of a step in which one was written lies between: the step after it tells when.
     return [
-        times[place] + middle - timedelta(seconds=float(age[place])) for place in falls.tolist()
+        times[place] + middle - timedelta(seconds=float(age[place]))
+        for place in sorted(falls)
+        if place + 1 not in falls
     ]
 
 
