@@ -30,6 +30,7 @@ from typing import Any
 DIRECTORY = "/run/gpuvigil-steps"
 _KEPT = 1000  # steps of which the 99th percentile is taken
 _LATELY = 5  # steps of which medians are taken: a rank that turns slow shows after three
+_FIRST = (5, 25)  # the steps by which a rank is known later: after those that warm up
 _EVERY_SECONDS = 1.0
 _MOST_PENDING = 64  # steps whose CUDA events have not been reached yet
 # Who says which rank this is, and of how many: torchrun, Slurm, Open MPI, MPICH and Intel MPI.
@@ -53,6 +54,7 @@ class Steps:
         self._world = _told(_WORLDS) if world is None else world
         self._seconds: deque[float] = deque(maxlen=_KEPT)
         self._own: deque[float] = deque(maxlen=_LATELY)
+        self._first: list[float] = []
         self._inputs: deque[float] = deque(maxlen=_LATELY)
         self._step = 0
         self._last: float | None = None
@@ -180,7 +182,7 @@ class Steps:
         self._parts = []
         if self._cuda is None:
             if parts:
-                self._own.append(sum(ended - began for began, ended in parts))
+                self._worked(sum(ended - began for began, ended in parts))
             return
         with contextlib.suppress(Exception):
             if parts:
@@ -189,7 +191,12 @@ class Steps:
                 return
             while self._pending and self._pending[0][-1][1].query():
                 its = self._pending.popleft()
-                self._own.append(sum(began.elapsed_time(ended) for began, ended in its) / 1e3)
+                self._worked(sum(began.elapsed_time(ended) for began, ended in its) / 1e3)
+
+    def _worked(self, seconds: float) -> None:
+        self._own.append(seconds)
+        if len(self._first) < _FIRST[1]:
+            self._first.append(seconds)
 
     @contextlib.contextmanager
     def _in(self, phase: str) -> Iterator[None]:
@@ -246,6 +253,7 @@ class Steps:
             ("world", self._world),
             ("step_seconds", _median(list(self._seconds)[-_LATELY:])),
             ("own_seconds", _median(list(self._own))),
+            ("own_first_seconds", _median(self._first[_FIRST[0] :])),
             ("input_seconds", _median(list(self._inputs))),
             ("checkpoint", self._checkpoint and round(self._checkpoint)),
             ("tokens", self._tokens or None),

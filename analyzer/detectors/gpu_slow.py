@@ -17,8 +17,9 @@ import numpy as np
 
 from gpuvigil.clock import EPOCH, micros
 from gpuvigil.faults import FAULTS, found_by
-from gpuvigil.model import Allocation, Evidence, Finding, HolderKind, Incident, Subject
+from gpuvigil.model import Allocation, Evidence, Finding, HolderKind, Incident, Severity, Subject
 
+from ..evidence import own_steps
 from ..evidence.job_pace import (
     LOOKS,
     NEEDS,
@@ -42,11 +43,17 @@ _FAULT = FAULTS["gpu_slow"]
 _MOST_NODES = 2
 # So long after it was last seen, with no job that could show it, it is nobody's knowledge any more.
 _LAPSE = timedelta(hours=24)
+_UNEVEN = "uneven_stage"
+_NODE_ACTION = (
+    "Look at the node (storage, CPUs, network, power) before its GPUs; keep it out of large jobs."
+)
 
 
 def slow_gpus(window: Window) -> list[Finding]:
-    """One finding per GPU, or per node of which several are slow; the longer look speaks first."""
-    found: dict[Subject, Finding] = {}
+    """One finding per GPU, or per node of which several are slow; what ranks tell speaks first, then the longer look."""
+    told = window.once(own_steps.own_steps, None)
+    by_steps = [] if told is None else [*_sick(told), *_uneven(window, told)]
+    found = {finding.subject: finding for finding in by_steps}
     for look in LOOKS:
         for finding in _seen(window, look):
             found.setdefault(finding.subject, finding)
@@ -60,9 +67,14 @@ def says_whether_slow(window: Window, incident: Incident) -> bool:
 
     What is slow for longer than the spans look back shows no change any more, and is not over.
     """
+    if incident.condition == _UNEVEN:
+        return True
     gpus = _gpus_of(incident)
     return bool(gpus) and all(
-        _came_back(window, gpu) or _is_as_its_peers(window, incident, gpu) for gpu in gpus
+        _works_as_its_peers(window, gpu)
+        or _came_back(window, gpu)
+        or _is_as_its_peers(window, incident, gpu)
+        for gpu in gpus
     )
 
 
@@ -88,6 +100,13 @@ def _gpus_of(incident: Incident) -> list[Subject]:
     return [one for one in map(Subject.parse, incident.members) if one.kind == "gpu"]
 
 
+def _works_as_its_peers(window: Window, gpu: Subject) -> bool:
+    """Whether its rank says that its own work takes no longer than that of its job's others."""
+    told = window.once(own_steps.own_steps, None)
+    place = None if told is None else told.rows.index.number(gpu)
+    return told is not None and place is not None and bool(told.alike[place])
+
+
 def _came_back(window: Window, gpu: Subject) -> bool:
     for look in LOOKS:
         change = window.once(change_of, look)
@@ -106,6 +125,103 @@ def _is_as_its_peers(window: Window, incident: Incident, gpu: Subject) -> bool:
     if stand is None or place is None or stand.begun[place] <= micros(incident.since):
         return False
     return bool(stand.alike[place])
+
+
+def _sick(told: own_steps.OwnSteps) -> list[Finding]:
+    """GPUs whose rank takes longer than it did, or at a lower clock; of several on one node the node."""
+    jobs: dict[int, dict[Subject, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for row in np.flatnonzero(told.sick).tolist():
+        jobs[int(told.job[row])][told.rows.subjects[row].of_node()].append(row)
+    return [
+        _by_steps(told, node, rows)
+        for nodes in jobs.values()
+        if len(nodes) <= _MOST_NODES
+        for node, rows in nodes.items()
+    ]
+
+
+def _by_steps(told: own_steps.OwnSteps, node: Subject, rows: Sequence[int]) -> Finding:
+    """In the words of the GPU that is furthest away."""
+    worst = max(rows, key=lambda row: float(told.apart[row]))
+    subject, several = told.rows.subjects[worst], len(rows) > 1
+    first, clock = float(told.rows.values(own_steps.FIRST)[worst]), float(told.clock[worst])
+    before = Evidence(name="in its first steps", value=f"{first:.3g} s")
+    lower = Evidence(
+        name="SM clock",
+        value=f"{100.0 * np.expm1(clock):+.1f} % beside the job's other GPUs",
+        limit=f"-{100.0 * own_steps.LOWER_CLOCK:g} %",
+    )
+    return Finding(
+        fault="gpu_slow",
+        subject=node if several else subject,
+        severity=_FAULT.severity,
+        since=_told_at(told, worst),
+        evidence=(
+            *([Evidence(name="GPUs", value=f"{len(rows)} of the node at once")] if several else []),
+            _own_work(told, worst),
+            *([] if np.isnan(first) else [before]),
+            *([lower] if clock <= np.log1p(-own_steps.LOWER_CLOCK) else []),
+        ),
+        detector="gpu_slow",
+        title="Node slows its job down: its ranks' own work takes longer"
+        if several
+        else "GPU slows its job down: its rank's own work takes longer",
+        condition="slow_rank",
+        action=_NODE_ACTION if several else _FAULT.action,
+        source="ours: what each rank tells of its own work in a step",
+        own_limit=True,
+        members=tuple(sorted(told.rows.subjects[row] for row in rows)) if several else (),
+    )
+
+
+def _uneven(window: Window, told: own_steps.OwnSteps) -> list[Finding]:
+    """A note for each job that gave some of its ranks more to do from the beginning."""
+    jobs: dict[int, list[int]] = defaultdict(list)
+    for row in np.flatnonzero(told.uneven).tolist():
+        jobs[int(told.job[row])].append(row)
+    return [_note(window, told, rows) for rows in jobs.values()]
+
+
+def _note(window: Window, told: own_steps.OwnSteps, rows: Sequence[int]) -> Finding:
+    worst = max(rows, key=lambda row: float(told.apart[row]))
+    gpus = tuple(sorted(told.rows.subjects[row] for row in rows))
+    held = window.held(gpus[0])[0]
+    return Finding(
+        fault="gpu_slow",
+        subject=gpus[0] if len(gpus) == 1 else gpus[0].of_node(),
+        severity=Severity.INFO,
+        since=_told_at(told, worst),
+        evidence=(
+            _own_work(told, worst),
+            Evidence(
+                name="ranks",
+                value=f"{len(gpus)} of {held.holder}, from its first steps on; their clocks are as the others'",
+            ),
+        ),
+        detector="gpu_slow",
+        title="Some ranks of the job have had more to do since it began",
+        condition=_UNEVEN,
+        action="Ask the job's owner to cut its model or its data more evenly; no hardware is suspected.",
+        source="ours: what each rank tells of its own work in a step",
+        own_limit=True,
+        members=() if len(gpus) == 1 else gpus,
+        holder="" if len(gpus) == 1 else holder_key(held),
+    )
+
+
+def _told_at(told: own_steps.OwnSteps, row: int) -> datetime:
+    return EPOCH + timedelta(microseconds=float(told.rows.values("at")[row]))
+
+
+def _own_work(told: own_steps.OwnSteps, row: int) -> Evidence:
+    rank = told.rows.values("rank")[row]
+    of = "" if np.isnan(rank) else f"rank {rank:.0f}: "
+    return Evidence(
+        name="own work in a step",
+        value=f"{of}{told.rows.values(own_steps.OWN)[row]:.3g} s",
+        limit=f"{100.0 * own_steps.LEAST:g} % more than the others",
+        peers=f"{told.usual[row]:.3g} s in {told.peers[row] - 1:.0f} other ranks of the job",
+    )
 
 
 def _seen(window: Window, look: Look) -> list[Finding]:
@@ -138,8 +254,7 @@ def _of_node(
         one,
         subject=node,
         evidence=(Evidence(name="GPUs", value=f"{len(gpus)} of the node at once"), *one.evidence),
-        action="Look at the node (storage, CPUs, network, power) before its GPUs; keep it out of"
-        " large jobs.",
+        action=_NODE_ACTION,
         title="Node slows its job down",
         condition="whole_node",
         members=gpus,
@@ -193,7 +308,7 @@ DETECTOR = Detector(
     name="gpu_slow",
     find=slow_gpus,
     faults=found_by("gpu_slow"),
-    needs=NEEDS,
+    needs=(*NEEDS, *own_steps.NEEDS),
     sentence="A GPU that its job's other GPUs began to wait for.",
     source="what a GPU draws at its clock, against its job's others and its own past",
     would_show=says_whether_slow,

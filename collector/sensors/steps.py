@@ -48,6 +48,7 @@ class Progress:
     world: int | None = None
     step_seconds: float | None = None
     own_seconds: float | None = None
+    own_first_seconds: float | None = None
     input_seconds: float | None = None
     checkpoint_age_seconds: float | None = None
     phase: int | None = None
@@ -63,6 +64,7 @@ class Progress:
             "rank": self.rank,
             "step_seconds": self.step_seconds,
             "step_own_seconds": self.own_seconds,
+            "step_own_first_seconds": self.own_first_seconds,
             "step_input_seconds": self.input_seconds,
             "checkpoint_age_seconds": _rounded(self.checkpoint_age_seconds),
             "step_phase": self.phase,
@@ -236,6 +238,7 @@ def _parse(text: str, age_seconds: float, now: datetime, ran_seconds: float) -> 
         world=_whole(fields.get("world")),
         step_seconds=_seconds(fields.get("step_seconds")),
         own_seconds=_seconds(fields.get("own_seconds")),
+        own_first_seconds=_seconds(fields.get("own_first_seconds")),
         input_seconds=_seconds(fields.get("input_seconds")),
         checkpoint_age_seconds=ago("checkpoint"),
         phase=PHASES.index(phase) if phase in PHASES else None,

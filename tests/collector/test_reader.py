@@ -305,6 +305,7 @@ BY_THE_SUPERVISOR = {
     "rank",
     "step_seconds",
     "step_own_seconds",
+    "step_own_first_seconds",
     "step_input_seconds",
     "checkpoint_age_seconds",
     "step_phase",

@@ -159,13 +159,14 @@ def test_progress_is_whole(tmp_path: Path) -> None:
 def test_fields_are_read_beside_the_step(tmp_path: Path) -> None:
     at = time.time()
     text = (
-        "7 1.5 rank=3 world=8 step_seconds=1.2 own_seconds=0.9 input_seconds=0.1"
+        "7 1.5 rank=3 world=8 step_seconds=1.2 own_seconds=0.9 own_first_seconds=0.8 input_seconds=0.1"
         f" checkpoint={at - 90:.0f} tokens=4096 loss=nan phase=input since={at - 5:.2f}\n"
     )
     written(tmp_path, text)
     said = steps_of(tmp_path).read({"GPU-1": [ME]}, now())["GPU-1"]
     assert (said.step, said.p99_seconds, said.rank, said.world) == (7, 1.5, 3, 8)
     assert (said.step_seconds, said.own_seconds, said.input_seconds) == (1.2, 0.9, 0.1)
+    assert said.own_first_seconds == 0.8
     assert said.checkpoint_age_seconds == pytest.approx(90.0, abs=20.0)
     assert said.phase == 1
     assert said.phase_seconds == pytest.approx(5.0, abs=20.0)

@@ -74,6 +74,16 @@ def test_the_last_five_steps_are_those_of_now(tmp_path: Path) -> None:
     assert words(steps)["step_seconds"] == "2"
 
 
+def test_the_first_steps_are_remembered_but_for_those_that_warm_up(tmp_path: Path) -> None:
+    steps = Steps(str(tmp_path))
+    for number in range(5):
+        steps._worked(100.0 + number)
+    assert "own_first_seconds" not in words(steps)
+    for number in range(40):
+        steps._worked(float(number))
+    assert (words(steps)["own_first_seconds"], words(steps)["own_seconds"]) == ("9.5", "37")
+
+
 def test_the_phase_is_told_while_it_lasts_and_the_step_keeps_its_time(tmp_path: Path) -> None:
     steps = Steps(str(tmp_path))
     file = tmp_path / str(os.getpid())

@@ -1,0 +1,127 @@
+"""How long each rank of a job works by itself in a step, beside the others, and beside what it did at first.
+
+All ranks end a step together, so its length tells of none of them; what each does before it first
+waits for the others does, and the one that they wait for waits least. Three things make one take
+longer: its machine, if it did not at first or if its clock is lower than theirs; the way that the
+model is cut, if some had more to do from the beginning; and its data, if it is another one each time.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuvigil.store import Aggregate, Function
+
+from ..window.columns import Codes, Floats, Mask, counted, models, per_group, together
+from ..window.rows import Rows
+from ..window.window import Need, Span, Window
+from . import job_steps
+from .job_pace import jobs
+
+OWN, FIRST, INPUT, STEP = (
+    "step_own_seconds",
+    "step_own_first_seconds",
+    "step_input_seconds",
+    "step_seconds",
+)
+_MEAN, _COUNT = (
+    Aggregate(function=function, field=OWN) for function in (Function.MEAN, Function.COUNT)
+)
+CLOCK = Aggregate(function=Function.MEAN, field="sm_clock_hertz")
+NEEDS = (
+    Need(
+        measurement="gpu",
+        span=Span.NOW,
+        fields=(OWN, FIRST, INPUT, STEP, "rank", job_steps.AGE, job_steps.P99),
+    ),
+    Need(measurement="gpu", span=Span.RECENT, aggregates=(_MEAN, _COUNT, CLOCK)),
+)
+
+# Who is slow works so much longer than the middle of its job: MegaScale (NSDI 24) found about one
+# machine in 200 some 10 % slow. And so many deviations of the others, more for few of them.
+LEAST = 0.1
+_DEVIATIONS, _DEVIATION_OF_MEDIAN, _FEW = 5.0, 1.4826, 6.0
+# It does so now, by its last steps, and has for half of the recent span: data make another one slow.
+_LASTS = 0.5
+# What it was at first is its own, as long as that was less than half as far from the others.
+_WAS_SO = 0.5
+# A clock that is so much lower is no chance: what a short look at clocks takes for it.
+LOWER_CLOCK = 0.04
+PEERS, _LINES = 4, 3.0
+# What more of a job's ranks do together is how the work was dealt.
+_MOST_SHARE = 1.0 / 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnSteps:
+    """Per GPU of a job whose ranks tell their own work."""
+
+    rows: Rows  # the newest
+    job: Codes
+    apart: Floats  # from the middle of its job, as the logarithm of a ratio
+    usual: Floats  # seconds in the middle of its job
+    clock: Floats  # apart, as a logarithm
+    peers: Floats
+    sick: Mask  # the machine
+    uneven: Mask  # how the work was cut
+    alike: Mask
+
+
+def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
+    """None where no rank tells its own work."""
+    rows, recent = window.get("gpu", Span.NOW), window.get("gpu", Span.RECENT)
+    if not len(rows) or np.isnan(rows.values(OWN)).all():
+        return None
+    job = together(jobs(window, rows), models(window, rows))
+    known = (
+        (jobs(window, rows) != 0) & (recent.beside(rows, _COUNT.column) >= _LINES) & _goes_on(rows)
+    )
+    own = np.where(known & (rows.values(OWN) > 0.0), rows.values(OWN), np.nan)
+    now = np.log(own)
+    mean = np.log(np.where(np.isnan(own), np.nan, recent.beside(rows, _MEAN.column)))
+    first = np.log(np.where(rows.values(FIRST) > 0.0, rows.values(FIRST), np.nan))
+    clock = np.log(np.where(np.isnan(own), np.nan, recent.beside(rows, CLOCK.column)))
+    all_of = np.stack([now, mean, first, clock])
+    usual, count = per_group(job, all_of)
+    apart, lately, at_first, slower = all_of - usual
+    spread, _ = per_group(job, np.abs(apart))
+    deviation = _DEVIATION_OF_MEDIAN * spread * (1.0 + _FEW / np.fmax(count[0], 1.0))
+    far = np.fmax(np.log1p(LEAST), _DEVIATIONS * deviation)
+    slow = (
+        (apart >= far)
+        & (lately >= _LASTS * far)
+        & (count[0] >= PEERS)
+        & _waits_least(job, rows, own)
+    )
+    turned = at_first < _WAS_SO * apart
+    lower = slower <= np.log1p(-LOWER_CLOCK)
+    sick = slow & (turned | lower)
+    # Of those that were so from the beginning nothing more is known than that.
+    uneven = slow & ~sick & (at_first >= _WAS_SO * apart)
+    sick &= counted(job, sick) <= _MOST_SHARE * count[0]
+    return OwnSteps(
+        rows=rows,
+        job=job,
+        apart=apart,
+        usual=np.exp(usual[0]),
+        clock=slower,
+        peers=count[0],
+        sick=sick,
+        uneven=uneven,
+        alike=(count[0] >= PEERS) & (apart < _LASTS * far) & (lately < _LASTS * far),
+    )
+
+
+def _goes_on(rows: Rows) -> Mask:
+    """Whether the rank's steps go on: of one that hangs the others' say."""
+    limit = np.fmax(job_steps.STEP_SECONDS, job_steps.STEP_TIMES * rows.values(job_steps.P99))
+    found: Mask = rows.values(job_steps.AGE) < limit
+    return found
+
+
+def _waits_least(job: Codes, rows: Rows, own: Floats) -> Mask:
+    """Whether each waits for the others no longer than most; where a step's length is not told it may."""
+    waits = rows.values(STEP) - own - np.nan_to_num(rows.values(INPUT))
+    usual, _ = per_group(job, waits)
+    found: Mask = ~(waits > usual)
+    return found

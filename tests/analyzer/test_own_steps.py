@@ -1,0 +1,164 @@
+"""Which rank a job waits for by what each tells of its own work, and what is to blame for it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from analyzer.detectors.gpu_slow import DETECTOR, says_whether_slow, slow_gpus
+from gpuvigil.model import Finding, Severity
+
+from .scene import NOON, Scene, allocation, gpu, healthy, incident, node, told
+
+# Two ranks on each of four nodes.
+RANKS = [(number, index) for number in range(1, 5) for index in range(2)]
+STEP: Mapping[str, Any] = {
+    "step_age_seconds": 0.5,
+    "step_p99_seconds": 2.0,
+    "step_seconds": 1.6,
+    "step_input_seconds": 0.0,
+}
+
+
+def job(
+    slow: Mapping[int, Mapping[str, Any]], own: Sequence[float] = (), seconds: float = 1e9
+) -> Scene:
+    """Eight ranks that work for a second by themselves; what some tell else in the last `seconds`."""
+    scene = healthy(nodes=4, seconds=120.0)
+    works = own or [1.0] * 8
+    for rank, place in enumerate(RANKS):
+        said = {"step_own_seconds": works[rank], "step_own_first_seconds": works[rank]}
+        scene = scene.changed(gpu(*place), {**STEP, **said, "rank": rank})
+        if rank in slow:
+            scene = scene.changed(gpu(*place), slow[rank], seconds)
+    return replace(scene, allocations=tuple(allocation(gpu(*it), "job 7") for it in RANKS))
+
+
+def found(scene: Scene) -> list[Finding]:
+    return slow_gpus(scene.window((DETECTOR,)))
+
+
+def own(seconds: float, first: float | None = 1.0, **more: Any) -> dict[str, Any]:
+    return {"step_own_seconds": seconds, "step_own_first_seconds": first, **more}
+
+
+def test_a_rank_that_turned_slow_is_told_in_numbers() -> None:
+    (it,) = found(job({5: own(1.3)}))
+    assert (it.subject, it.condition, it.members) == (gpu(3, 1), "slow_rank", ())
+    assert told(it) == (
+        "warning; own work in a step: rank 5: 1.3 s"
+        " (limit 10 % more than the others, peers 1 s in 7 other ranks of the job);"
+        " in its first steps: 1 s"
+    )
+    assert (NOON - it.since).total_seconds() == 10.0
+
+
+@pytest.mark.parametrize(("seconds", "count"), [(1.1001, 1), (1.0999, 0)])
+def test_it_works_a_tenth_longer_than_the_others(seconds: float, count: int) -> None:
+    assert len(found(job({5: own(seconds)}))) == count
+
+
+@pytest.mark.parametrize(("seconds", "count"), [(1.19, 1), (1.187, 0)])
+def test_of_ranks_that_differ_it_stands_out(seconds: float, count: int) -> None:
+    """By five deviations: 1.3 %, times 1.48 for a median, times 1.75 for eight."""
+    works = [0.98, 0.99, 0.99, 1.0, 1.0, 1.0, 1.01, 1.02]
+    works = [1.0 + (one - 1.0) * 1.32 for one in works]
+    assert len(found(job({5: own(seconds)}, works))) == count
+
+
+@pytest.mark.parametrize(("since", "count"), [(30.0, 1), (25.0, 0)])
+def test_it_has_been_so_for_half_a_minute(since: float, count: int) -> None:
+    """By its mean over the last minute, of which five lines came."""
+    assert len(found(job({5: own(1.1001)}, seconds=since))) == count
+    # One that is slow by chance is another one in a while.
+    assert found(job({5: own(1.0)}, [1.0] * 5 + [1.3, 1.0, 1.0], seconds=15.0)) == []
+
+
+@pytest.mark.parametrize(("ranks", "count"), [(4, 1), (3, 0)])
+def test_four_ranks_must_tell(ranks: int, count: int) -> None:
+    scene = job({1: own(1.3)})
+    for place in RANKS[ranks:]:
+        scene = scene.changed(gpu(*place), {"step_own_seconds": None})
+    assert len(found(scene)) == count
+
+
+@pytest.mark.parametrize(("lines", "count"), [(3, 1), (2, 0)])
+def test_three_lines_must_tell(lines: int, count: int) -> None:
+    scene = job({5: own(1.3)})
+    scene = scene.without(
+        lambda it: it.subject == gpu(3, 1) and (NOON - it.at).seconds > 10 * lines
+    )
+    assert len(found(scene)) == count
+
+
+@pytest.mark.parametrize(("age", "count"), [(59.9, 1), (60.0, 0)])
+def test_a_rank_that_hangs_is_not_called_slow(age: float, count: int) -> None:
+    assert len(found(job({5: own(1.3, step_age_seconds=age)}))) == count
+
+
+@pytest.mark.parametrize(("step_seconds", "count"), [(1.9, 1), (1.91, 0)])
+def test_who_waits_longer_than_the_others_is_not_the_one_they_wait_for(
+    step_seconds: float, count: int
+) -> None:
+    """The others wait for 0.6 s."""
+    assert len(found(job({5: own(1.3, step_seconds=step_seconds)}))) == count
+    assert len(found(job({5: own(1.3, step_seconds=None)}))) == 1
+
+
+def test_two_of_a_node_are_its_node_and_what_many_do_is_how_the_work_was_dealt() -> None:
+    (it,) = found(job({4: own(1.3), 5: own(1.4)}))
+    assert (it.subject, it.members) == (node(3), (gpu(3), gpu(3, 1)))
+    assert told(it).startswith(
+        "warning; GPUs: 2 of the node at once; own work in a step: rank 5: 1.4"
+    )
+    assert len(found(job({1: own(1.3), 5: own(1.4)}))) == 2
+    # On three nodes, or more than a third.
+    eleven = job({1: own(1.3), 5: own(1.4), 7: own(1.3)})
+    assert found(eleven) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "sick"),
+    [(1.13, True), (1.15, False), (None, None)],
+)
+def test_who_was_so_from_the_beginning_is_a_note_and_no_machine(
+    first: float | None, sick: bool | None
+) -> None:
+    """Half as far from the others as 1.3 is 1.14."""
+    kinds = {True: ["slow_rank"], False: ["uneven_stage"], None: []}
+    assert [it.condition for it in found(job({5: own(1.3, first)}))] == kinds[sick]
+
+
+@pytest.mark.parametrize(("clock", "kind"), [(0.9599, "slow_rank"), (0.9601, "uneven_stage")])
+def test_a_lower_clock_says_that_it_is_the_machine(clock: float, kind: str) -> None:
+    scene = job({5: own(1.3, 1.3, sm_clock_hertz=int(1_980_000_000 * clock))})
+    (it,) = found(scene)
+    assert it.condition == kind
+    assert ("SM clock: -4.0 % beside" in told(it)) is (kind == "slow_rank")
+
+
+def test_a_stage_that_has_more_to_do_is_one_note_for_its_job() -> None:
+    (it,) = found(job({1: own(1.5, 1.5), 4: own(1.4, 1.4), 5: own(1.4, 1.4)}))
+    assert (it.subject, it.severity) == (node(1), Severity.INFO)
+    assert it.members == (gpu(1, 1), gpu(3), gpu(3, 1))
+    assert it.holder == "c|job 7"
+    assert "ranks: 3 of job 7, from its first steps on; their clocks are as the others'" in told(it)
+    (it,) = found(job({1: own(1.5, 1.5)}))
+    assert (it.subject, it.members, it.holder) == (gpu(1, 1), (), "")
+
+
+def test_processes_of_no_job_are_not_held_against_each_other() -> None:
+    assert found(replace(job({5: own(1.3)}), allocations=())) == []
+
+
+@pytest.mark.parametrize(("seconds", "is_fine"), [(1.048, True), (1.049, False)])
+def test_what_stands_is_over_once_the_rank_works_as_the_others(
+    seconds: float, is_fine: bool
+) -> None:
+    """Half as far as would be told."""
+    window = job({5: own(seconds)}).window((DETECTOR,))
+    assert says_whether_slow(window, incident("gpu_slow", gpu(3, 1))) is is_fine
+    assert says_whether_slow(window, incident("gpu_slow", gpu(9))) is False
+    note = replace(incident("gpu_slow", node()), condition="uneven_stage")
+    assert says_whether_slow(window, note) is True
