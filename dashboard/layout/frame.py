@@ -16,7 +16,7 @@ _SHELL = (
     '<div class="shell"><nav aria-label="Pages">'
     '<button class="skip" type="button">Skip to the content</button><span class="brand">gpuvigil</span><span class="links"></span>'
     '<form role="search"><input name="text" type="search" maxlength="200" autocomplete="off"'
-    ' aria-label="Search" placeholder="Node, UUID, PCI address"></form>'
+    ' aria-label="Search" placeholder="Job, node, UUID, PCI address"></form>'
     '<select aria-label="Colours"><option value="auto">Auto</option><option value="dark">Dark'
     '</option><option value="light">Light</option></select></nav>'
     '<div class="lost" role="alert" hidden></div></div>'
@@ -79,7 +79,7 @@ def frame(current: Page) -> None:
 def _search(text: str) -> None:
     """Go to the one page that is meant, or say which ones may be."""
     snapshot = live.current()
-    hits = search.find(snapshot.view(), snapshot.inventories(), text)
+    hits = search.find(snapshot.view(), snapshot.inventories(), text, snapshot.allocations())
     if len(hits) == 1:
         # The browser goes there as it follows a link, so that back returns here.
         st.session_state[_LEAVE] = hits[0].href

@@ -46,12 +46,12 @@ def incident_page(incident: str) -> str:
     return _with(INCIDENTS, {"incident": incident})
 
 
-def job_page(cluster: str, holder: Holder) -> str:
-    """The page of a job or a pod; empty of any other holder, which has none."""
+def job_page(cluster: str | None, holder: Holder) -> str:
+    """The page of a job or a pod, of any cluster where none is named; empty of any other holder."""
     if holder.kind not in {HolderKind.JOB, HolderKind.POD}:
         return ""
     job = holder.name if holder.kind is HolderKind.JOB else str(holder)
-    return _with(JOB, {"cluster": cluster, "job": job})
+    return _with(JOB, {**({"cluster": cluster} if cluster else {}), "job": job})
 
 
 def window(start: datetime, end: datetime) -> dict[str, str]:

@@ -63,8 +63,9 @@ def feed(process: HubProcess) -> None:
     """Five minutes of a job of eight GPUs that tells its steps."""
     now, client = SystemClock().now(), process.hub()
     held = [replace(allocation(gpu(n, NODE), "job 7"), started_at=BEGAN) for n in range(8)]
-    told = [inventory(NODE, at=now, tick_seconds=5.0), LOST, OVER, *held]
-    client.write_records([one.to_record() for one in told])
+    had = inventory(NODE, at=now, tick_seconds=5.0)
+    told = [had.to_record(), LOST.to_record(), OVER.to_record()]
+    client.write_records([*told, *(one.to_record() for one in held)])
     lines = []
     for second in range(0, 301, 5):
         for number in range(8):
