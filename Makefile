@@ -36,7 +36,7 @@ test-unit: $(VENV)/dev ## run the first tier: no servers, nothing long
 	@$(COMPILED)
 	$(ISOLATED) -m pytest -n $(WORKERS) $(SPREAD) --tier unit $(ARGUMENTS)
 
-test-sites: $(VENV)/dev ## run the tests that install packages, start a browser or other people's servers, or play days of a fleet
+test-sites: $(VENV)/training ## run the tests that install packages, start a browser or other people's servers, or play days of a fleet
 	@$(COMPILED)
 	$(ISOLATED) -m scripts.suite -n $(SITE_WORKERS) $(SPREAD) --tier sites $(ARGUMENTS)
 
@@ -63,7 +63,7 @@ mutants: $(VENV)/dev ## put 300 small faults into the code, one at a time: does 
 test-hardware: $(VENV)/dev ## the tests that need a real NVIDIA GPU
 	$(BIN)/python -m pytest -s hardware $(ARGUMENTS)
 
-soak: $(VENV)/dev ## the long fault runs (SOAK_SEED=n repeats one), and every property with many examples
+soak: $(VENV)/training ## the long fault runs (SOAK_SEED=n repeats one), and every property with many examples
 	$(BIN)/python -m pytest -s soak $(ARGUMENTS)
 	HYPOTHESIS_PROFILE=many $(BIN)/python -m pytest -m hypothesis --timeout 1800 tests
 
@@ -125,3 +125,8 @@ $(VENV)/dev: pyproject.toml constraints.txt
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@ $(VENV)/up
+
+$(VENV)/training: $(VENV)/dev
+	@echo "Adding PyTorch, Lightning and transformers to $(VENV) (once; over a gigabyte)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[training]'
+	@touch $@

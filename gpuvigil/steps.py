@@ -346,28 +346,28 @@ class _OfHuggingFace(_Between):
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         self.enter(None)
 
-    def on_step_end(self, *_: Any, **__: Any) -> None:
+    def on_step_end(self, _args: Any, _state: Any, control: Any, **__: Any) -> None:
         self.steps.done()
-        self.enter(self.steps.input)
+        self._then(control)
 
-    def on_prediction_step(self, *_: Any, **__: Any) -> None:
-        if not self._evaluates:
-            self.enter(self.steps.evaluation)
-            self._evaluates = True
+    def on_epoch_end(self, _args: Any, _state: Any, control: Any, **__: Any) -> None:
+        self._then(control)
 
-    def on_evaluate(self, *_: Any, **__: Any) -> None:
-        self.enter(self.steps.input)
-        self._evaluates = False
+    def on_evaluate(self, _args: Any, _state: Any, control: Any, **__: Any) -> None:
+        self._then(control, evaluated=True)
 
     def on_save(self, *_: Any, **__: Any) -> None:
-        """It comes when the checkpoint has been written."""
-        self.enter(self.steps.checkpoint)
         self.enter(self.steps.input)
+
+    def _then(self, control: Any, evaluated: bool = False) -> None:
+        """What the Trainer does next, as its own callbacks have decided before this one."""
+        if control.should_evaluate and not evaluated:
+            self.enter(self.steps.evaluation)
+        else:
+            self.enter(self.steps.checkpoint if control.should_save else self.steps.input)
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
         self.enter(None)
-
-    _evaluates = False
 
 
 def _median(seconds: list[float]) -> float | None:

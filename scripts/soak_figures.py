@@ -1,6 +1,7 @@
 """The section "Long fault runs" of `docs/benchmarks.md`, from `soak/results.json`."""
 
 from collections.abc import Callable, Iterator
+from statistics import median
 from typing import Any
 
 
@@ -136,6 +137,20 @@ def _check(found: dict[str, Any]) -> tuple[str, str]:
     return done, came
 
 
+def _training(found: dict[str, Any]) -> tuple[str, str]:
+    if "killed_seconds" not in found:
+        return _unfinished(found)
+    done = (
+        f"{found['trials']} times one rank of eight of a real PyTorch job (gloo, on CPUs) slowed by 1.3, one stopped and one killed, each"
+        f" drawn by chance; seed {found['seed']}"
+    )
+    came = "; ".join(
+        f"{len(found[f'{what}_seconds'])} {what}, named after {median(found[f'{what}_seconds']):.0f} s, {max(found[f'{what}_seconds']):.0f} s at most"
+        for what in ("slow", "stopped", "killed")
+    )
+    return done, f"{came}; no other rank was named (ticks of 1 s, spans of 20 s)"
+
+
 def _unfinished(found: dict[str, Any]) -> tuple[str, str]:
     said = [f"{key} {value}" for key, value in found.items() if key in {"seed", "nodes", "bodies"}]
     return ", ".join(said), "it ended before there was anything to count"
@@ -150,4 +165,5 @@ _RUNS: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
     "slurm": _slurm,
     "check": _check,
     "packets": _packets,
+    "training": _training,
 }

@@ -19,10 +19,10 @@ from ..window.rows import Row
 from ..window.subject_names import label
 from ..window.window import Need, Span, Window
 
-AGE, P99, PHASE = "step_age_seconds", "step_p99_seconds", "step_phase"
+AGE, P99, PHASE, _STEP = "step_age_seconds", "step_p99_seconds", "step_phase", "step_seconds"
 _PHASE_SECONDS, _RANK, _GONE = "step_phase_seconds", "rank", "rank_gone_seconds"
 NEED = Need(
-    measurement="gpu", span=Span.NOW, fields=(AGE, P99, PHASE, _PHASE_SECONDS, _RANK, _GONE)
+    measurement="gpu", span=Span.NOW, fields=(AGE, P99, PHASE, _STEP, _PHASE_SECONDS, _RANK, _GONE)
 )
 
 # `step_phase`, and what a rank does in it that the others wait for.
@@ -32,7 +32,7 @@ _DOES = {0: "still at its own work", 1: "waits for its input", _STOPPED: "stoppe
 STEP_SECONDS, STEP_TIMES = 60.0, 5.0
 # A checkpoint or an evaluation that takes longer than this is no pause any more.
 _PAUSE_SECONDS = 1800.0
-# Ranks write once a second, so one whose last step is so long ago, and two of its longest, waits.
+# Ranks write once a second, so one whose last step is so long ago, and two of its usual ones, waits.
 _WAIT_SECONDS, _WAIT_TIMES = 3.0, 2.0
 # A step that was on its way when a rank died may end after that, and so do clocks differ.
 _IN_FLIGHT_SECONDS = 2.0
@@ -156,7 +156,7 @@ def _gone(window: Window, dead: list[tuple[Subject, Row]]) -> Gone | None:
             Evidence(
                 name="other ranks",
                 value=f"{len(waiting)} of {len(others)} wait, with no step for up to {longest:.0f} s",
-                limit=f"{_WAIT_SECONDS:g} s and {_WAIT_TIMES:g} times their longest steps",
+                limit=f"{_WAIT_SECONDS:g} s and {_WAIT_TIMES:g} of their usual steps",
             ),
         ),
     )
@@ -168,11 +168,11 @@ def _has_ended_a_step(row: Row, since: datetime) -> bool:
 
 
 def _waits(row: Row) -> bool:
-    longest = row[P99]
+    usual = row[_STEP]
     return (
-        longest is not None
+        usual is not None
         and row[PHASE] not in _PAUSES
-        and row[AGE] >= max(_WAIT_SECONDS, _WAIT_TIMES * longest)
+        and row[AGE] >= max(_WAIT_SECONDS, _WAIT_TIMES * usual)
     )
 
 

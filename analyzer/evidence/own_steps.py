@@ -89,7 +89,7 @@ def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
     far = np.fmax(np.log1p(LEAST), _DEVIATIONS * deviation)
     slow = (
         (apart >= far)
-        & (lately >= _LASTS * far)
+        & (lately >= _LASTS * apart)
         & (count[0] >= PEERS)
         & _waits_least(job, rows, own)
     )

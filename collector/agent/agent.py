@@ -193,6 +193,7 @@ class Agent:
                 self._inference.keep()
                 self._look_at_maintenance()
                 self._look_at_ports()
+                self._look_at_ranks()
                 self._look_at_machine()
                 self._take(self._inbox.next(self._pause_seconds()))
                 self._ear.look()
@@ -223,6 +224,11 @@ class Agent:
         if words:
             now = self._clock.now()
             self._tell([self._events.make(EventKind.HOST, self._node, now, words)])
+
+    def _look_at_ranks(self) -> None:
+        """One that died while others wait for it is told before the next tick."""
+        if self._steps.has_news():
+            self._tick(self._newest.again(self._clock.now()))
 
     def _look_at_maintenance(self) -> None:
         """A driver that was let go just now is told of at once."""

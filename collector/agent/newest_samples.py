@@ -1,6 +1,8 @@
 """What the reader last said of every GPU, for who checks this node on a machine without a free core."""
 
 from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from gpuvigil.clock import Clock
@@ -37,6 +39,22 @@ class Newest:
                 # It may be another when it answers again.
                 self._slow.pop(gpu.index, None)
                 self._said[gpu.index] = gpu, {}, self._at
+
+    def again(self, at: datetime) -> Tick | None:
+        """The last tick once more, for what another sensor has to say before the next one."""
+        if self._tick is None:
+            return None
+        gpus = tuple(
+            replace(
+                gpu,
+                values=None if gpu.values is None else dict(self._said[gpu.index][1]),
+                slow=None,
+                links=None,
+                costs=None,
+            )
+            for gpu in self._tick.gpus
+        )
+        return replace(self._tick, at=at, gpus=gpus)
 
     def plain(self) -> Mapping[str, Any]:
         """{"state", "driver", "age_seconds", "tick_seconds", "silent_seconds", "gpus": [{"index",

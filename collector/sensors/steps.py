@@ -28,10 +28,12 @@ _MOST_BYTES = 512
 _SLACK_SECONDS = 1.0
 # So long a rank that is gone is told of: its job has ended by then, or somebody looks at it.
 _GONE_SECONDS = 600.0
+# So long after a rank was lost its job's others wait for it, or do not: that is worth an early look.
+_SETTLED_SECONDS, _ASKED_SECONDS = 4.0, 1.0
 PHASES = ("work", "input", "collective", "checkpoint", "evaluation")
 _STOPPED = len(PHASES)
-# proc(5): stopped by a signal, or by a debugger.
-_STOPPED_STATES = frozenset("Tt")
+# proc(5): stopped by a signal, or by a debugger; dead, though nobody has waited for it yet.
+_STOPPED_STATES, _DEAD_STATES = frozenset("Tt"), frozenset("ZX")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,7 @@ class Progress:
 class _Known:
     """A file as it was found last: how old it was when it had changed, and when that was."""
 
+    owner: int
     written: int  # its time of change, in nanoseconds
     age_seconds: float
     since: float  # monotonic
@@ -91,6 +94,7 @@ class _Rank:
     started: int | None
     rank: int | None
     gone: float | None = None  # monotonic
+    told: bool = False  # once it had settled
 
 
 class Steps:
@@ -108,6 +112,7 @@ class Steps:
         self._known: dict[int, _Known] = {}
         self._ranks: dict[int, _Rank] = {}
         self._directory, self._proc, self._start_ticks = directory, proc_root, start_ticks
+        self._asked = -math.inf
         self._ticks_per_second = os.sysconf("SC_CLK_TCK")
 
     def read(self, processes: Mapping[str, Iterable[int]], now: datetime) -> dict[str, Progress]:
@@ -125,41 +130,52 @@ class Steps:
                     self._ranks[pid] = _Rank(uuid=uuid, started=started, rank=one.rank)
             if said:
                 found[uuid] = max(said.values(), key=lambda one: (one.age_seconds, one.step))
-        for rank, seconds in self._gone(pids_now, found.keys()):
+        for rank, seconds in self._gone(found.keys(), pids_now):
             found[rank.uuid] = Progress(rank=rank.rank, gone_seconds=seconds)
         self._known = {
             pid: self._known[pid] for pid in self._known.keys() & (pids_now | self._ranks.keys())
         }
         return found
 
-    def _gone(self, pids_now: set[int], speaking: Iterable[str]) -> list[tuple[_Rank, float]]:
-        """Ranks whose process has ended, and whose file is still what it was; the longest gone last."""
+    def has_news(self) -> bool:
+        """Whether a rank was lost that has not been told since it settled: to be asked between looks."""
+        at = self._monotonic()
+        if at - self._asked < _ASKED_SECONDS:
+            return False
+        self._asked = at
+        for pid, rank in self._ranks.items():
+            if rank.gone is None and self._left(pid, rank, at) is not None:
+                self._ranks[pid] = replace(rank, gone=at)
+        return any(_is_settled(rank, at) and not rank.told for rank in self._ranks.values())
+
+    def _gone(self, speaking: Iterable[str], on_gpus: set[int]) -> list[tuple[_Rank, float]]:
+        """Ranks whose process has ended, and whose file is still theirs; the longest gone last."""
         at, kept = self._monotonic(), {}
         for pid, rank in self._ranks.items():
-            if pid in pids_now:
+            if (gone := self._left(pid, rank, at)) is not None:
+                lost = replace(rank, gone=gone)
+                kept[pid] = replace(lost, told=_is_settled(lost, at))
+            elif pid in on_gpus:
                 kept[pid] = rank
-            elif (gone := self._left(pid, rank, at)) is not None:
-                kept[pid] = replace(rank, gone=gone)
         self._ranks = kept
-        told = [
-            (r, at - r.gone) for r in kept.values() if r.gone is not None and r.uuid not in speaking
-        ]
-        return sorted(told, key=lambda one: one[1])
+        told = [(r, at - r.gone) for r in kept.values() if r.gone is not None]
+        return sorted((one for one in told if one[0].uuid not in speaking), key=lambda one: one[1])
 
     def _left(self, pid: int, rank: _Rank, at: float) -> float | None:
-        """Since when a rank that is on no GPU is gone; None: it is not, or took its file with it."""
+        """Since when a rank is gone; None: it is not, or took its file with it."""
         gone = at if rank.gone is None else rank.gone
         if at - gone > _GONE_SECONDS:
             return None
-        # A dead process that nobody has waited for yet is still listed.
-        if self._start_ticks(pid) == rank.started and self._state(pid) not in {"Z", "X"}:
+        if self._start_ticks(pid) == rank.started and self._state(pid) not in _DEAD_STATES:
             return None
         try:
             about = os.stat(f"{self._directory}/{pid}", follow_symlinks=False)
         except OSError:
             return None
+        # What it wrote since the last look is not read any more: it only has to be its own.
         known = self._known.get(pid)
-        return gone if known is not None and known.written == about.st_mtime_ns else None
+        is_its = known is not None and known.owner == about.st_uid and stat.S_ISREG(about.st_mode)
+        return gone if is_its else None
 
     def _of(self, pid: int, now: datetime) -> Progress | None:
         try:
@@ -172,7 +188,7 @@ class Steps:
             owner = os.stat(f"{self._proc}/{pid}").st_uid
             if not stat.S_ISREG(about.st_mode) or about.st_uid != owner:
                 return None
-            age, ran = self._age_seconds(pid, about.st_mtime_ns, now), self._ran_seconds(pid)
+            age, ran = self._age_seconds(pid, about, now), self._ran_seconds(pid)
             if age > ran + _SLACK_SECONDS:
                 return None
             text = os.read(file, _MOST_BYTES).decode(errors="replace")
@@ -180,17 +196,17 @@ class Steps:
             return None
         finally:
             os.close(file)
-        found = _parse(text, age, now, ran)
-        if found is not None and self._state(pid) in _STOPPED_STATES:
+        found, state = _parse(text, age, now, ran), self._state(pid)
+        if found is not None and state in _STOPPED_STATES:
             return replace(found, phase=_STOPPED, phase_seconds=None)
-        return found
+        return None if state in _DEAD_STATES else found
 
-    def _age_seconds(self, pid: int, written: int, now: datetime) -> float:
+    def _age_seconds(self, pid: int, about: os.stat_result, now: datetime) -> float:
         """How long ago a file was written; while it stays as it is no clock that is set counts.
 
         One that changed since it was looked at is no older than that look.
         """
-        known, at = self._known.get(pid), self._monotonic()
+        known, at, written = self._known.get(pid), self._monotonic(), about.st_mtime_ns
         if known is not None and known.written == written:
             self._known[pid] = replace(known, looked=at)
             return known.age_seconds + at - known.since
@@ -198,7 +214,9 @@ class Steps:
         if known is not None:
             age = min(age, at - known.looked)
         age = max(age, 0.0)
-        self._known[pid] = _Known(written=written, age_seconds=age, since=at, looked=at)
+        self._known[pid] = _Known(
+            owner=about.st_uid, written=written, age_seconds=age, since=at, looked=at
+        )
         return age
 
     def _ran_seconds(self, pid: int) -> float:
@@ -211,6 +229,10 @@ class Steps:
         """proc(5): field 3 of stat, behind the name in brackets; empty when it is not there."""
         text = files.read(f"{self._proc}/{pid}/stat") or ""
         return text.rpartition(")")[2].strip()[:1]
+
+
+def _is_settled(rank: _Rank, at: float) -> bool:
+    return rank.gone is not None and at - rank.gone >= _SETTLED_SECONDS
 
 
 def _parse(text: str, age_seconds: float, now: datetime, ran_seconds: float) -> Progress | None:

@@ -253,6 +253,37 @@ def test_a_rank_that_was_killed_left_its_file_and_is_told_for_ten_minutes(tmp_pa
     assert steps.read({}, now()) == {}
 
 
+def test_a_rank_that_was_lost_is_news_once_its_job_had_time_to_wait(tmp_path: Path) -> None:
+    clock = [100.0]
+    steps = Steps(tmp_path, PROC, ProcessTable(PROC).start_ticks, lambda: clock[0])
+    with subprocess.Popen(["sleep", "60"]) as rank:
+        written(tmp_path, "7 1.0 rank=3 world=8\n", pid=rank.pid)
+        on = {"GPU-1": [rank.pid]}
+        assert steps.read(on, now()).keys() == {"GPU-1"}
+        assert not steps.has_news()
+        rank.kill()
+        rank.wait()
+    for seconds, is_news in ((1.0, False), (3.9, False), (1.1, True), (0.9, False), (0.1, True)):
+        clock[0] += seconds
+        assert steps.has_news() is is_news
+    # The driver was not asked again, so that it is still on its GPU.
+    assert steps.read(on, now()) == {"GPU-1": Progress(rank=3, gone_seconds=6.0)}
+    clock[0] += 1.0
+    assert not steps.has_news()
+    assert steps.read({"GPU-1": []}, now())["GPU-1"].gone_seconds == 7.0
+
+
+def test_what_a_rank_wrote_just_before_it_died_is_its_own_and_anothers_is_not(
+    tmp_path: Path,
+) -> None:
+    steps, _, file = gone(tmp_path)
+    file.write_text("8 1.0 rank=3 world=8\n")
+    assert steps.read({}, now()).keys() == {"GPU-1"}
+    if os.geteuid() == 0:
+        os.chown(file, 12345, 12345)
+        assert steps.read({}, now()) == {}
+
+
 def test_a_rank_that_took_its_file_or_has_a_successor_is_not_gone(tmp_path: Path) -> None:
     steps, _, file = gone(tmp_path)
     written(tmp_path, "1 1.0 rank=3 world=8\n")

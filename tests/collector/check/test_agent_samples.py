@@ -141,3 +141,17 @@ def test_numbers_are_the_drivers_own_whoever_changes_them_later(collector: Colle
     assert gpu.values is not None
     gpu.values["utilization_percent"] = 1
     assert collector.said().gpus[0].values == {**HEALTHY, "utilization_percent": 90}
+
+
+def test_the_last_tick_once_more_is_as_the_driver_told_it(collector: Collector) -> None:
+    """Whoever took it made its counters monotone, and added up what its calls cost."""
+    first = tick(read(0), read(1, values=None, slow=None), silent_seconds=1.0)
+    collector.newest.take(first)
+    assert first.gpus[0].values is not None
+    first.gpus[0].values["utilization_percent"] = 7
+    again = collector.newest.again(NOW + timedelta(seconds=3))
+    assert again is not None
+    assert (again.at, again.silent_seconds) == (NOW + timedelta(seconds=3), 1.0)
+    assert again.gpus[0].values == {"utilization_percent": 90}
+    assert (again.gpus[0].slow, again.gpus[1].values) == (None, None)
+    assert Newest(collector.clock, 10.0).again(NOW) is None
