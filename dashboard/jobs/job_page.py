@@ -28,7 +28,8 @@ from .job_query import Ending, apart, ending, history, incidents, some_of
 from .over_time import OverTime
 from .page import jobs
 
-FIRST_SECONDS = 0.8
+# The parts of the page wait one after the other, and all of them together for about a second.
+FIRST_SECONDS, NEXT_SECONDS = 0.6, 0.2
 ENDED_FRESH_SECONDS, INCIDENTS_FRESH_SECONDS = 60.0, 20.0
 # A job that began just now is shown with as much before it as makes a chart.
 _SHORTEST = timedelta(minutes=15)
@@ -51,19 +52,19 @@ def _named() -> tuple[Holder, str | None] | None:
     return (holder_named(text), st.query_params.get("cluster") or None) if text.strip() else None
 
 
-def _found() -> tuple[JobNow | None, Reliability | None, list[str]]:
+def _found(wait: float = 0.0) -> tuple[JobNow | None, Reliability | None, list[str]]:
     """The job where it runs, and how often its cluster fails."""
     named = _named()
     if named is None:
         return None, None, [_UNNAMED]
-    board, notes = jobs(live.shared())
+    board, notes = jobs(live.shared(), named[0], wait)
     job = next(find(board.running, named[1], named[0]), None)
     here = [one for one in board.reliability if job is not None and one.cluster == job.cluster]
     return job, next(iter(here), None), notes
 
 
 def _now() -> None:
-    view, (job, reliability, notes) = live.current().view(), _found()
+    view, (job, reliability, notes) = live.current().view(), _found(FIRST_SECONDS)
     title = tag(
         "h1", "Job ", tag("small", tag("a", "All jobs", href=page_links.JOBS)), class_="gv-page"
     )
@@ -90,7 +91,7 @@ def _over() -> Sequence[Node]:
             ("job ended", cluster, holder),
             lambda hub: ending(hub, str(holder), cluster),
             ENDED_FRESH_SECONDS,
-            first_seconds=FIRST_SECONDS,
+            first_seconds=NEXT_SECONDS,
         )
     except HubError as error:
         return (job_drawing.nothing(f"How it ended is not known yet: {error}."),)
@@ -144,7 +145,7 @@ def _read(job: JobNow, window: Window, tick: timedelta) -> OverTime:
         ("job history", job.cluster, job.holder, tuple(nodes), *when),
         lambda hub: history(hub, job.cluster, nodes, window, tick),
         max(apart(window.span, tick).total_seconds(), 10.0),
-        first_seconds=FIRST_SECONDS,
+        first_seconds=NEXT_SECONDS,
     )
     found: OverTime = said.value
     return found
@@ -225,7 +226,7 @@ def _stood(job: JobNow, now: datetime) -> Sequence[Incident]:
                 hub, job.cluster, job.nodes, str(job.holder), job.started_at, now
             ),
             INCIDENTS_FRESH_SECONDS,
-            first_seconds=FIRST_SECONDS,
+            first_seconds=NEXT_SECONDS,
         )
     except HubError:
         return job.incidents

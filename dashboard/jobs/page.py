@@ -6,6 +6,7 @@ from accounting.cost.money import Prices
 from gpuvigil.config import Config
 from gpuvigil.errors import HubError
 from gpuvigil.hub_client import Hub
+from gpuvigil.model import Holder
 from gpuvigil.web.markup import joined, tag
 
 from ..components import style
@@ -22,7 +23,7 @@ from .filters import Filters
 # The store is asked for minutes of every GPU and port: not more often than this for all who look.
 FRESH_SECONDS = 20.0
 # The page is there at once: what is not known yet comes with a renewal.
-FIRST_SECONDS, PATIENCE_SECONDS = 0.8, 0.3
+FIRST_SECONDS, PATIENCE_SECONDS = 0.6, 0.1
 READING = "What bounds each job is being read; it takes some seconds."
 
 
@@ -32,19 +33,24 @@ def draw() -> None:
     st.fragment(_live, run_every=live.refresh_seconds())()
 
 
-def fleet(snapshot: Snapshot) -> Fleet:
-    """Who holds what now, without a question to the hub."""
+def fleet(snapshot: Snapshot, only: Holder | None = None) -> Fleet:
+    """Who holds what now, or what one has alone, without a question to the hub."""
     view = snapshot.view()
     return Fleet(
         now=view.now,
-        allocations=snapshot.allocations(),
+        allocations=[one for one in snapshot.allocations() if only in {None, one.holder}],
         inventories=snapshot.inventories().values(),
         incidents=[one.incident for one in view.attention],
     )
 
 
-def jobs(shared: live.Shared) -> tuple[Board, list[str]]:
-    """What the hub said of them last, and what is to be said of that; without numbers before it has."""
+def jobs(
+    shared: live.Shared, only: Holder | None = None, first_seconds: float = FIRST_SECONDS
+) -> tuple[Board, list[str]]:
+    """What the hub said of them last, and what is to be said of that.
+
+    Before it has said anything what is known of them without numbers, or of the one that is asked for.
+    """
     snapshot, config = shared.snapshot, shared.config
     try:
         said: Said = shared.questions.ask(
@@ -52,10 +58,10 @@ def jobs(shared: live.Shared) -> tuple[Board, list[str]]:
             lambda hub: _asked(hub, snapshot, config),
             FRESH_SECONDS,
             patience_seconds=PATIENCE_SECONDS,
-            first_seconds=FIRST_SECONDS,
+            first_seconds=first_seconds,
         )
     except HubError:
-        now = fleet(snapshot)
+        now = fleet(snapshot, only)
         found = running(now, None, Prices(settings=config.cost))
         return Board(now=now.now, running=found, over=(), reliability=()), [READING]
     found_board: Board = said.value
