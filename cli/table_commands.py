@@ -28,7 +28,7 @@ from gpuvigil.state_directory import config_of_up
 from gpuvigil.store.configured import hubs
 from report.span import span_of
 
-from . import compare, lemons, queue, rma, status, topology, usage, who, why
+from . import compare, jobs, lemons, queue, rma, status, topology, usage, who, why
 
 _WIDTH = 80  # of a terminal that does not say, and at least
 _COMPARED = "28d"
@@ -92,13 +92,30 @@ def who_main(arguments: Sequence[str]) -> int:
 
 def why_main(arguments: Sequence[str]) -> int:
     """`gpuvigil why`: the same exit codes; 2 also for a job that nobody told of."""
-    commands = _parser("why", "Say how a job ended and why, and what happened on its nodes then.")
+    what = "Say what bounds a job that runs, or how one ended and why, and what its nodes told."
+    commands = _parser("why", what)
     commands.add_argument(
         "job", metavar="JOB", help="Slurm's number of a job, or of an array's task"
     )
 
-    def grid(hub: Hub, _: Config, chosen: argparse.Namespace) -> Grid:
-        return why.look(hub, chosen.job, chosen.cluster)
+    def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
+        return why.look(hub, chosen.job, chosen.cluster, Prices(settings=config.cost))
+
+    return _run(commands, arguments, grid)
+
+
+def jobs_main(arguments: Sequence[str]) -> int:
+    """`gpuvigil jobs`: the same exit codes."""
+    what = "Say what bounds each job, its pace, its incidents and what it would lose now."
+    commands = _parser("jobs", what)
+    commands.add_argument(
+        "--last", metavar="LENGTH", default="1d", help="also jobs that ended in 1h, 1d or 7d; 1d"
+    )
+
+    def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
+        start, end = span_of(chosen.last, None, None, SystemClock().now())
+        moment, prices = _look(hub, config, chosen), Prices(settings=config.cost)
+        return jobs.look(hub, moment, end - start, prices)
 
     return _run(commands, arguments, grid)
 

@@ -44,6 +44,7 @@ class Workload:
     nvlink_bytes_per_second: float = 0.0  # at full load, per GPU and direction
     fabric_bytes_per_second: float = 0.0  # at full load, per GPU and direction
     mean_hours: float = 30.0
+    step_seconds: float = 0.0  # of a training that tells its steps
 
 
 TRAINING = Workload(
@@ -55,6 +56,7 @@ TRAINING = Workload(
     nvlink_bytes_per_second=42e9,
     fabric_bytes_per_second=3.1e9,
     mean_hours=60.0,
+    step_seconds=6.4,
 )
 FINE_TUNING = Workload(
     command="python finetune.py --lora",
@@ -63,6 +65,7 @@ FINE_TUNING = Workload(
     swing_seconds=95.0,
     memory_share=0.71,
     nvlink_bytes_per_second=24e9,
+    step_seconds=1.1,
 )
 SERVING = Workload(
     command="python -m vllm.entrypoints.openai.api_server",
@@ -125,6 +128,11 @@ class Cluster:
 def node_name(number: int) -> str:
     """`sim-003`."""
     return f"sim-{number:03d}"
+
+
+def node_number(name: str) -> int:
+    """3 of `sim-003`."""
+    return int(name.rpartition("-")[2])
 
 
 def build(nodes: int, gpus_per_node: int, seed: int) -> Cluster:

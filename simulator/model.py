@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gpuvigil.model import PortIdentity
 
-from .cluster import GPU_MEMORY_BYTES, NOTEBOOK, Node, Slot
+from .cluster import GPU_MEMORY_BYTES, NOTEBOOK, Node, Slot, node_number
 
 _FABRIC_BITS_PER_SECOND = 400_000_000_000
 _MANAGEMENT_BITS_PER_SECOND = 10_000_000_000
@@ -25,6 +25,8 @@ _FREE_SM_CLOCK_HERTZ = 345_000_000
 _MEMORY_CLOCK_HERTZ = 2_619_000_000
 _REASON_GPU_IDLE = 0x1  # nvmlClocksEventReasonGpuIdle
 _NVLINKS = 18
+# Of a training's step, what a rank works by itself and what it waits for input; how often it is saved.
+_OWN_SHARE, _INPUT_SHARE, _CHECKPOINT_SECONDS = 0.55, 0.01, 1800.0
 
 
 # What stays as it is on a healthy H100 SXM, in the units of the catalogue.
@@ -121,6 +123,7 @@ def gpu_fields(node: Node, index: int, work: Work, elapsed_seconds: float, tick:
     nvlink = int(loaded * workload.nvlink_bytes_per_second)
     return {
         **_STEADY,
+        **_step_fields(node, index, character, elapsed_seconds),
         "up": 1,
         "index": index,
         "utilization_percent": _percent(load + 0.06 + 0.02 * wobble) if computing else 0,
@@ -155,6 +158,22 @@ def gpu_fields(node: Node, index: int, work: Work, elapsed_seconds: float, tick:
         "dram_activity_percent": round(load * 58.0, 1) if computing else 0.0,
         "temperature_margin_celsius": round(87.0 - celsius),
         "read_seconds": round(0.0021 + 0.0004 * abs(wobble), 6),
+    }
+
+
+def _step_fields(node: Node, index: int, character: float, elapsed_seconds: float) -> Fields:
+    """What the rank of a training tells; not how far it is, which would speak against every fault."""
+    slot = node.slots[index]
+    if slot is None or not slot.workload.step_seconds:
+        return {}
+    step = slot.workload.step_seconds
+    ran = elapsed_seconds - slot.started_seconds(slot.run(elapsed_seconds))
+    return {
+        "rank": slot.places.index((node_number(node.subject.node), index)),
+        "step_seconds": step,
+        "step_own_seconds": round(step * (_OWN_SHARE + 0.01 * character), 3),
+        "step_input_seconds": round(step * _INPUT_SHARE, 3),
+        "checkpoint_age_seconds": round(ran % _CHECKPOINT_SECONDS, 3),
     }
 
 

@@ -20,9 +20,10 @@ function row(item) {
   line.append(element("span", `severity ${item.severity}`, item.severity));
   if (item.simulated) line.append(element("span", "simulated", "simulated"));
   line.append(link("title", item.title, item.page), link("where", item.label, item.place));
-  const told = element("div", "told");
+  const told = element("div", "told"), impact = element("div", "sub");
+  for (const [text, href] of item.impact) impact.append(href ? link("", text, href) : text);
   for (const text of item.told) told.append(element("div", "", text));
-  entry.append(line, element("div", "sub", item.impact), element("div", "action", item.action), told);
+  entry.append(line, impact, element("div", "action", item.action), told);
   return entry;
 }
 

@@ -113,7 +113,7 @@ def changes(
     jobs = [one for one in _jobs(happened.allocations) if one[1][0][0] >= now - BACK]
     # Thousands begin and end in a large cluster: only what is shown gets its words.
     jobs.sort(key=lambda one: (one[1][0][0], one[0]), reverse=True)
-    lines = [*map(_line, _bursts(young)), *(_job(said, span, now) for said, span in jobs[:MOST])]
+    lines = [*map(_line, _bursts(young)), *(_job(*one, now) for one in jobs[:MOST])]
     lines.sort(key=lambda one: (one.at, one.text), reverse=True)
     return tuple(lines[:MOST])
 
@@ -242,25 +242,26 @@ def _told(transitions: Iterable[Moved]) -> dict[tuple[str, str], list[datetime]]
     return found
 
 
-def _jobs(allocations: Iterable[Allocation]) -> list[tuple[str, "_Span"]]:
-    """What each job, pod or program did, and when it took or let go of which GPUs."""
+def _jobs(allocations: Iterable[Allocation]) -> list[tuple[str, "_Span", str]]:
+    """What each job, pod or program did, when it took or let go of which GPUs, and its page."""
     holders: dict[tuple[str, str, str], list[Allocation]] = {}
     for one in allocations:
         named = one.holder.kind in {HolderKind.JOB, HolderKind.POD}
         name = str(one.holder) if named else one.command or "a program"
         holders.setdefault((one.subject.cluster, name, one.user or ""), []).append(one)
-    found: list[tuple[str, _Span]] = []
-    for (_, name, user), held in holders.items():
+    found: list[tuple[str, _Span, str]] = []
+    for (cluster, name, user), held in holders.items():
+        page = page_links.job_page(cluster, held[0].holder)
         who = f"{name} of {user}" if user else name
         stands = any(one.ended_at is None for one in held)
         # Who was there at the first look came at some time before.
         started = [(one.started_at, one.subject) for one in held if not one.began_before]
         ended = [(one.ended_at, one.subject) for one in held if one.ended_at is not None]
         ends = _spans(ended)
-        found += [(f"{who} started", span) for span in _spans(started)]
+        found += [(f"{who} started", span, page) for span in _spans(started)]
         # Some of its GPUs may be let go while it goes on with the others.
-        found += [(f"{who} let go", span) for span in (ends if stands else ends[:-1])]
-        found += [(f"{who} ended", span) for span in (() if stands else ends[-1:])]
+        found += [(f"{who} let go", span, page) for span in (ends if stands else ends[:-1])]
+        found += [(f"{who} ended", span, page) for span in (() if stands else ends[-1:])]
     return found
 
 
@@ -278,11 +279,12 @@ def _spans(moments: Iterable[tuple[datetime, Subject]]) -> list[_Span]:
     return found
 
 
-def _job(said: str, span: _Span, now: datetime) -> Change:
+def _job(said: str, span: _Span, own: str, now: datetime) -> Change:
+    """A job leads to its page, a program to where it ran."""
     at, first = span[0]
     gpus = {subject for _, subject in span}
     nodes = {subject.of_node() for subject in gpus}
     where = first.node if len(nodes) == 1 else counted(len(nodes), "node")
     page = first if len(gpus) == 1 else first.of_node()
-    href = page_links.around(page, at, min(span[-1][0], now)) if len(nodes) == 1 else ""
-    return Change(at=at, text=f"{said}, {counted(len(gpus), 'GPU')} on {where}", href=href)
+    there = page_links.around(page, at, min(span[-1][0], now)) if len(nodes) == 1 else ""
+    return Change(at=at, text=f"{said}, {counted(len(gpus), 'GPU')} on {where}", href=own or there)

@@ -17,7 +17,7 @@ from gpuvigil.config import AnalyzerSettings
 from gpuvigil.errors import HubError, StoreError, StoreUnavailable
 from gpuvigil.hub_client import Hub
 from gpuvigil.log import Log
-from gpuvigil.model import GpuIdentity, Inventory, Subject
+from gpuvigil.model import Allocation, GpuIdentity, Inventory, Subject
 from gpuvigil.model.reporting import TICKS
 
 from ..fleet import Fleet
@@ -154,6 +154,11 @@ class Snapshot:
             if found is not self._listed:
                 self._listed, self._by_node = found, {one.subject: one for one in found}
             return self._by_node
+
+    def allocations(self) -> tuple[Allocation, ...]:
+        """Who holds which GPU now, as records say it; the same tuple while nothing changes."""
+        with self._lock:
+            return self._book.onto(Facts(now=self._clock.now())).allocations
 
     def _ask(self, complete: bool) -> Drawn:
         now = self._clock.monotonic()

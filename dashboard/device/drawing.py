@@ -11,6 +11,7 @@ from gpuvigil.web.markup import Html, joined, tag
 
 from ..data.attention import Attention
 from ..data.views import FleetView
+from ..layout import job_links
 from ..model.cluster import Cell, Look
 from . import window as windows
 from .curves import Chart
@@ -137,7 +138,13 @@ def _standing(item: Attention) -> Html:
             tag("small", f"{item.label}, {item.state}, since {moment(item.since)}"),
         ),
         tag("p", tag("b", "Do now: "), item.action, class_="action") if item.action else joined(),
-        tag("p", item.impact, class_="impact") if item.impact else joined(),
+        tag(
+            "p",
+            job_links.html(item.impact, item.subject.cluster, item.incident.impact.holders),
+            class_="impact",
+        )
+        if item.impact
+        else joined(),
         tag("ul", *evidence) if evidence else joined(),
         class_=item.severity.value,
     )

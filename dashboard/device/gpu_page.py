@@ -12,12 +12,12 @@ from gpuvigil.errors import HubError
 from gpuvigil.model import Event, Incident, Subject
 from gpuvigil.model.reporting import silent_after
 from gpuvigil.web import page_links
-from gpuvigil.web.markup import joined, tag
+from gpuvigil.web.markup import Html, joined, tag
 
 from ..components import style
 from ..data import live
 from ..data.questions import Said
-from ..layout import colours, details, panels
+from ..layout import colours, details, job_links, panels
 from . import curves, device_query, drawing, parts, spans, timeline
 from .chart import Frame
 from .device_address import Device
@@ -59,7 +59,7 @@ def _now() -> None:
     state = ("not known", "unknown") if cell is None else (cell.state.value, drawing.look(cell))
     at = view.rows_at if cell is None else found.view.heard_at if found.view else None
     reason = "" if cell is None else cell.reason
-    held = "" if cell is None else _held(cell.held, cell.holder)
+    held = "" if cell is None else _linked(_held(cell.held, cell.holder), found.subject)
     title = f"{found.node.node} · {found.label}"
     since = min((it.since for it in items if it.subject == found.subject), default=None)
     lasts = f"for {duration(view.now - since)}, since {moment(since)}" if since else ""
@@ -76,6 +76,12 @@ def _now() -> None:
         driver = found.inventory.driver if found.inventory else None
         st.html(details.identity(found.identity, found.gpu, driver))
         st.html(details.described(device_query.failed_before(found, view.now)))
+
+
+def _linked(said: str, gpu: Subject) -> Html:
+    """Jobs that it names lead to their pages."""
+    holders = [str(one.holder) for one in live.current().allocations() if one.subject == gpu]
+    return job_links.html(said, gpu.cluster, holders)
 
 
 def _held(held: bool | None, holder: str) -> str:

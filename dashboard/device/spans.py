@@ -9,6 +9,7 @@ import numpy as np
 from gpuvigil.clock import moment
 from gpuvigil.faults.gpu_states import gpu_state
 from gpuvigil.model import Allocation, GpuState, Incident, Subject
+from gpuvigil.web import page_links
 
 from .grid import Grid
 from .hub_queries import Fields
@@ -76,7 +77,7 @@ def holders(allocations: Iterable[Allocation], window: Window, now: datetime) ->
     before = window.start
     for at, began, number, one in changes:
         if holding and before < at:
-            _go_on(found, before, at, _named(holding.values()))
+            _go_on(found, before, at, list(holding.values()))
         before = at
         if began:
             holding[number] = one
@@ -85,15 +86,19 @@ def holders(allocations: Iterable[Allocation], window: Window, now: datetime) ->
     return tuple(found)
 
 
-def _go_on(found: list[Span], start: datetime, end: datetime, text: str) -> None:
+def _go_on(
+    found: list[Span], start: datetime, end: datetime, holding: Sequence[Allocation]
+) -> None:
     """Add a span, or make the last one longer when it says the same and ended just now."""
-    last = found[-1] if found else None
+    last, text = found[-1] if found else None, _named(holding)
+    pages = {page_links.job_page(one.subject.cluster, one.holder) for one in holding}
+    href = next(iter(pages)) if len(pages) == 1 else ""
     if last is not None and last.end == start and last.text == text:
         start = found.pop().start
     elif len(found) >= MOST_SPANS:
         # So many came and went that nobody could see them one by one.
-        start, text = found.pop().start, "many, one after the other"
-    found.append(Span(start=start, end=end, kind="held", text=text))
+        start, text, href = found.pop().start, "many, one after the other", ""
+    found.append(Span(start=start, end=end, kind="held", text=text, href=href))
 
 
 def _named(holding: Iterable[Allocation]) -> str:

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
+from gpuvigil.model import Holder
 from gpuvigil.numbers_in_words import counted
+from gpuvigil.web import page_links
 
 from ..layout.tree import Node, each, el
 from ..lists.table import Column, Grid, Value
@@ -100,6 +102,7 @@ def _table(grid: Grid, names: Mapping[str, str], rows: Sequence[Sequence[Value]]
         for key in names
         if key in columns and any(row[columns[key][0]] is not None for row in rows)
     ]
+    cluster = columns["cluster"][0] if "cluster" in columns else None
     head = (
         el(
             "th",
@@ -110,11 +113,22 @@ def _table(grid: Grid, names: Mapping[str, str], rows: Sequence[Sequence[Value]]
         for name, _, column in shown
     )
     lines = (
-        el("tr", *each(_cell(column, row[place]) for _, place, column in shown)) for row in rows
+        el(
+            "tr",
+            *each(
+                _cell(column, row[place], None if cluster is None else str(row[cluster]))
+                for _, place, column in shown
+            ),
+        )
+        for row in rows
     )
     return el("table", el("thead", el("tr", *head)), el("tbody", *lines))
 
 
-def _cell(column: Column, value: Value) -> Node:
+def _cell(column: Column, value: Value, cluster: str | None) -> Node:
+    """A job leads to its page."""
     text = _DASH if value is None else column.show(value)
-    return el("td", text, class_="number" if column.right else None)
+    of_holder = column.key == "holder" and isinstance(value, str)
+    href = page_links.job_page(cluster, Holder.parse(str(value))) if of_holder else ""
+    shown = el("a", text, href=href) if href else text
+    return el("td", shown, class_="number" if column.right else None)

@@ -7,6 +7,7 @@ from gpuvigil.model import Evidence, Incident, Subject
 from gpuvigil.numbers_in_words import counted
 from gpuvigil.web import page_links
 
+from ..layout.job_links import nodes
 from ..layout.tree import Node, each, el
 from .filters import Filters
 from .hub_queries import Story
@@ -44,7 +45,7 @@ def head(story: Story, hands: Hands, asked: Filters, now: datetime) -> Node:
             f" · cluster {one.subject.cluster}",
             f" · {one.gpus}" if one.gpus else None,
         ),
-        el("p", whose(one), class_="impact"),
+        el("p", *nodes(whose(one), one.subject.cluster, one.impact.holders), class_="impact"),
         el("p", span(one, now), class_="sub"),
         _covered(story),
         _held(one),

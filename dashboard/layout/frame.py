@@ -16,7 +16,7 @@ _SHELL = (
     '<div class="shell"><nav aria-label="Pages">'
     '<button class="skip" type="button">Skip to the content</button><span class="brand">gpuvigil</span><span class="links"></span>'
     '<form role="search"><input name="text" type="search" maxlength="200" autocomplete="off"'
-    ' aria-label="Search" placeholder="Node, UUID, PCI address"></form>'
+    ' aria-label="Search" placeholder="Job, node, UUID, PCI address"></form>'
     '<select aria-label="Colours"><option value="auto">Auto</option><option value="dark">Dark'
     '</option><option value="light">Light</option></select></nav>'
     '<div class="lost" role="alert" hidden></div></div>'
@@ -42,6 +42,8 @@ PAGES = (
     Page(path=page_links.NODE, script="pages/node.py", title="Node", listed=False),
     Page(path=page_links.GPU, script="pages/gpu.py", title="GPU", listed=False),
     Page(path=page_links.INCIDENTS, script="pages/incidents.py", title="Incidents"),
+    Page(path=page_links.JOBS, script="pages/jobs.py", title="Jobs"),
+    Page(path=page_links.JOB, script="pages/job.py", title="Job", listed=False),
     Page(path=page_links.NETWORK, script="pages/network.py", title="Network"),
     Page(path=page_links.EFFICIENCY, script="pages/efficiency.py", title="Efficiency"),
     Page(path=page_links.SILENCES, script="pages/silences.py", title="Silences"),
@@ -77,7 +79,7 @@ def frame(current: Page) -> None:
 def _search(text: str) -> None:
     """Go to the one page that is meant, or say which ones may be."""
     snapshot = live.current()
-    hits = search.find(snapshot.view(), snapshot.inventories(), text)
+    hits = search.find(snapshot.view(), snapshot.inventories(), text, snapshot.allocations())
     if len(hits) == 1:
         # The browser goes there as it follows a link, so that back returns here.
         st.session_state[_LEAVE] = hits[0].href

@@ -17,6 +17,7 @@ from ..data.trend import Before
 from ..data.views import FleetView
 from ..model.cluster import ClusterView, Look, PortView, Strip
 from ..model.ports import PORT_WORDS
+from . import job_links
 
 MOST_PORTS = 12
 MOST_ATTENTION = 30
@@ -264,7 +265,11 @@ def _item(item: Attention, now: datetime) -> dict[str, Any]:
         "severity": item.severity.value,
         "simulated": item.simulated,
         "label": item.label,
-        "impact": f"{item.impact} · for {duration(now - item.since)}{state}",
+        "impact": job_links.parts(
+            f"{item.impact} · for {duration(now - item.since)}{state}",
+            item.subject.cluster,
+            item.incident.impact.holders,
+        ),
         "action": item.action,
         "told": [f"{told.channel}: {told.text}" for told in item.told]
         or ["no notification decided yet"],

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from gpuvigil.model import GpuIdentity, Inventory, Subject
+from gpuvigil.model import Allocation, GpuIdentity, Holder, Inventory, Subject
 from gpuvigil.numbers_in_words import counted, natural
 from gpuvigil.web import page_links
 from gpuvigil.web.markup import Html, joined, tag
@@ -22,10 +22,11 @@ Span = tuple[datetime, datetime]
 LEAST_BEGINNING = 4
 EXPLAINED = (
     "What can be searched: a node's name or a part of it, a GPU by its UUID, PCI address, serial"
-    " number or as node and index (sim-003 5), a holder or user, the id of an incident."
+    " number or as node and index (sim-003 5), a job, a holder or user, the id of an incident."
 )
 _PCI = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})(?:\.([0-7]))?")
 _ON_NODE = re.compile(r"(?P<node>\S+?)(?:\s*[:/·]\s*|\s+)(?P<rest>\S.*)")
+_JOB = re.compile(r"job \d[\d_]*")
 _INDEX = re.compile(r"(?:gpu[\s-]*)?(\d{1,3})")
 _INCIDENT = re.compile(r"[0-9a-f]{16}-\d+")
 
@@ -52,7 +53,12 @@ class _Gpu:
         return f"{self.subject.node} · {name}"
 
 
-def find(view: FleetView, inventories: Mapping[Subject, Inventory], text: str) -> tuple[Hit, ...]:
+def find(
+    view: FleetView,
+    inventories: Mapping[Subject, Inventory],
+    text: str,
+    allocations: Iterable[Allocation] = (),
+) -> tuple[Hit, ...]:
     """Everything that `text` may mean, what was meant exactly or else by name."""
     asked = " ".join(text.casefold().split())
     if not asked:
@@ -65,11 +71,25 @@ def find(view: FleetView, inventories: Mapping[Subject, Inventory], text: str) -
     exact = [_node(node, span) for node in nodes if node.node.casefold() == asked]
     exact += [_hit(gpu, said, span) for gpu in gpus if (said := _exactly(gpu, asked))]
     exact += _on_node(nodes, gpus, inventories, asked, span)
+    exact += _jobs(allocations, asked)
     if exact:
         return tuple(dict.fromkeys(exact))
     part = [_node(node, span) for node in nodes if asked in node.node.casefold()]
     part += [_hit(gpu, said, span) for gpu in gpus if (said := _partly(gpu, asked))]
     return tuple(dict.fromkeys(part))
+
+
+def _jobs(allocations: Iterable[Allocation], asked: str) -> Iterator[Hit]:
+    """A job by its number or name, also one that has ended: its page knows."""
+    holders = {(one.subject.cluster, one.holder) for one in allocations}
+    for cluster, holder in sorted(holders):
+        names = {str(holder).casefold(), holder.name.casefold()}
+        href = page_links.job_page(cluster, holder)
+        if asked in names and href:
+            yield Hit(title=str(holder), detail=f"holds GPUs of cluster {cluster}", href=href)
+    if _JOB.fullmatch(asked) and not any(asked == str(holder).casefold() for _, holder in holders):
+        href = page_links.job_page(None, Holder.parse(asked))
+        yield Hit(title=asked, detail="a job that holds no GPU now", href=href)
 
 
 def _nodes(view: FleetView, inventories: Mapping[Subject, Inventory]) -> list[Subject]:

@@ -8,6 +8,7 @@ from gpuvigil.model import SIMULATED_CLUSTER, SWITCH_DEVICE, Subject
 from gpuvigil.numbers_in_words import counted
 from gpuvigil.web import page_links
 
+from ..layout.job_links import nodes
 from ..layout.tree import Node, each, el
 from ..lists.links import SPAN
 from ..lists.network import COLUMNS, WORTH_TIMES, Cell, Network
@@ -99,7 +100,7 @@ def _findings(found: Network, now: datetime) -> Node | None:
             el("td", _link(row, one.subject, now)),
             el("td", el("a", one.title, href=page_links.incident_page(one.id))),
             el("td", time_of(one.since)),
-            el("td", one.impact.text),
+            el("td", *nodes(one.impact.text, one.subject.cluster, one.impact.holders)),
             *(el("td", _shown(key, row), class_="number") for key in _RATES.values()),
             key=one.id,
         )

@@ -7,6 +7,7 @@ from gpuvigil.clock import moment as time_of
 from gpuvigil.model import SIMULATED_CLUSTER, SWITCH_DEVICE, Subject
 from gpuvigil.web import page_links
 
+from ..layout.job_links import nodes
 from ..layout.tree import Node, each, el
 from ..lists.network import Network
 from ..lists.one_link import End, Link
@@ -49,7 +50,9 @@ def _answer(link: Link) -> Node:
             el(
                 "p",
                 el("a", it.title, href=page_links.incident_page(it.id)),
-                f", since {time_of(it.since)}; {it.impact.text}. ",
+                f", since {time_of(it.since)}; ",
+                *nodes(it.impact.text, it.subject.cluster, it.impact.holders),
+                ". ",
                 el("b", "Do now: "),
                 it.action,
                 key=it.id,

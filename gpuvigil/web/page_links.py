@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from urllib.parse import urlencode
 
-from ..model import SWITCH_DEVICE, Subject
+from ..model import SWITCH_DEVICE, Holder, HolderKind, Subject
 
 OVERVIEW, GPU, NODE, INCIDENTS, PIPELINE = "/", "/gpu", "/node", "/incidents", "/pipeline"
 SILENCES, EFFICIENCY, NETWORK = "/silences", "/efficiency", "/network"
+JOBS, JOB = "/jobs", "/job"
 # How much a linked page shows around what happened.
 MARGIN = timedelta(minutes=30)
 
@@ -43,6 +44,14 @@ def around(subject: Subject, start: datetime, end: datetime) -> str:
 def incident_page(incident: str) -> str:
     """The page of one incident: its whole story, and where it is acknowledged."""
     return _with(INCIDENTS, {"incident": incident})
+
+
+def job_page(cluster: str | None, holder: Holder) -> str:
+    """The page of a job or a pod, of any cluster where none is named; empty of any other holder."""
+    if holder.kind not in {HolderKind.JOB, HolderKind.POD}:
+        return ""
+    job = holder.name if holder.kind is HolderKind.JOB else str(holder)
+    return _with(JOB, {**({"cluster": cluster} if cluster else {}), "job": job})
 
 
 def window(start: datetime, end: datetime) -> dict[str, str]:

@@ -75,6 +75,15 @@ def test_it_has_been_so_for_half_a_minute(since: float, count: int) -> None:
     assert found(job({5: own(1.0)}, [1.0] * 5 + [1.3, 1.0, 1.0], seconds=15.0)) == []
 
 
+def test_data_that_make_another_rank_slow_each_time_are_nobodys_fault() -> None:
+    scene = job({})
+    for turn in range(6):
+        place = gpu(*RANKS[turn])
+        scene = scene.changed(place, own(1.5), 10.0 * (turn + 1))
+        scene = scene.changed(place, own(1.0), 10.0 * turn)
+    assert found(scene) == []
+
+
 @pytest.mark.parametrize(("ranks", "count"), [(4, 1), (3, 0)])
 def test_four_ranks_must_tell(ranks: int, count: int) -> None:
     scene = job({1: own(1.3)})

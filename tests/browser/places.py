@@ -8,7 +8,7 @@ from playwright.sync_api import Page, expect
 
 from dashboard.layout.frame import PAGES
 from gpuvigil.clock import SystemClock
-from gpuvigil.model import SWITCH_DEVICE, Subject
+from gpuvigil.model import SWITCH_DEVICE, Holder, Subject
 from gpuvigil.web import page_links
 
 PATHS = [page.path for page in PAGES]
@@ -23,9 +23,10 @@ class Shown:
 
     gpu: Subject
     incident: str = ""
+    holder: Holder | None = None
 
     def address(self, path: str) -> str:
-        """Path and query of a page of `LAYOUTS` that is of this GPU, its node or its incident."""
+        """Path and query of a page of `LAYOUTS` that is of this GPU, its node, its incident or its job."""
         now = SystemClock().now()
         start = now - timedelta(minutes=30)
         known: Mapping[str, str] = {
@@ -34,6 +35,9 @@ class Shown:
                 Subject(cluster=self.gpu.cluster, node="leaf1", device=SWITCH_DEVICE, port="3")
             ),
             page_links.NODE: page_links.subject_page(self.gpu.of_node(), start, now),
+            page_links.JOB: page_links.job_page(self.gpu.cluster, self.holder)
+            if self.holder
+            else path,
             page_links.INCIDENTS: page_links.incident_page(self.incident)
             if self.incident
             else path,

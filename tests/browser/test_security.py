@@ -79,7 +79,7 @@ def shown(feed: Feed) -> Shown:
     ]
     told = [one.to_record(), taken.to_record(), *(job.to_record() for job in holding)]
     feed.hub.write_records(told)
-    return Shown(gpu=gpu(5, of), incident=one.id)
+    return Shown(gpu=gpu(5, of), incident=one.id, holder=holding[0].holder)
 
 
 @pytest.fixture(scope="module")
@@ -163,12 +163,14 @@ def test_a_strangers_text_stays_text(
         page_links.GPU,
         page_links.NODE,
         page_links.INCIDENTS,
+        page_links.JOB,
     }:
         assert page.get_by_text(HOSTILE_NODE).count() > 0
 
 
 @pytest.mark.parametrize(
-    "query", ["node", "gpu", "cluster", "incident", "from", "to", "port", "link"]
+    "query",
+    ["node", "gpu", "cluster", "incident", "from", "to", "port", "link", "job", "q", "sort"],
 )
 @pytest.mark.parametrize("path", PATHS)
 def test_a_hostile_address_stays_text(

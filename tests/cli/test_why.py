@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from accounting.job_ending import Ending, Why, verdict
-from cli.why import Told, grid, of_nodes
+from cli.why import grid
+from dashboard.lists.one_job import Told, of_nodes
 from dashboard.lists.table import json_text, text
 from gpuvigil.model import Holder, Incident, Severity, Subject
 from tests.dashboard.scene import LONG_AGO, NOON, allocation, gpu, incident, node

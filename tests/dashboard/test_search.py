@@ -43,7 +43,7 @@ INVENTORIES = {one.subject: one for one in FACTS.inventories}
 
 
 def hits(text: str) -> tuple[Hit, ...]:
-    return find(VIEW, INVENTORIES, text)
+    return find(VIEW, INVENTORIES, text, FACTS.allocations)
 
 
 def led_to(text: str) -> Subject:
@@ -102,9 +102,20 @@ def test_a_port_is_found_by_its_node_and_name() -> None:
     assert led_to("gpu-a mlx5_0/1") == wanted
 
 
-@pytest.mark.parametrize("text", ["job 77", "zoe"])
-def test_a_gpu_is_found_by_who_holds_it(text: str) -> None:
-    assert led_to(text) == gpu(1, NODES[0])
+def test_a_gpu_is_found_by_who_holds_it() -> None:
+    assert led_to("zoe") == gpu(1, NODES[0])
+
+
+@pytest.mark.parametrize("text", ["job 77", "77", " JOB  77"])
+def test_a_job_is_found_by_its_number(text: str) -> None:
+    (hit,) = hits(text)
+    assert (hit.title, hit.href) == ("job 77", "/job?cluster=simulated&job=77")
+
+
+def test_a_job_that_holds_nothing_has_a_page_too() -> None:
+    (hit,) = hits("job 4711_3")
+    assert hit.href == "/job?job=4711_3"
+    assert not hits("job <b>")
 
 
 def test_an_incident_is_found_by_its_id_whether_it_stands_or_not() -> None:

@@ -80,7 +80,7 @@ def test_an_incident_says_what_where_impact_and_what_to_do() -> None:
     (item,) = attention_items(view_of(replace(busy_fleet([node()]), incidents=(one,))))
     assert item["title"] == "gpu_lost"
     assert item["label"] == "sim-001 GPU 5"
-    assert item["impact"] == "1 GPU blocked · for 60 s"
+    assert item["impact"] == [("1 GPU blocked · for 60 s", "")]
     assert item["action"] == "Drain."
     assert item["simulated"] is True
     assert item["told"] == ["no notification decided yet"]
@@ -275,7 +275,7 @@ def test_what_flaps_says_how_it_is_now_and_when_it_closes() -> None:
     book = Book()
     book.apply([one.to_record(), last.to_record(), inventory(node(), ports=ports).to_record()])
     (item,) = attention_items(view_of(replace(book.onto(facts), pulses=pulses())))
-    assert item["impact"].endswith(f"flapping: {up}")
+    assert item["impact"][-1][0].endswith(f"flapping: {up}")
 
 
 def test_what_was_told_before_it_came_back_does_not_count() -> None:

@@ -139,6 +139,69 @@ def test_a_rank_that_dies_of_an_exception_leaves_its_file(
     assert bool(list(tmp_path.iterdir())) is stays
 
 
+class Stream:
+    """What `torch.cuda` is asked of a GPU that comes to an event when the test says so; nothing waits for it."""
+
+    def __init__(self) -> None:
+        self.reached, self.marks, self.captures = 0, 0, False
+
+    def is_current_stream_capturing(self) -> bool:
+        return self.captures
+
+    def Event(self, enable_timing: bool) -> "Mark":  # noqa: N802 - torch's name
+        assert enable_timing
+        return Mark(self)
+
+
+class Mark:
+    def __init__(self, stream: Stream) -> None:
+        self.stream, self.at = stream, 0
+
+    def record(self) -> None:
+        self.stream.marks += 1
+        self.at = self.stream.marks
+
+    def query(self) -> bool:
+        assert not self.stream.captures
+        return self.at <= self.stream.reached
+
+    def elapsed_time(self, other: "Mark") -> float:
+        """A second between two events, in milliseconds."""
+        assert other.query()
+        return (other.at - self.at) * 1000.0
+
+
+def test_on_a_gpu_a_step_is_measured_once_its_events_were_reached(tmp_path: Path) -> None:
+    steps, stream = Steps(str(tmp_path)), Stream()
+    steps._cuda = stream
+
+    def step(passes: int = 1) -> None:
+        for _ in range(passes):
+            with steps.own():
+                pass
+        steps.done()
+
+    step()
+    step(passes=2)
+    assert list(steps._own) == []
+    stream.reached = 2
+    step()
+    assert list(steps._own) == [1.0]
+    # A program that captures a graph must not ask, and marks nothing.
+    stream.reached, stream.captures = 100, True
+    step()
+    assert (list(steps._own), stream.marks) == ([1.0], 8)
+    stream.captures = False
+    step()
+    assert list(steps._own) == [1.0, 2.0, 1.0, 1.0]
+    # A GPU that is far behind costs no memory.
+    stream.reached = 0
+    for _ in range(200):
+        step()
+    assert len(steps._pending) == 64
+    steps._end()
+
+
 def test_nothing_that_is_missing_or_strange_ends_a_program(tmp_path: Path) -> None:
     steps = Steps(str(tmp_path / "none"))
     assert steps.watch("no model") == "no model"

@@ -131,3 +131,15 @@ def test_jobs_follow_each_other_without_a_gap() -> None:
     assert not {a.id for a in allocations(SIXTEEN, slot, 0, NOON)} & {
         a.id for a in allocations(SIXTEEN, slot, 1, NOON)
     }
+
+
+def test_each_rank_of_a_training_tells_its_own_work_and_when_it_was_saved() -> None:
+    slot = next(slot for slot in SIXTEEN.slots if slot.workload.step_seconds)
+    said = [fields(SIXTEEN, node, gpu, 600.0) for node, gpu in slot.places]
+    assert [one["rank"] for one in said] == list(range(len(slot.places)))
+    for one in said:
+        own, waits = number(one["step_own_seconds"]), number(one["step_input_seconds"])
+        assert own + waits < number(one["step_seconds"])
+        assert 0.0 <= number(one["checkpoint_age_seconds"]) < 1800.0
+    notebook = next(slot for slot in SIXTEEN.slots if slot.workload is NOTEBOOK)
+    assert "rank" not in fields(SIXTEEN, *notebook.places[0], 600.0)

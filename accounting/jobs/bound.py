@@ -1,0 +1,264 @@
+"""What bounds a job over a span: pure, from what was measured of its GPUs, its nodes and their ports.
+
+What the job's own ranks tell of their steps comes first: how long a step took, how long a rank itself
+worked in it, how long it waited for input, and the time that lies in no step. Without them counters say
+what they can. A GPU's utilisation says that a kernel ran, and a collective that waits for others is one:
+a busy GPU with idle multiprocessors may wait for the network, and only traffic or waits there say so.
+
+NVIDIA's DCGM user guide ("Feature Overview, Profiling Metrics") has the limits of the GPU's counters: an
+SM activity of 80 % is necessary for effective use, under 50 % "likely indicates ineffective GPU usage",
+and in practice memory bandwidth ends at some 80 %. All other limits are ours, chosen so that only what
+is plain is said. What was not measured says nothing, and is named.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+# From here on a GPU is busy; under it the job waits for something that is no kernel [ours].
+BUSY_PERCENT = 80.0
+# At no sample above it: nothing was computed.
+NOTHING_PERCENT = 1.0
+EFFECTIVE_SM_PERCENT = 80.0  # DCGM's guide
+LITTLE_SM_PERCENT = 50.0  # DCGM's guide
+# Three quarters of the 80 % that DCGM's guide calls the most that is reached [ours].
+MEMORY_DRAM_PERCENT = 60.0
+# Of a step, or of the span: a smaller share bounds nobody [ours].
+STEP_SHARE = 0.2
+# Of its speed, what a link carries on average where it is what the job waits for, bursts and all [ours].
+LINK_SHARE = 0.5
+# Bytes a second of a node that are heartbeats and mounts, and no work [ours].
+HEARTBEAT_BYTES = 1e6
+# Of the time for which others stop a port [ours]; links without a finding are listed from 1 % on.
+PORT_WAIT_PERCENT = 5.0
+# Of the time for which at least one task waits for a processor (PSI `some`), and of all processors [ours].
+CPU_PRESSURE_PERCENT, CPU_PERCENT = 20.0, 90.0
+# Of a job's GPUs and of the span, so much has to be measured.
+COVERAGE = 0.5
+# How sure it is [ours, an order and no chance]: the job's own word, a counter that says it, one that fits.
+_TOLD, _COUNTED, _FITS = 0.9, 0.7, 0.5
+
+
+class Bound(str, Enum):
+    """What a job would have to get more of to go faster."""
+
+    COMPUTE = "compute"
+    MEMORY = "memory bandwidth"
+    IN_NODE = "communication in the node"
+    BETWEEN_NODES = "communication between nodes"
+    INPUT = "input data"
+    CHECKPOINT = "checkpointing"
+    CPU = "CPU"
+    NOTHING = "nothing: idle"
+    UNKNOWN = "cannot be said"
+
+
+ADVICE = {
+    Bound.COMPUTE: "The GPUs are used: faster kernels, lower precision or more GPUs make it faster.",
+    Bound.MEMORY: "Fused kernels, lower precision or larger tiles need less memory bandwidth.",
+    Bound.IN_NODE: "Overlap communication with compute, or split the model over fewer GPUs of a node.",
+    Bound.BETWEEN_NODES: "Look at the links of its nodes first; then overlap communication, or use larger batches.",
+    Bound.INPUT: "More loader workers, prefetching, or data nearer to the node feed it faster.",
+    Bound.CHECKPOINT: "Write checkpoints asynchronously, to faster storage, or less often.",
+    Bound.CPU: "Ask for more CPU cores per GPU, or move preprocessing to the GPU.",
+    Bound.NOTHING: "It computes nothing: look whether it hangs or waits, or end it.",
+    Bound.UNKNOWN: "",
+}
+STEPS, SM, HOST, PORTS = "step times of its ranks", "SM activity", "host CPU", "port traffic"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """What ranks told of their steps, as means over the ranks that did."""
+
+    seconds: float  # a step's length
+    ranks: int
+    own_seconds: float | None = (
+        None  # that a rank worked itself: compute, without waiting for others
+    )
+    input_seconds: float | None = None  # that it waited for data
+    # Of the span, what lies in no step; None where steps were not counted.
+    outside_share: float | None = None
+    checkpoints: bool = False  # whether one was written in the span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """One job over a span: means over its GPUs, nodes and ports; None was not measured.
+
+    Shares are of what there is: of a power limit, of a link's speed.
+    """
+
+    gpus: int
+    nodes: int
+    coverage: float  # of the samples of its GPUs that there should be
+    utilization_percent: float | None = None
+    utilization_most_percent: float | None = None
+    sm_percent: float | None = None
+    tensor_percent: float | None = None
+    dram_percent: float | None = None
+    power_share: float | None = None
+    nvlink_bytes_per_second: float | None = None
+    nvlink_share: float | None = None
+    pcie_bytes_per_second: float | None = None
+    pcie_share: float | None = None
+    fabric_share: float | None = None  # of the ports that its nodes talk through
+    fabric_wait_percent: float | None = None
+    fabric_bytes_per_second: float | None = None  # of one node
+    storage_received_share: float | None = None
+    storage_sent_share: float | None = None
+    cpu_percent: float | None = None
+    cpu_pressure_percent: float | None = None
+    steps: Steps | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The answer, in one sentence what it rests on, and what would make it surer."""
+
+    bound: Bound
+    said: str
+    confidence: float  # 0 to 1
+    missing: tuple[str, ...] = ()
+
+    @property
+    def advice(self) -> str:
+        return ADVICE[self.bound]
+
+
+def decide(job: Activity) -> Decision:
+    """What bounds the job; the first that holds."""
+    missing = tuple(_missing(job))
+    if job.utilization_percent is None:
+        return Decision(
+            bound=Bound.UNKNOWN,
+            said="the utilisation of its GPUs was not measured",
+            confidence=0.0,
+            missing=missing,
+        )
+    if job.coverage < COVERAGE:
+        said = f"only {100.0 * job.coverage:.0f} % of its GPUs' samples are there"
+        return Decision(bound=Bound.UNKNOWN, said=said, confidence=0.0, missing=missing)
+    if (job.utilization_most_percent or 0.0) < NOTHING_PERCENT:
+        said = "no kernel ran on any of its GPUs"
+        return Decision(bound=Bound.NOTHING, said=said, confidence=_TOLD, missing=missing)
+    bound, said, sure = _of_steps(job) or _of_waits(job) or _of_kernels(job)
+    confidence = sure * min(job.coverage, 1.0)
+    return Decision(bound=bound, said=said, confidence=confidence, missing=missing)
+
+
+_Found = tuple[Bound, str, float]
+
+
+def _missing(job: Activity) -> Iterator[str]:
+    """What would have helped and was not measured."""
+    if job.steps is None:
+        yield STEPS
+    if job.sm_percent is None:
+        yield SM
+    if job.nodes > 1 and job.fabric_share is None:
+        yield PORTS
+    if job.cpu_percent is None and job.cpu_pressure_percent is None:
+        yield HOST
+
+
+def _of_steps(job: Activity) -> _Found | None:
+    """By the job's own word: the largest share of its time that is no work of its ranks."""
+    steps = job.steps
+    if steps is None or steps.seconds <= 0.0:
+        return None
+    shares = list(_shares(job, steps))
+    bound, share, said = max(shares, key=lambda it: it[1], default=(Bound.UNKNOWN, 0.0, ""))
+    return (bound, said, _TOLD) if share >= STEP_SHARE else None
+
+
+def _shares(job: Activity, steps: Steps) -> Iterator[tuple[Bound, float, str]]:
+    inside = 1.0 - (steps.outside_share or 0.0)
+    if steps.outside_share is not None and steps.checkpoints:
+        share = steps.outside_share
+        said = f"{100.0 * share:.0f} % of the time is in no step, and checkpoints were written"
+        yield Bound.CHECKPOINT, share, said
+    if steps.input_seconds is not None:
+        share = steps.input_seconds / steps.seconds
+        said = f"{steps.input_seconds:.2f} of {steps.seconds:.2f} s of a step wait for input"
+        yield Bound.INPUT, share * inside, said
+    if steps.own_seconds is not None and job.gpus > 1:
+        waits = max(steps.seconds - steps.own_seconds - (steps.input_seconds or 0.0), 0.0)
+        said = (
+            f"{waits:.2f} of {steps.seconds:.2f} s of a step are communication or waits for others"
+        )
+        yield _where(job), waits / steps.seconds * inside, said
+
+
+def _where(job: Activity) -> Bound:
+    """Where its ranks talk: a job on several nodes whose ports are quiet talks inside of each."""
+    moved = job.fabric_bytes_per_second
+    quiet = moved is not None and moved < HEARTBEAT_BYTES
+    return Bound.IN_NODE if job.nodes == 1 or quiet else Bound.BETWEEN_NODES
+
+
+def _of_waits(job: Activity) -> _Found | None:
+    """Of GPUs without a kernel for part of the time: what they wait for."""
+    busy = job.utilization_percent
+    if busy is None or busy >= BUSY_PERCENT:
+        return None
+    idle = f"its GPUs have no kernel {100.0 - busy:.0f} % of the time"
+    for value, limit, bound, said, sure in (
+        (job.cpu_pressure_percent, CPU_PRESSURE_PERCENT, Bound.CPU, "tasks wait for a processor {:.0f} % of it", _COUNTED),
+        (job.cpu_percent, CPU_PERCENT, Bound.CPU, "its nodes' processors are {:.0f} % busy", _COUNTED),
+        (_percent(job.storage_sent_share), 100.0 * LINK_SHARE, Bound.CHECKPOINT, "its nodes' storage ports send at {:.0f} % of their speed", _FITS),
+        (_percent(job.storage_received_share), 100.0 * LINK_SHARE, Bound.INPUT, "its nodes' storage ports receive at {:.0f} % of their speed", _FITS),
+        (_percent(job.pcie_share), 100.0 * LINK_SHARE, Bound.INPUT, "PCIe carries {:.0f} % of its speed", _FITS),
+    ):  # fmt: skip
+        if value is not None and value >= limit:
+            return bound, f"{idle}, and {said.format(value)}", sure
+    return Bound.UNKNOWN, f"{idle}, and nothing that was measured says what they wait for", 0.0
+
+
+def _of_kernels(job: Activity) -> _Found:
+    """Of GPUs that always run a kernel: what the kernel does."""
+    if job.sm_percent is None:
+        said = "its GPUs always run a kernel, and what it does was not measured"
+        return Bound.UNKNOWN, said, 0.0
+    dram, tensor = job.dram_percent, job.tensor_percent
+    if dram is not None and dram >= MEMORY_DRAM_PERCENT and dram >= (tensor or 0.0):
+        return Bound.MEMORY, f"memory bandwidth is used to {dram:.0f} %", _COUNTED
+    if job.sm_percent >= EFFECTIVE_SM_PERCENT:
+        return Bound.COMPUTE, _compute_words(job), _COUNTED
+    return _of_links(job) or _half_filled(job)
+
+
+def _of_links(job: Activity) -> _Found | None:
+    """Of kernels that leave multiprocessors idle: whether they wait for a link."""
+    sm = f"SM activity is {job.sm_percent or 0.0:.0f} %"
+    wait, fabric = job.fabric_wait_percent, job.fabric_share
+    if job.nodes > 1 and wait is not None and wait >= PORT_WAIT_PERCENT:
+        said = f"{sm}, and others stop its nodes' ports {wait:.0f} % of the time"
+        return Bound.BETWEEN_NODES, said, _COUNTED
+    if job.nodes > 1 and fabric is not None and fabric >= LINK_SHARE:
+        said = f"{sm}, and its nodes' ports carry {100.0 * fabric:.0f} % of their speed"
+        return Bound.BETWEEN_NODES, said, _COUNTED
+    nvlink = job.nvlink_share
+    if job.gpus > 1 and nvlink is not None and nvlink >= LINK_SHARE:
+        said = f"{sm}, and NVLink carries {100.0 * nvlink:.0f} % of its speed"
+        return Bound.IN_NODE, said, _COUNTED
+    return None
+
+
+def _half_filled(job: Activity) -> _Found:
+    """Nothing but the multiprocessors themselves says anything."""
+    sm = job.sm_percent or 0.0
+    if sm >= LITTLE_SM_PERCENT:
+        return Bound.COMPUTE, _compute_words(job), _FITS
+    said = f"a kernel always runs and fills {sm:.0f} % of the multiprocessors: "
+    many = "it waits for other ranks, or its kernels are small"
+    return Bound.UNKNOWN, said + (many if job.gpus > 1 else "its kernels are small"), 0.0
+
+
+def _compute_words(job: Activity) -> str:
+    tensor = "" if job.tensor_percent is None else f", tensor cores {job.tensor_percent:.0f} %"
+    return f"SM activity is {job.sm_percent or 0.0:.0f} %{tensor}"
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100.0 * share

@@ -1,0 +1,189 @@
+"""What ended jobs lost, by cause: pure, from what a scheduler told of their ends and what stood on their nodes.
+
+A job that its node or a person ended loses what it did since its last checkpoint. Where none is known
+of it is at most all that it did, and that is how it is said.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from statistics import median
+
+from accounting.job_ending import Ending, Why, verdict
+from gpuvigil.faults.affected import struck
+from gpuvigil.model import Allocation, Holder, Incident, Job, Subject
+
+Begin = tuple[str, str | None, str | None, datetime]  # cluster, user, name, when a job began
+_HOUR = timedelta(hours=1)
+# Who ends by these loses nothing by a failure: it is done, was told to stop, or its program is to blame.
+_FAILURES = frozenset({Why.HARDWARE, Why.NODE, Why.NETWORK, Why.PREEMPTED, Why.TIME_LIMIT})
+# Of these a site may mend the cause; they count for how long a job takes to come back.
+_OF_SITE = frozenset({Why.HARDWARE, Why.NODE, Why.NETWORK})
+# Who comes back later than that was started anew by somebody, and did not restart [ours].
+_RESTARTS_WITHIN = timedelta(hours=12)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A job that has ended, by a scheduler's word or by its nodes' alone; None is what nobody told."""
+
+    cluster: str
+    holder: Holder
+    ended_at: datetime
+    state: str | None = None  # a scheduler's word for how
+    user: str | None = None
+    name: str | None = None
+    partition: str | None = None
+    account: str | None = None
+    started_at: datetime | None = None
+    gpus: int | None = None
+    gpu_keys: frozenset[str] = frozenset()
+    nodes: tuple[str, ...] = ()
+    exit_code: str | None = None
+    reason: str | None = None
+
+    @property
+    def ending(self) -> Ending:
+        return Ending(
+            state=None if self.state == "UNKNOWN" else self.state,
+            ended_at=self.ended_at,
+            exit_code=self.exit_code,
+            started_at=self.started_at,
+            gpus=self.gpu_keys,
+            nodes=len(self.nodes) or 1,
+            reason=self.reason,
+        )
+
+
+def of_job(job: Job) -> Ended | None:
+    """By its scheduler's word; None of one that goes on."""
+    if job.ended_at is None:
+        return None
+    return Ended(
+        cluster=job.told_by.cluster,
+        holder=job.holder,
+        ended_at=job.ended_at,
+        state=job.state,
+        user=job.user,
+        name=job.name,
+        partition=job.partition,
+        account=job.account,
+        started_at=job.started_at,
+        gpus=job.gpus,
+        nodes=job.nodes,
+        exit_code=job.exit_code,
+        reason=job.reason,
+    )
+
+
+def of_allocations(held: Sequence[Allocation]) -> Ended | None:
+    """By the word of its nodes, of all GPUs that it had at the same time; None of one that goes on."""
+    ends = [one.ended_at for one in held if one.ended_at is not None]
+    if not ends or len(ends) < len(held):
+        return None
+    first = min(held, key=lambda one: one.started_at)
+    return Ended(
+        cluster=first.subject.cluster,
+        holder=first.holder,
+        ended_at=max(ends),
+        user=next((one.user for one in held if one.user), None),
+        name=first.command,
+        partition=first.partition,
+        account=first.account,
+        started_at=first.started_at,
+        gpus=len({one.subject.key for one in held}),
+        gpu_keys=frozenset(one.subject.key for one in held),
+        nodes=tuple(sorted({one.subject.node for one in held})),
+        exit_code=next((one.exit_code for one in held if one.exit_code), None),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """One job that ended by a failure."""
+
+    job: Ended
+    why: Why
+    said: str
+    gpu_hours: float | None  # None where its GPUs or its begin are not known
+    since_checkpoint: bool  # else it is at most that
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """All jobs that one cause ended."""
+
+    why: Why
+    jobs: int
+    gpu_hours: float  # of those of which it is known
+    at_most: bool  # of some only an upper bound is known
+
+
+def losses(
+    jobs: Iterable[Ended],
+    incidents: Iterable[Incident],
+    checkpoints: Mapping[Holder, datetime] | None = None,
+) -> Sequence[Loss]:
+    """Those of the jobs that a failure ended, newest first; `checkpoints`: when each wrote its last."""
+    by_node: defaultdict[str, list[Incident]] = defaultdict(list)
+    for one in incidents:
+        for key in {Subject.parse(it).of_node().key for it in struck(one)}:
+            by_node[key].append(one)
+    found = (_loss(job, by_node, checkpoints or {}) for job in jobs)
+    told = [one for one in found if one is not None]
+    return sorted(told, key=lambda one: one.job.ended_at, reverse=True)
+
+
+def _loss(
+    job: Ended, by_node: Mapping[str, Sequence[Incident]], checkpoints: Mapping[Holder, datetime]
+) -> Loss | None:
+    nodes = [Subject(cluster=job.cluster, node=name) for name in job.nodes]
+    near = {one.id: one for node in nodes for one in by_node.get(node.key, ())}
+    found = verdict(job.ending, (), near.values())
+    if found.why not in _FAILURES:
+        return None
+    last = checkpoints.get(job.holder)
+    since = job.started_at if last is None else last
+    known = None
+    if job.gpus and since is not None:
+        known = job.gpus * (max(job.ended_at - since, timedelta()) / _HOUR)
+    return Loss(
+        job=job, why=found.why, said=found.said, gpu_hours=known, since_checkpoint=last is not None
+    )
+
+
+def by_cause(found: Iterable[Loss]) -> Sequence[Cause]:
+    """The dearest first."""
+    groups: defaultdict[Why, list[Loss]] = defaultdict(list)
+    for one in found:
+        groups[one.why].append(one)
+    causes = [
+        Cause(
+            why=why,
+            jobs=len(them),
+            gpu_hours=sum(one.gpu_hours or 0.0 for one in them),
+            at_most=any(not one.since_checkpoint for one in them),
+        )
+        for why, them in groups.items()
+    ]
+    return sorted(causes, key=lambda one: (-one.gpu_hours, one.why.value))
+
+
+def restart(found: Iterable[Loss], begins: Iterable[Begin]) -> timedelta | None:
+    """How long half of the jobs that the site's failures ended took at most to run again.
+
+    The next job of the same user and name counts; None where none came back.
+    """
+    begun: defaultdict[tuple[str, str | None, str | None], list[datetime]] = defaultdict(list)
+    for cluster, user, name, at in begins:
+        begun[cluster, user, name].append(at)
+    gaps = []
+    for one in found:
+        ended, job = one.job.ended_at, one.job
+        if one.why not in _OF_SITE or job.name is None:
+            continue
+        starts = begun[job.cluster, job.user, job.name]
+        later = [at for at in starts if ended <= at <= ended + _RESTARTS_WITHIN]
+        gaps += [(min(later) - ended).total_seconds()] if later else []
+    return timedelta(seconds=median(gaps)) if gaps else None

@@ -1,0 +1,314 @@
+"""What is asked of the store about jobs, and how its rows become what one job did: pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from math import fsum
+from statistics import median
+from typing import Any
+
+from gpuvigil.store import Aggregate, Function
+
+from .bound import COVERAGE, Activity, Steps
+
+Row = Mapping[str, Any]
+_MEAN, _MAX, _MIN, _LAST = Function.MEAN, Function.MAX, Function.MIN, Function.LAST
+_COUNTED = Aggregate(function=Function.COUNT, field="utilization_percent")
+_OF_GPUS = tuple(
+    Aggregate(function=function, field=field)
+    for function, field in (
+        (_MEAN, "utilization_percent"),
+        (_MAX, "utilization_percent"),
+        (_MEAN, "sm_activity_percent"),
+        (_MEAN, "tensor_activity_percent"),
+        (_MEAN, "dram_activity_percent"),
+        (_MEAN, "power_watts"),
+        (_MAX, "power_limit_watts"),
+        (_MEAN, "sm_clock_hertz"),
+        (Function.INCREASE, "nvlink_receive_bytes"),
+        (_MAX, "nvlink_links_up"),
+        (_MEAN, "pcie_receive_bytes_per_second"),
+        (_MAX, "pcie_generation"),
+        (_MAX, "pcie_width"),
+    )
+)
+_OF_STEPS = tuple(
+    Aggregate(function=function, field=field)
+    for function, field in (
+        (Function.INCREASE, "step"),
+        (_MEAN, "step_seconds"),
+        (_MEAN, "step_own_seconds"),
+        (_MEAN, "step_input_seconds"),
+        (_LAST, "checkpoint_age_seconds"),
+        (_LAST, "rank"),
+    )
+)
+ASKED = (_COUNTED, *_OF_GPUS, *_OF_STEPS)
+ASKED_OF_PORTS = (
+    Aggregate(function=_MAX, field="speed_bits_per_second"),
+    *(
+        Aggregate(function=Function.INCREASE, field=field)
+        for field in ("receive_bytes", "transmit_bytes", "receive_pause_microseconds")
+    ),
+)
+# Of one lane and way, in bytes a second after encoding (PCI-SIG's raw rates: 2.5, 5, 8, 16, 32, 64 GT/s).
+_LANE_BYTES = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+# Of one NVLink and way (NVIDIA: 18 links are 900 GB/s both ways on H100, 1.8 TB/s on B200).
+_LINK_BYTES, _NEWER_LINK_BYTES = 25e9, 50e9
+_NEWER = ("B100", "B200", "B300", "GB10", "GB200", "GB300")
+# Fewer steps than this in a span are no measure of the time between them [ours].
+_LEAST_STEPS = 5.0
+# Counted over so little, a rate says nothing.
+_LEAST_SECONDS = 15.0
+# Through these a job talks: the first that a node has, as `Inventory.fabric_role` has it.
+_ROLES = ("fabric", "storage", "management")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """What one node's ports did: shares of their speed, the mean over the ports of a kind."""
+
+    fabric_share: float | None = None
+    fabric_wait_percent: float | None = None
+    fabric_bytes_per_second: float | None = None
+    storage_received_share: float | None = None
+    storage_sent_share: float | None = None
+
+
+Node = tuple[str, str]  # cluster, node
+
+
+def ports_of(rows: Iterable[Row]) -> Mapping[Node, Ports]:
+    """Rows of `ASKED_OF_PORTS`, by node."""
+    by_node: dict[Node, dict[str, list[_Port]]] = {}
+    for row in rows:
+        port = _port(row)
+        if port is not None:
+            roles = by_node.setdefault((row["cluster"], row["node"]), {})
+            roles.setdefault(row["role"] or "management", []).append(port)
+    return {node: _node_ports(roles) for node, roles in by_node.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Port:
+    received: float  # bytes a second
+    sent: float
+    wait_percent: float | None
+    speed: float | None  # bytes a second
+
+
+def _port(row: Row) -> _Port | None:
+    seconds = _length(row)
+    received, sent = row["receive_bytes_increase"], row["transmit_bytes_increase"]
+    if seconds is None or received is None or sent is None:
+        return None
+    waited, bits = row["receive_pause_microseconds_increase"], row["speed_bits_per_second_max"]
+    return _Port(
+        received=received / seconds,
+        sent=sent / seconds,
+        wait_percent=None if waited is None else min(waited / seconds / 1e4, 100.0),
+        speed=bits / 8.0 if bits else None,
+    )
+
+
+def _length(row: Row) -> float | None:
+    """Between its first and its last line, in seconds; None where that is too short for a rate."""
+    seconds: float = (row["last_at"] - row["first_at"]).total_seconds()
+    return seconds if seconds >= _LEAST_SECONDS else None
+
+
+def _node_ports(roles: Mapping[str, Sequence[_Port]]) -> Ports:
+    talks = next(role for role in _ROLES if role in roles) if set(roles) & set(_ROLES) else ""
+    fabric = roles.get(talks, ())
+    storage = roles.get("storage", ()) if talks == "fabric" else ()
+    return Ports(
+        fabric_share=_share([(max(it.received, it.sent), it.speed) for it in fabric]),
+        fabric_wait_percent=_mean([it.wait_percent for it in fabric]),
+        fabric_bytes_per_second=fsum(max(it.received, it.sent) for it in fabric)
+        if fabric
+        else None,
+        storage_received_share=_share([(it.received, it.speed) for it in storage]),
+        storage_sent_share=_share([(it.sent, it.speed) for it in storage]),
+    )
+
+
+def _share(moved: Sequence[tuple[float, float | None]]) -> float | None:
+    """Of the speed of all of them; None where one has none."""
+    speeds = [speed for _, speed in moved if speed]
+    if not speeds or len(speeds) < len(moved):
+        return None
+    return fsum(bytes_ for bytes_, _ in moved) / fsum(speeds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rank:
+    """One GPU of a job over the span; None was not measured."""
+
+    key: str
+    coverage: float
+    utilization_percent: float | None = None
+    utilization_most_percent: float | None = None
+    sm_percent: float | None = None
+    tensor_percent: float | None = None
+    dram_percent: float | None = None
+    watts: float | None = None
+    limit_watts: float | None = None
+    clock_hertz: float | None = None
+    nvlink_bytes_per_second: float | None = None
+    nvlink_share: float | None = None
+    pcie_bytes_per_second: float | None = None
+    pcie_share: float | None = None
+    step_seconds: float | None = None
+    own_seconds: float | None = None
+    input_seconds: float | None = None
+    outside_share: float | None = None  # of the span, in no step
+    checkpoint_age_seconds: float | None = None
+    number: int | None = None  # as its program calls it
+    span_seconds: float | None = None  # that it was seen
+
+    @property
+    def waits_seconds(self) -> float | None:
+        """Of a step, what is communication or a wait for other ranks."""
+        if self.step_seconds is None or self.own_seconds is None:
+            return None
+        return max(self.step_seconds - self.own_seconds - (self.input_seconds or 0.0), 0.0)
+
+
+def rank(key: str, row: Row | None, span: timedelta, tick_seconds: float) -> Rank:
+    """A row of `ASKED`; None where the store knows nothing of the GPU."""
+    if row is None:
+        return Rank(key=key, coverage=0.0)
+    expected = max(span.total_seconds() / tick_seconds, 1.0)
+    seconds = _length(row)
+    nvlink = _rate(row.get("nvlink_receive_bytes_increase"), seconds)
+    pcie = row.get("pcie_receive_bytes_per_second_mean")
+    return Rank(
+        key=key,
+        coverage=min((row[_COUNTED.column] or 0) / expected, 1.0),
+        utilization_percent=row["utilization_percent_mean"],
+        utilization_most_percent=row["utilization_percent_max"],
+        sm_percent=row["sm_activity_percent_mean"],
+        tensor_percent=row["tensor_activity_percent_mean"],
+        dram_percent=row["dram_activity_percent_mean"],
+        watts=row["power_watts_mean"],
+        limit_watts=row["power_limit_watts_max"],
+        clock_hertz=row["sm_clock_hertz_mean"],
+        nvlink_bytes_per_second=nvlink,
+        nvlink_share=_of(nvlink, _nvlink_speed(row)),
+        pcie_bytes_per_second=pcie,
+        pcie_share=_of(pcie, _pcie_speed(row)),
+        step_seconds=row.get("step_seconds_mean"),
+        own_seconds=row.get("step_own_seconds_mean"),
+        input_seconds=row.get("step_input_seconds_mean"),
+        outside_share=_outside(row, seconds),
+        checkpoint_age_seconds=row.get("checkpoint_age_seconds_last"),
+        number=None if row.get("rank_last") is None else int(row["rank_last"]),
+        span_seconds=seconds,
+    )
+
+
+def _rate(moved: float | None, seconds: float | None) -> float | None:
+    return None if moved is None or seconds is None else moved / seconds
+
+
+def _of(value: float | None, whole: float | None) -> float | None:
+    return None if value is None or not whole else value / whole
+
+
+def _nvlink_speed(row: Row) -> float | None:
+    links: float | None = row["nvlink_links_up_max"]
+    newer = any(name in (row.get("model") or "") for name in _NEWER)
+    return None if not links else links * (_NEWER_LINK_BYTES if newer else _LINK_BYTES)
+
+
+def _pcie_speed(row: Row) -> float | None:
+    lane = _LANE_BYTES.get(int(row["pcie_generation_max"] or 0))
+    lanes: float | None = row["pcie_width_max"]
+    return None if lane is None or not lanes else lane * lanes
+
+
+def _outside(row: Row, seconds: float | None) -> float | None:
+    steps, length = row.get("step_increase"), row.get("step_seconds_mean")
+    if steps is None or length is None or seconds is None or steps < _LEAST_STEPS:
+        return None
+    share: float = 1.0 - steps * length / seconds
+    return min(max(share, 0.0), 1.0)
+
+
+def activity(ranks: Sequence[Rank], nodes: Iterable[Node], ports: Mapping[Node, Ports]) -> Activity:
+    """What a job did, of all its GPUs and of the ports of its nodes."""
+    here = list(nodes)
+    of_ports = [ports.get(node, Ports()) for node in here]
+
+    def mean(name: str, of: Sequence[object] = ranks) -> float | None:
+        return _mean([getattr(one, name) for one in of])
+
+    most = [
+        one.utilization_most_percent for one in ranks if one.utilization_most_percent is not None
+    ]
+    return Activity(
+        gpus=len(ranks),
+        nodes=len(here),
+        coverage=fsum(one.coverage for one in ranks) / len(ranks) if ranks else 0.0,
+        utilization_percent=mean("utilization_percent"),
+        utilization_most_percent=max(most, default=None),
+        sm_percent=mean("sm_percent"),
+        tensor_percent=mean("tensor_percent"),
+        dram_percent=mean("dram_percent"),
+        power_share=_share(
+            [(one.watts, one.limit_watts) for one in ranks if one.watts is not None]
+        ),
+        nvlink_bytes_per_second=mean("nvlink_bytes_per_second"),
+        nvlink_share=mean("nvlink_share"),
+        pcie_bytes_per_second=mean("pcie_bytes_per_second"),
+        pcie_share=mean("pcie_share"),
+        fabric_share=mean("fabric_share", of_ports),
+        fabric_wait_percent=mean("fabric_wait_percent", of_ports),
+        fabric_bytes_per_second=mean("fabric_bytes_per_second", of_ports),
+        storage_received_share=mean("storage_received_share", of_ports),
+        storage_sent_share=mean("storage_sent_share", of_ports),
+        steps=steps_of(ranks),
+    )
+
+
+def steps_of(ranks: Sequence[Rank]) -> Steps | None:
+    """By the ranks that tell of theirs; None where they are too few of the job's GPUs."""
+    told = [one for one in ranks if one.step_seconds]
+    if not told or len(told) < COVERAGE * len(ranks):
+        return None
+    return Steps(
+        seconds=median(one.step_seconds or 0.0 for one in told),
+        ranks=len(told),
+        own_seconds=_middle([one.own_seconds for one in told]),
+        input_seconds=_middle([one.input_seconds for one in told]),
+        outside_share=_middle([one.outside_share for one in told]),
+        checkpoints=any(_wrote(one) for one in told),
+    )
+
+
+def _wrote(one: Rank) -> bool:
+    """Whether its last checkpoint is younger than what was seen of it."""
+    age, seen = one.checkpoint_age_seconds, one.span_seconds
+    return age is not None and seen is not None and age < seen
+
+
+def checkpoint_age(ranks: Iterable[Rank]) -> timedelta | None:
+    """How old the job's last checkpoint is: the oldest of its ranks' counts, what one lacks all lack."""
+    ages = [one.checkpoint_age_seconds for one in ranks if one.checkpoint_age_seconds is not None]
+    return timedelta(seconds=max(ages)) if ages else None
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """Of those that were measured, where these are most of them."""
+    seen = [value for value in values if value is not None]
+    return fsum(seen) / len(seen) if seen and len(seen) >= COVERAGE * len(values) else None
+
+
+def _middle(values: Sequence[float | None]) -> float | None:
+    seen = [value for value in values if value is not None]
+    return median(seen) if seen and len(seen) >= COVERAGE * len(values) else None
+
+
+def whole_span(started: datetime, span: tuple[datetime, datetime]) -> bool:
+    """Whether a job ran all the while: what is measured before its begin is somebody else's."""
+    return started <= span[0]

@@ -1,0 +1,49 @@
+"""`gpuvigil jobs`: what bounds each job, its pace, what it would lose now, and what failures cost."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from accounting.cost.money import Prices
+from dashboard.lists.fleet_now import Moment
+from dashboard.lists.job_board import board
+from dashboard.lists.job_list import grid
+from dashboard.lists.job_losses import Reliability, sentence
+from dashboard.lists.jobs import Fleet
+from dashboard.lists.table import Grid, length
+from gpuvigil.hub_client import Hub
+from gpuvigil.numbers_in_words import counted
+
+
+def look(hub: Hub, moment: Moment, lately: timedelta, prices: Prices) -> Grid:
+    """HubUnavailable, HubRefused or StoreError when the hub or the store does not answer."""
+    shown = {one.name for one in moment.clusters}
+    found = board(hub, Fleet.of(moment), prices, lately)
+    known = all(one.strip.holders_known for one in moment.clusters)
+    table = grid(
+        found.running,
+        [one for one in found.over if one.cluster in shown],
+        found.now,
+        prices,
+        holders_known=known,
+    )
+    here = [one for one in found.reliability if one.cluster in shown]
+    return replace(table, notes=[*table.notes, *(line for one in here for line in _lines(one))])
+
+
+def _lines(found: Reliability) -> Sequence[str]:
+    """How often failures end jobs, how often to write checkpoints, and what failures cost."""
+    sizes = [
+        f"{counted(one.nodes, 'node')}: fails every {length(one.mttf)}, best interval"
+        f" {length(one.interval)}, ETTR {100.0 * one.ettr:.0f} %"
+        for one in found.sizes
+        if one.mttf is not None and one.interval is not None and one.ettr is not None
+    ]
+    causes = [
+        f"{one.why.value}: {counted(one.jobs, 'job')}, {'at most ' if one.at_most else ''}"
+        f"{one.gpu_hours:,.1f} GPU-hours"
+        for one in found.causes
+    ]
+    said = [sentence(found)]
+    said += [f"Jobs on {'; '.join(sizes)}."] if sizes else []
+    return said + ([f"Lost in {found.days:.0f} days by {'; '.join(causes)}."] if causes else [])

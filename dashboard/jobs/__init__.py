@@ -1,0 +1,1 @@
+"""The pages of jobs: all of them, and one."""

@@ -1,0 +1,235 @@
+"""The list of jobs, as trees."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from accounting.cost.money import Prices
+from gpuvigil.model import SIMULATED_CLUSTER, Holder
+from gpuvigil.numbers_in_words import counted
+from gpuvigil.web import page_links
+
+from ..layout.tree import Node, each, el
+from ..lists.job_board import Board
+from ..lists.job_list import grid, sorted_rows
+from ..lists.job_losses import Reliability, cause_grid, sentence, size_grid
+from ..lists.table import Column, Grid, Value
+from .filters import LONGEST_TEXT, Filters
+
+MOST_ROWS = 100
+_NOTE = (
+    "Bound, pace and activity are of the last 5 minutes, pace in percent of the hour before."
+    " At risk is what was computed since the last checkpoint, of jobs that tell theirs."
+)
+_DASH = "–"
+_SIMULATED = el("span", "SIMULATED: no real hardware", class_="badge simulated")
+# Columns by their keys, and what they are called where there is room.
+_RUN = {
+    "job": "Job",
+    "user": "User",
+    "gpus": "GPUs",
+    "ran_for_seconds": "For",
+    "bound": "Bound by",
+    "said": "Because",
+    "pace_percent": "Pace",
+    "step_seconds": "Step, s",
+    "sm_activity_percent": "SM activity",
+    "checkpoint_age_seconds": "Checkpoint age",
+    "at_risk_gpu_hours": "GPU-hours at risk",
+    "cost": "Cost",
+    "held_up_by": "Held up by",
+    "partition": "Partition",
+    "name": "Name",
+}
+_OVER = {
+    "job": "Job",
+    "user": "User",
+    "state": "State",
+    "gpus": "GPUs",
+    "ran_for_seconds": "Ran for",
+    "ended_at": "Ended",
+    "exit_code": "Exit code",
+    "partition": "Partition",
+    "name": "Name",
+}
+
+
+def page(found: Board, asked: Filters, prices: Prices) -> Sequence[Node]:
+    """What is held up, then all that run, those that ended lately, and what failures cost."""
+    running = grid(found.running, (), found.now, prices)
+    over = grid((), found.over, found.now, prices)
+    return each(
+        (
+            _held_up(found),
+            _search(asked),
+            _jobs("Running", running, _RUN, asked, "No job runs.", _NOTE),
+            _jobs("Ended in the last day", over, _OVER, asked, "None ended."),
+            *map(_reliability, found.reliability),
+        )
+    )
+
+
+def _held_up(found: Board) -> Node:
+    """How many of the jobs are held up, and by what."""
+    held = [job for job in found.running if job.holds_up is not None]
+    many = counted(len(found.running), "job")
+    if not held:
+        said = f"No incident holds up any of {many}." if found.running else "No job runs."
+        return el("section", el("h2", said), class_="story-head good", key="answer")
+    gpus = sum(len(job.gpus) for job in held)
+    worst = next(job.holds_up for job in held)
+    return el(
+        "section",
+        el("h2", f"Incidents hold up {len(held):,} of {many}, with {counted(gpus, 'GPU')}."),
+        class_=f"story-head {worst.severity.value if worst else 'good'}",
+        key="answer",
+    )
+
+
+def _search(asked: Filters) -> Node:
+    kept = {name: value for name, value in asked.given.items() if name != "q"}
+    return el(
+        "form",
+        *(el("input", type="hidden", name=name, value=value) for name, value in kept.items()),
+        el(
+            "input",
+            type="search",
+            name="q",
+            value=asked.q,
+            maxlength=str(LONGEST_TEXT),
+            placeholder="Job, user, node, partition, bound",
+            aria_label="Text in jobs",
+        ),
+        el("button", "Filter", type="submit"),
+        el("a", "Clear", href=page_links.JOBS, class_="chip") if asked.given else None,
+        action=page_links.JOBS,
+        class_="search",
+        key="search",
+    )
+
+
+def _jobs(
+    title: str, table: Grid, names: Mapping[str, str], asked: Filters, empty: str, note: str = ""
+) -> Node:
+    rows = sorted_rows(table, asked.sort, down=asked.order != "up", text=asked.q)
+    left = len(rows) - MOST_ROWS
+    said = f"{len(rows):,} of {len(table.rows):,}" if asked.q else f"{len(rows):,}"
+    simulated = table.simulated
+    return el(
+        "section",
+        el(
+            "h2",
+            title,
+            el("small", said if table.rows else ""),
+            *([" ", _SIMULATED] if simulated else []),
+        ),
+        _table(table, names, rows[:MOST_ROWS], asked)
+        if rows
+        else el("p", "No job fits." if table.rows else empty, class_="empty"),
+        el("p", f"{left:,} more: narrow the filter, or gpuvigil jobs", class_="sub")
+        if left > 0
+        else None,
+        el("p", note, class_="sub") if note and rows else None,
+        key=title,
+    )
+
+
+def _table(
+    table: Grid, names: Mapping[str, str], rows: Sequence[Sequence[Value]], asked: Filters
+) -> Node:
+    """The named columns of which any row says something, in their order."""
+    places = {column.key: place for place, column in enumerate(table.columns)}
+    shown = [
+        key for key in names if key in places and any(row[places[key]] is not None for row in rows)
+    ]
+    columns = {key: table.columns[places[key]] for key in shown}
+    head = (_head(key, names[key], columns[key], asked) for key in shown)
+    lines = (
+        el("tr", *(_cell(key, columns[key], row, places) for key in shown), key=_name(row, places))
+        for row in rows
+    )
+    return el("table", el("thead", el("tr", *head)), el("tbody", *lines), class_="jobs")
+
+
+def _head(key: str, name: str, column: Column, asked: Filters) -> Node:
+    """A click sorts by it."""
+    money = f", {column.title.removeprefix('COST ')}" if key == "cost" else ""
+    sorts = {"": "descending", "up": "ascending"}.get(asked.order) if asked.sort == key else None
+    return el(
+        "th",
+        el("a", f"{name}{money}", href=asked.by(key).href),
+        scope="col",
+        class_="number" if column.right else None,
+        aria_sort=sorts,
+    )
+
+
+def _name(row: Sequence[Value], places: Mapping[str, int]) -> str:
+    return f"{row[places['cluster']]} {row[places['job']]} {row[places['started_at']]}"
+
+
+def _cell(key: str, column: Column, row: Sequence[Value], places: Mapping[str, int]) -> Node:
+    value = row[places[key]]
+    kind = "number" if column.right else None
+    if value is None:
+        return el("td", _DASH, class_=kind)
+    href = _href(key, row, places)
+    text = column.show(value)
+    return el("td", el("a", text, href=href) if href else text, class_=kind)
+
+
+def _href(key: str, row: Sequence[Value], places: Mapping[str, int]) -> str:
+    """A job leads to its page, and what holds it up to its story."""
+    if key == "job":
+        return page_links.job_page(
+            str(row[places["cluster"]]), Holder.parse(str(row[places["job"]]))
+        )
+    incident = row[places["incident"]] if key == "held_up_by" else None
+    return page_links.incident_page(str(incident)) if incident else ""
+
+
+def _reliability(found: Reliability) -> Node:
+    """How often failures end jobs of a cluster, how often to write checkpoints, what was lost."""
+    sizes, causes = size_grid(found), cause_grid(found)
+    simulated = found.cluster == SIMULATED_CLUSTER
+    return el(
+        "section",
+        el(
+            "h2",
+            f"Failures and checkpoints of {found.cluster}",
+            *([" ", _SIMULATED] if simulated else []),
+        ),
+        el("p", sentence(found)),
+        el(
+            "div",
+            _small(sizes) if sizes.rows else None,
+            _small(causes) if causes.rows else None,
+            class_="side",
+        ),
+        el("p", causes.empty, class_="empty") if not causes.rows else None,
+        key=f"failures {found.cluster}",
+    )
+
+
+def _small(table: Grid) -> Node:
+    head = (
+        el("th", _titled(column.title), scope="col", class_="number" if column.right else None)
+        for column in table.columns
+    )
+    return el("table", el("thead", el("tr", *head)), el("tbody", *_lines(table)), class_="small")
+
+
+def _titled(title: str) -> str:
+    """`NODES OF A JOB` as a column's head on a page."""
+    return title[:1] + title[1:].lower().replace("(ettr)", "(ETTR)").replace("gpu", "GPU")
+
+
+def _lines(table: Grid) -> Iterable[Node]:
+    for row in table.rows:
+        cells = (
+            el(
+                "td",
+                _DASH if value is None else column.show(value),
+                class_="number" if column.right else None,
+            )
+            for column, value in zip(table.columns, row, strict=True)
+        )
+        yield el("tr", *cells)

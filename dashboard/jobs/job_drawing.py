@@ -1,0 +1,434 @@
+"""One job's page, as trees."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from accounting.cost.money import Prices
+from accounting.jobs.bound import Bound
+from accounting.jobs.measured import Ports
+from accounting.jobs.reliability import best_interval, mttf
+from gpuvigil.clock import duration
+from gpuvigil.clock import moment as time_of
+from gpuvigil.model import SIMULATED_CLUSTER, Incident, Inventory, Subject
+from gpuvigil.numbers_in_words import counted
+from gpuvigil.web import page_links
+
+from ..layout.tree import Node, each, el
+from ..lists.job_losses import Reliability, advice
+from ..lists.jobs import JobNow
+from ..lists.one_job_now import checkpoint_words
+from .job_query import Ending
+from .ranks import Line, Ranks, ordered
+
+MOST_RANKS, MOST_NODES, MOST_INCIDENTS, MOST_CLUES = 16, 12, 12, 20
+_DASH = "–"
+_SIMULATED = el("span", "SIMULATED: no real hardware", class_="badge simulated")
+_HOUR = timedelta(hours=1)
+
+
+def head(job: JobNow, now: datetime) -> Node:
+    """What it is, whose, on what, since when; then why it is as it is."""
+    up, found = job.holds_up, job.decision
+    kind = up.severity.value if up is not None else "good"
+    return el(
+        "section",
+        el(
+            "h2",
+            str(job.holder),
+            el("small", job.name or ""),
+            *([" ", _SIMULATED] if job.cluster == SIMULATED_CLUSTER else []),
+        ),
+        el("p", " · ".join(_facts(job, now)), class_="sub"),
+        _why(up) if up is not None else el("p", _calm(job)),
+        el("p", el("b", "Bound by: "), _bound(job), class_="impact") if found else None,
+        class_=f"story-head {kind}",
+        key="head",
+    )
+
+
+def _facts(job: JobNow, now: datetime) -> Iterable[str]:
+    yield "running"
+    if job.user:
+        yield job.user
+    if job.account:
+        yield f"account {job.account}"
+    yield f"{counted(len(job.gpus), 'GPU')} on {counted(len(job.nodes), 'node')}"
+    if job.partition:
+        yield f"partition {job.partition}"
+    least = "at the latest " if job.began_before else ""
+    lasts = duration(max(now - job.started_at, timedelta()))
+    yield f"since {least}{time_of(job.started_at)}, for {lasts}"
+    if job.told is not None and job.told.limit_seconds:
+        yield f"limit {time_of(job.started_at + timedelta(seconds=job.told.limit_seconds))}"
+
+
+def _why(one: Incident) -> Node:
+    where = one.label or one.subject.node
+    return el(
+        "p",
+        el("b", "Held up by "),
+        el("a", one.title, href=page_links.incident_page(one.id)),
+        f" ({where}), since {time_of(one.since)}. ",
+        *([el("b", "Do now: "), one.action] if one.action else []),
+        class_="action",
+    )
+
+
+def _calm(job: JobNow) -> str:
+    some = counted(len(job.incidents), "incident")
+    return f"No incident holds it up{f'; {some} on its nodes' if job.incidents else ''}."
+
+
+def _bound(job: JobNow) -> str:
+    assert job.decision is not None
+    return f"{job.decision.bound.value}: {job.decision.said}."
+
+
+def tiles(job: JobNow, reliability: Reliability | None, prices: Prices, now: datetime) -> Node:
+    """The numbers that matter, each with what it is held against."""
+    return el(
+        "section", el("dl", *_tiles(job, reliability, prices, now), class_="tiles"), key="tiles"
+    )
+
+
+def _tiles(
+    job: JobNow, reliability: Reliability | None, prices: Prices, now: datetime
+) -> Iterable[Node]:
+    found, did = job.decision, job.activity
+    if found is not None:
+        sure = "" if found.bound is Bound.UNKNOWN else f"confidence {found.confidence:.2f}"
+        yield _tile("Bound by", found.bound.value, sure)
+    pace = job.pace_percent
+    yield _tile("Pace", _DASH if pace is None else f"{pace:.0f} %", "of the hour before")
+    steps = None if did is None else did.steps
+    if steps is not None:
+        yield _tile("Step", f"{steps.seconds:.2f} s", f"told by {counted(steps.ranks, 'rank')}")
+    sm = None if did is None else did.sm_percent
+    used = None if did is None else did.utilization_percent
+    beside = "" if used is None else f"a kernel runs {used:.0f} % of the time"
+    yield _tile("SM activity", _DASH if sm is None else f"{sm:.0f} %", beside)
+    hours = len(job.gpus) * (max(now - job.started_at, timedelta()) / _HOUR)
+    if job.cost is not None:
+        yield _tile("Cost so far", prices.said(job.cost), f"{hours:,.0f} GPU-hours")
+    else:
+        yield _tile("GPU-hours so far", f"{hours:,.0f}", "no price is set" if not prices else "")
+    yield _at_risk(job, hours)
+    if reliability is not None:
+        until = mttf(reliability.rate, len(job.nodes))
+        said = _DASH if until is None else duration(until)
+        yield _tile("A failure ends it every", said, f"on {counted(len(job.nodes), 'node')}")
+
+
+def _tile(name: str, value: str, beside: str) -> Node:
+    return el(
+        "div",
+        el("dt", name),
+        el("dd", value),
+        el("dd", beside, class_="beside") if beside else None,
+    )
+
+
+def _at_risk(job: JobNow, hours: float) -> Node:
+    age, risk = job.checkpoint_age, job.at_risk_gpu_hours
+    if age is None or risk is None:
+        return _tile("Work at risk", f"≤ {hours:,.0f} GPU-hours", "it tells no checkpoints")
+    return _tile("Work at risk", f"{risk:,.1f} GPU-hours", f"last checkpoint {duration(age)} ago")
+
+
+def ranks(job: JobNow, inventories: Mapping[Subject, Inventory], now: datetime) -> Node | None:
+    """Its GPUs, those that stand apart first."""
+    if not job.ranks:
+        return None
+    told = _told_of(job)
+    found, places = ordered(job.ranks, told), _Places(job, inventories)
+    said = (
+        f"{found.apart:,} of {len(found.lines):,} stand apart"
+        if found.apart
+        else "none stands apart"
+    )
+    numbered = any(line.rank.number is not None for line in found.lines)
+    names = [*(["Rank"] if numbered else []), "GPU", "Node"]
+    more = len(found.lines) - MOST_RANKS
+    head = [el("th", name, scope="col") for name in names]
+    head += [el("th", it.title, scope="col", class_="number") for it in found.measures]
+    head += [el("th", "Incident", scope="col")] if told else []
+    lines = [
+        places.line(it, found, now, told, numbered=numbered) for it in found.lines[:MOST_RANKS]
+    ]
+    return el(
+        "section",
+        el("h2", "Ranks", el("small", f"last 5 minutes, {said}")),
+        el("table", el("thead", el("tr", *head)), el("tbody", *lines, _middle(found, names))),
+        el("p", f"{more:,} more, nearer to the middle", class_="sub") if more > 0 else None,
+        key="ranks",
+    )
+
+
+def _middle(found: Ranks, names: Sequence[str]) -> Node:
+    cells = (
+        el("td", measure.show(value), class_="number")
+        for measure, value in zip(found.measures, found.middle, strict=True)
+    )
+    return el("tr", el("th", "Median", scope="row", colspan=str(len(names))), *cells, key="median")
+
+
+def _told_of(job: JobNow) -> Mapping[str, Incident]:
+    """The gravest incident of each of its GPUs that has one of its own."""
+    own = {rank.key for rank in job.ranks}
+    found: dict[str, Incident] = {}
+    for one in job.incidents:
+        for key in (one.subject.key, *one.members):
+            if key in own:
+                found.setdefault(key, one)
+    return found
+
+
+def _told(one: Incident | None) -> Node:
+    if one is None:
+        return el("td", _DASH)
+    return el("td", el("a", one.title, href=page_links.incident_page(one.id)))
+
+
+class _Places:
+    """Which GPU is which, as people call them."""
+
+    def __init__(self, job: JobNow, inventories: Mapping[Subject, Inventory]) -> None:
+        self._subjects = {subject.key: subject for subject in job.gpus}
+        self._indices = {
+            (node, gpu.uuid): gpu.index
+            for node in {it.of_node() for it in job.gpus}
+            if node in inventories
+            for gpu in inventories[node].gpus
+        }
+
+    def line(
+        self,
+        one: Line,
+        found: Ranks,
+        now: datetime,
+        told: Mapping[str, Incident],
+        *,
+        numbered: bool,
+    ) -> Node:
+        subject = self._subjects[one.rank.key]
+        index = self._indices.get((subject.of_node(), subject.gpu or ""))
+        hour_ago = now - _HOUR
+        number = _DASH if one.rank.number is None else f"rank {one.rank.number}"
+        gpu = subject.gpu or "" if index is None else f"GPU {index}"
+        return el(
+            "tr",
+            el("td", number) if numbered else None,
+            el("td", el("a", gpu, href=page_links.subject_page(subject, hour_ago, now))),
+            el(
+                "td",
+                el(
+                    "a",
+                    subject.node,
+                    href=page_links.subject_page(subject.of_node(), hour_ago, now),
+                ),
+            ),
+            *(
+                el(
+                    "td",
+                    _DASH if (value := measure.value(one.rank)) is None else measure.show(value),
+                    class_="number apart" if measure.key in one.apart else "number",
+                )
+                for measure in found.measures
+            ),
+            _told(told.get(one.rank.key)) if told else None,
+            key=one.rank.key,
+        )
+
+
+def network(job: JobNow, now: datetime) -> Node | None:
+    """What the ports of its nodes carry, the fullest first; of a job on one node it matters little."""
+    if len(job.nodes) < 2 or not job.ports:
+        return None
+    ordered_nodes = sorted(job.ports.items(), key=lambda it: -_strain(it[1]))
+    lines = (_node(job, name, ports, now) for name, ports in ordered_nodes[:MOST_NODES])
+    more = len(ordered_nodes) - MOST_NODES
+    names = ("Moved a second", "Of its speed", "Stopped by others")
+    return el(
+        "section",
+        el("h2", "Network", el("small", "last 5 minutes, ports its nodes talk through")),
+        el(
+            "table",
+            el(
+                "thead",
+                el(
+                    "tr",
+                    el("th", "Node", scope="col"),
+                    *(el("th", name, scope="col", class_="number") for name in names),
+                ),
+            ),
+            el("tbody", *lines),
+        ),
+        el("p", f"{more:,} calmer nodes", class_="sub") if more > 0 else None,
+        key="network",
+    )
+
+
+def _strain(ports: Ports) -> float:
+    return (ports.fabric_wait_percent or 0.0) + 100.0 * (ports.fabric_share or 0.0)
+
+
+def _node(job: JobNow, name: str, ports: Ports, now: datetime) -> Node:
+    subject = Subject(cluster=job.cluster, node=name)
+    cells = (
+        _shown(ports.fabric_bytes_per_second, lambda it: f"{it / 1e9:.2f} GB"),
+        _shown(ports.fabric_share, lambda it: f"{100.0 * it:.0f} %"),
+        _shown(ports.fabric_wait_percent, lambda it: f"{it:.0f} % of the time"),
+    )
+    href = page_links.subject_page(subject, now - _HOUR, now)
+    return el(
+        "tr",
+        el("td", el("a", name, href=href)),
+        *(el("td", text, class_="number") for text in cells),
+        key=name,
+    )
+
+
+def _shown(value: float | None, show: Callable[[float], str]) -> str:
+    return _DASH if value is None else show(value)
+
+
+def to_do(job: JobNow) -> Node | None:
+    """What may be done, by who can."""
+    up, found = job.holds_up, job.decision
+    said = [
+        el("li", el("b", "Operator: "), up.action) if up is not None and up.action else None,
+        el("li", el("b", "Who runs it: "), found.advice) if found and found.advice else None,
+        el("li", "Not measured: ", ", ".join(found.missing), ".")
+        if found and found.missing
+        else None,
+    ]
+    shown = each(said)
+    return el("section", el("h2", "What to do"), el("ul", *shown), key="to-do") if shown else None
+
+
+def checkpoints(
+    job: JobNow, reliability: Reliability | None, written: Sequence[datetime], now: datetime
+) -> Node:
+    """When it wrote the last, how often it does, and how often is best."""
+    rows = [("Last", checkpoint_words(job, now))]
+    if len(written) > 1:
+        every = (written[-1] - written[0]) / (len(written) - 1)
+        rows.append(
+            ("Every", f"{duration(every)}, {counted(len(written), 'checkpoint')} in the window")
+        )
+    if reliability is not None:
+        best = best_interval(reliability.rate, len(job.nodes))
+        said = advice(reliability, len(job.nodes))
+        rows.append(("Best", said if best else _no_rate(reliability)))
+    pairs = (node for name, text in rows for node in (el("dt", name), el("dd", text)))
+    return el(
+        "section", el("h2", "Checkpoints"), el("dl", *pairs, class_="plain"), key="checkpoints"
+    )
+
+
+def _no_rate(found: Reliability) -> str:
+    if not found.rate.known:
+        return "Not known: less than a week of a node was seen, too little for a failure rate."
+    return f"No failure of a node was seen in {found.rate.node_days:,.0f} node-days."
+
+
+def incidents(found: Sequence[Incident], holding: Iterable[str], now: datetime) -> Node:
+    """What stood on its nodes since it began."""
+    stops = set(holding)
+    rows = (
+        el(
+            "li",
+            el("span", one.severity.value, class_=f"badge {one.severity.value}"),
+            el("a", one.title, href=page_links.incident_page(one.id)),
+            el("div", f"{one.label or one.subject.node}, {_lasted(one, now)}", class_="sub"),
+            el("div", "holds it up", class_="flag") if one.id in stops else None,
+            key=one.id,
+        )
+        for one in found[:MOST_INCIDENTS]
+    )
+    more = len(found) - MOST_INCIDENTS
+    body = el("ul", *rows, class_="others") if found else el("p", "None.", class_="empty")
+    return el(
+        "section",
+        el("h2", "Incidents on its nodes", el("small", "since it began")),
+        body,
+        el("p", f"{more:,} older", class_="sub") if more > 0 else None,
+        key="incidents",
+    )
+
+
+def _lasted(one: Incident, now: datetime) -> str:
+    since = f"since {time_of(one.since)}"
+    if one.resolved_at is None:
+        return f"{since}, stands for {duration(now - one.since)}"
+    return f"{since}, lasted {duration(one.resolved_at - one.since)}"
+
+
+def ended(found: Ending) -> Sequence[Node]:
+    """How it ended and why, and what happened around then."""
+    told, end = found.told, found.told.ending
+    if end.ended_at is None:
+        title = f"{told.holder} has not ended: {found.found.said}"
+    else:
+        title = f"{told.holder} ended: {found.found.why.value}"
+    facts = [
+        ("Why", found.found.said),
+        ("State", end.state),
+        ("Exit code", end.exit_code),
+        ("Began", None if end.started_at is None else time_of(end.started_at)),
+        ("Ended", None if end.ended_at is None else time_of(end.ended_at)),
+        ("Nodes", ", ".join(node.node for node in told.nodes[:MOST_NODES])),
+        ("GPUs", str(len(end.gpus)) if end.gpus else None),
+    ]
+    pairs = (node for name, text in facts if text for node in (el("dt", name), el("dd", text)))
+    simulated = told.cluster == SIMULATED_CLUSTER
+    return each(
+        (
+            el(
+                "section",
+                el("h2", title, *([" ", _SIMULATED] if simulated else [])),
+                el("dl", *pairs, class_="plain"),
+                class_="story-head",
+                key="ended",
+            ),
+            _clues(found),
+        )
+    )
+
+
+def _clues(found: Ending) -> Node | None:
+    if found.told.ending.ended_at is None:
+        return None
+    rows = [
+        el(
+            "tr",
+            el("td", time_of(one.at)),
+            el("td", _where(one.where)),
+            el("td", one.what),
+            el("td", one.speaks_for.value if one.speaks_for else _DASH),
+        )
+        for one in found.found.clues[:MOST_CLUES]
+    ]
+    names = ("At", "Where", "What", "Speaks for")
+    return el(
+        "section",
+        el("h2", "Around its end", el("small", "10 minutes before to 5 after")),
+        el(
+            "table",
+            el("thead", el("tr", *(el("th", name, scope="col") for name in names))),
+            el("tbody", *rows),
+        )
+        if rows
+        else el("p", "Its nodes told nothing.", class_="empty"),
+        key="clues",
+    )
+
+
+def _where(key: str) -> str:
+    subject = Subject.parse(key)
+    return " ".join(filter(None, (subject.node, subject.gpu, subject.device, subject.port)))
+
+
+def nothing(said: str) -> Node:
+    """Instead of a job."""
+    return el("section", el("p", said, class_="empty", role="status"), key="nothing")

@@ -1,0 +1,234 @@
+"""Draws the page of one job: thin glue between what is known, the hub and Streamlit."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import streamlit as st
+
+from accounting.cost.money import Prices
+from gpuvigil.errors import HubError
+from gpuvigil.model import Holder, Incident, Inventory
+from gpuvigil.web import page_links
+from gpuvigil.web.markup import Html, joined, tag
+
+from ..components import style
+from ..data import live
+from ..device.chart import Frame
+from ..device.marks import shades
+from ..device.side_by_side import side_by_side
+from ..device.window import CHOICES, Window, address, asked
+from ..layout import colours, panels
+from ..layout.tree import Node, each, show
+from ..lists.job_losses import Reliability
+from ..lists.jobs import JobNow, find
+from ..lists.one_job import holder_named
+from . import job_drawing, over_time
+from .bounds_strip import strip
+from .job_query import Ending, apart, ending, history, incidents, some_of
+from .over_time import OverTime
+from .page import jobs
+
+# The parts of the page wait one after the other, and all of them together for about a second.
+FIRST_SECONDS, NEXT_SECONDS = 0.6, 0.2
+ENDED_FRESH_SECONDS, INCIDENTS_FRESH_SECONDS = 60.0, 20.0
+# A job that began just now is shown with as much before it as makes a chart.
+_SHORTEST = timedelta(minutes=15)
+_LONGEST = timedelta(days=7)
+_UNNAMED = "The link names no job: the page Jobs lists them."
+
+
+def draw() -> None:
+    """The whole page: what is now renews itself at the page's pace, what was more slowly."""
+    style("device", "incidents")
+    refresh = live.refresh_seconds()
+    st.fragment(_now, run_every=refresh)()
+    st.fragment(_history, run_every=max(2 * refresh, 5.0))()
+    st.fragment(_below, run_every=refresh)()
+
+
+def _named() -> tuple[Holder, str | None] | None:
+    """What the address asks for: the holder, and its cluster."""
+    text = st.query_params.get("job", "")[:300]
+    return (holder_named(text), st.query_params.get("cluster") or None) if text.strip() else None
+
+
+def _found(wait: float = 0.0) -> tuple[JobNow | None, Reliability | None, list[str]]:
+    """The job where it runs, and how often its cluster fails."""
+    named = _named()
+    if named is None:
+        return None, None, [_UNNAMED]
+    board, notes = jobs(live.shared(), named[0], wait)
+    job = next(find(board.running, named[1], named[0]), None)
+    here = [one for one in board.reliability if job is not None and one.cluster == job.cluster]
+    return job, next(iter(here), None), notes
+
+
+def _now() -> None:
+    view, (job, reliability, notes) = live.current().view(), _found(FIRST_SECONDS)
+    title = tag(
+        "h1", "Job ", tag("small", tag("a", "All jobs", href=page_links.JOBS)), class_="gv-page"
+    )
+    st.html(joined(title, panels.banners(view.warnings), panels.notes(notes)))
+    if job is None:
+        show("job", *_over())
+        return
+    prices = Prices(settings=live.shared().config.cost)
+    show(
+        "job",
+        job_drawing.head(job, view.now),
+        job_drawing.tiles(job, reliability, prices, view.now),
+    )
+
+
+def _over() -> Sequence[Node]:
+    """How it ended; that nobody knows it, or that it is being looked for."""
+    named = _named()
+    if named is None:
+        return ()
+    holder, cluster = named
+    try:
+        said = live.shared().questions.ask(
+            ("job ended", cluster, holder),
+            lambda hub: ending(hub, str(holder), cluster),
+            ENDED_FRESH_SECONDS,
+            first_seconds=NEXT_SECONDS,
+        )
+    except HubError as error:
+        return (job_drawing.nothing(f"How it ended is not known yet: {error}."),)
+    found: Ending | None = said.value
+    if found is None:
+        return (job_drawing.nothing("Nobody told of this job."),)
+    return job_drawing.ended(found)
+
+
+def _window(job: JobNow, now: datetime) -> Window:
+    """The window of the address; without one the last hour of the job, or all of it."""
+    ran = min(max(now - job.started_at, _SHORTEST), timedelta(hours=1))
+    kept = timedelta(days=live.shared().config.hub.telemetry_days)
+    return asked(st.query_params.to_dict(), now, kept, ran).window
+
+
+def _control(job: JobNow, window: Window, now: datetime) -> Html:
+    """The spans that may be shown, each a change of the address."""
+    ran = min(max(now - job.started_at, _SHORTEST), _LONGEST)
+    choices = [(span, name) for span, name in CHOICES if span < ran]
+    choices.append((ran, "Whole job" if ran < _LONGEST else "7 d"))
+    place = {"cluster": job.cluster, "job": str(job.holder)}
+    links = (
+        tag(
+            "a",
+            name,
+            href=address(page_links.JOB, place, {"last": str(round(span.total_seconds()))}),
+            class_="gv-chip",
+            aria_current="true" if abs(span - window.span) < timedelta(seconds=30) else None,
+        )
+        for span, name in choices
+    )
+    return tag(
+        "nav",
+        tag(
+            "span",
+            f"Over time: {window.start:%d %b %H:%M} to {window.end:%H:%M} UTC",
+            class_="window",
+        ),
+        tag("span", *links, class_="choices"),
+        class_="gv-control",
+        aria_label="Window of time",
+    )
+
+
+def _read(job: JobNow, window: Window, tick: timedelta) -> OverTime:
+    """HubError where the hub has not answered yet."""
+    nodes = some_of(job.nodes, [one.subject.node for one in job.incidents])
+    when = ("last", window.span) if window.live else (window.start, window.end)
+    said = live.shared().questions.ask(
+        ("job history", job.cluster, job.holder, tuple(nodes), *when),
+        lambda hub: history(hub, job.cluster, nodes, window, tick),
+        max(apart(window.span, tick).total_seconds(), 10.0),
+        first_seconds=NEXT_SECONDS,
+    )
+    found: OverTime = said.value
+    return found
+
+
+def _history() -> None:
+    view, (job, _, _) = live.current().view(), _found()
+    if job is None:
+        return
+    window = _window(job, view.now)
+    st.html(_control(job, window, view.now))
+    try:
+        found = _read(job, window, _tick(job))
+    except HubError as error:
+        st.html(panels.notes([f"What it did before is being read: {error}."]))
+        return
+    keys = [subject.key for subject in job.gpus]
+    of = f"by {len(found.nodes)} of its {len(job.nodes)} nodes"
+    part = of if len(found.nodes) < len(job.nodes) else "by all its GPUs"
+    frame = Frame(
+        window=window,
+        grid=found.grid,
+        marks=over_time.marks(over_time.checkpoints(found, keys)),
+        shades=shades(job.incidents, window, view.now),
+        colours=colours.shown(),
+    )
+    show("bounds", strip(over_time.runs(found, keys, job.started_at), window, part))
+    side_by_side(over_time.charts(found, keys), frame, "job", columns=3)
+
+
+def _tick(job: JobNow) -> timedelta:
+    inventories = live.current().inventories()
+    found: list[Inventory] = [
+        one for it in {gpu.of_node() for gpu in job.gpus} if (one := inventories.get(it))
+    ]
+    return timedelta(seconds=max((one.tick_seconds for one in found), default=10.0))
+
+
+def _below() -> None:
+    view, (job, reliability, _) = live.current().view(), _found()
+    if job is None:
+        return
+    window = _window(job, view.now)
+    try:
+        written = over_time.checkpoints(
+            _read(job, window, _tick(job)), [subject.key for subject in job.gpus]
+        )
+    except HubError:
+        written = []
+    left, right = st.columns([5, 3], gap="medium")
+    with left:
+        ranks = job_drawing.ranks(job, live.current().inventories(), view.now)
+        show("ranks", *each((ranks, job_drawing.network(job, view.now))))
+    with right:
+        told = job_drawing.incidents(
+            _stood(job, view.now),
+            [one.id for one in job.incidents if one is job.holds_up],
+            view.now,
+        )
+        show(
+            "beside",
+            *each(
+                (
+                    job_drawing.to_do(job),
+                    job_drawing.checkpoints(job, reliability, written, view.now),
+                    told,
+                )
+            ),
+        )
+
+
+def _stood(job: JobNow, now: datetime) -> Sequence[Incident]:
+    """What stood since it began; what stands, where the hub has not said it yet."""
+    try:
+        said = live.shared().questions.ask(
+            ("job incidents", job.cluster, job.holder),
+            lambda hub: incidents(
+                hub, job.cluster, job.nodes, str(job.holder), job.started_at, now
+            ),
+            INCIDENTS_FRESH_SECONDS,
+            first_seconds=NEXT_SECONDS,
+        )
+    except HubError:
+        return job.incidents
+    found: Sequence[Incident] = said.value
+    return found

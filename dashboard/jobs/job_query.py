@@ -1,0 +1,83 @@
+"""What the hub is asked for the page of one job."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from accounting.job_ending import Verdict, verdict
+from gpuvigil.errors import ConfigError
+from gpuvigil.hub_client import Hub
+from gpuvigil.metrics import GPU, PORT
+from gpuvigil.model import Incident, Subject
+from gpuvigil.store.external import store_of
+
+from ..device.grid import grid
+from ..device.window import Window, step
+from ..lists.job_losses import incidents_of
+from ..lists.one_job import Told, around_its_end, of_nodes, told_of
+from .over_time import GPU_FIELDS, PORT_FIELDS, OverTime, over_time
+
+# Of a large job so many nodes are read over time: each is two questions to the store.
+MOST_NODES = 8
+# A quarter of the points that a page of one GPU has: each is a decision over all GPUs.
+_COARSER = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """A job that has ended, as `gpuvigil why` says it."""
+
+    told: Told
+    found: Verdict
+
+
+def ending(hub: Hub, job: str, cluster: str | None) -> Ending | None:
+    """None where nobody told of such a job. HubUnavailable or HubRefused when the hub does not answer."""
+    try:
+        told = told_of(hub, job, cluster)
+    except ConfigError:
+        return None
+    events, incidents = around_its_end(hub, told)
+    return Ending(told=told, found=verdict(told.ending, events, incidents))
+
+
+def some_of(nodes: Sequence[str], first: Sequence[str]) -> Sequence[str]:
+    """Those that are read over time: those `first`, and others spread over the rest."""
+    known = [node for node in dict.fromkeys(first) if node in set(nodes)][: MOST_NODES // 2]
+    rest = [node for node in nodes if node not in set(known)]
+    room = MOST_NODES - len(known)
+    apart = max(len(rest) / room, 1.0)
+    spread = [rest[int(place * apart)] for place in range(min(room, len(rest)))]
+    return [*known, *spread]
+
+
+def apart(span: timedelta, tick: timedelta) -> timedelta:
+    """How far points are from each other."""
+    return step(_COARSER * span, tick)
+
+
+def history(
+    hub: Hub, cluster: str, nodes: Sequence[str], window: Window, tick: timedelta
+) -> OverTime:
+    """Of these nodes in the window. HubError or StoreError when the hub or the store does not answer."""
+    length = apart(window.span, tick)
+    onto, store = grid(window.start, window.end, length), store_of(hub)
+    span = (onto.start, window.end)
+    wheres = [{"cluster": cluster, "node": node} for node in nodes]
+    return over_time(
+        onto,
+        nodes,
+        [store.series(GPU.name, GPU_FIELDS, where, span, length) for where in wheres],
+        [store.series(PORT.name, PORT_FIELDS, where, span, length) for where in wheres],
+    )
+
+
+def incidents(
+    hub: Hub, cluster: str, nodes: Sequence[str], holder: str, since: datetime, now: datetime
+) -> Sequence[Incident]:
+    """What stood on its nodes since it began, or named it, newest first."""
+    found = [one for one in incidents_of(hub, now) if one.subject.cluster == cluster]
+    mine = of_nodes(found, [Subject(cluster=cluster, node=node) for node in nodes])
+    mine += [one for one in found if holder in one.impact.holders]
+    known = {one.id: one for one in mine if one.resolved_at is None or one.resolved_at >= since}
+    return sorted(known.values(), key=lambda one: (one.since, one.id), reverse=True)

@@ -1,0 +1,258 @@
+"""What bounded a job over a window, and the lines of its charts: pure, from what a store told of some of its nodes."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from accounting.jobs.bound import Bound, decide
+from accounting.jobs.measured import ASKED, ASKED_OF_PORTS, Rank, activity, ports_of, rank
+from gpuvigil.model import Subject
+from gpuvigil.store import Function
+
+from ..device.curves import Chart, Curve
+from ..device.grid import Floats, Grid, laid, rates
+from ..device.hub_queries import OFFSETS
+from ..device.marks import Mark
+
+GPU_FIELDS = tuple(dict.fromkeys(one.field for one in ASKED))
+PORT_FIELDS = tuple(dict.fromkeys(one.field for one in ASKED_OF_PORTS))
+# Lines of single GPUs beside the middle: more nobody can tell apart.
+_MOST_LINES = 64
+Fields = Mapping[str, Floats]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """From when to when one thing bounded the job, and in one sentence of its begin why."""
+
+    start: datetime
+    end: datetime
+    bound: Bound
+    said: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverTime:
+    """A job's GPUs and ports on a grid, by their keys; `nodes` are those that were asked for."""
+
+    grid: Grid
+    nodes: Sequence[str]
+    gpus: Mapping[str, Fields]
+    ports: Mapping[str, Fields]
+    tags: Mapping[str, Mapping[str, Any]]  # of ports and GPUs
+
+
+def over_time(
+    onto: Grid, nodes: Sequence[str], gpus: Sequence[pa.Table], ports: Sequence[pa.Table]
+) -> OverTime:
+    """What the store told of each of these nodes, on the grid."""
+    tags: dict[str, Mapping[str, Any]] = {}
+    return OverTime(
+        grid=onto,
+        nodes=nodes,
+        gpus={
+            key: fields
+            for table in gpus
+            for key, fields in _laid(table, GPU_FIELDS, onto, tags, ("uuid", "model"))
+        },
+        ports={
+            key: fields
+            for table in ports
+            for key, fields in _laid(table, PORT_FIELDS, onto, tags, ("device", "port", "role"))
+        },
+        tags=tags,
+    )
+
+
+def _laid(
+    table: pa.Table,
+    fields: Sequence[str],
+    onto: Grid,
+    tags: dict[str, Mapping[str, Any]],
+    names: Sequence[str],
+) -> Iterator[tuple[str, Fields]]:
+    at = table["at"].cast(pa.int64()).to_numpy()
+    columns = {name: table[name].to_numpy().astype(np.float64) for name in (*fields, OFFSETS)}
+    all_names = ("cluster", "node", *names)
+    rows: dict[tuple[str, ...], list[int]] = {}
+    for place, found in enumerate(zip(*(table[it].to_pylist() for it in all_names), strict=True)):
+        rows.setdefault(found, []).append(place)
+    for found, places in rows.items():
+        told = dict(zip(all_names, found, strict=True))
+        subject = Subject(
+            cluster=told["cluster"],
+            node=told["node"],
+            gpu=told.get("uuid"),
+            device=told.get("device"),
+            port=told.get("port"),
+        )
+        tags[subject.key] = told
+        mine = np.array(places)
+        yield (
+            subject.key,
+            {name: laid(at[mine], values[mine], onto) for name, values in columns.items()},
+        )
+
+
+def runs(found: OverTime, keys: Sequence[str], started: datetime) -> Sequence[Run]:
+    """What bounded the job, by `keys` of those of its GPUs that are known; gaps where nothing was measured."""
+    gathered: list[Run] = []
+    for place, at in enumerate(found.grid.times):
+        if at < started:
+            continue
+        ranks = [
+            it for key in keys if key in found.gpus and (it := _rank(found, key, place)) is not None
+        ]
+        if not ranks:
+            continue
+        ports = ports_of(_rows(found, found.ports, ASKED_OF_PORTS, place))
+        cluster = found.tags[ranks[0].key]["cluster"]
+        decision = decide(activity(ranks, [(cluster, node) for node in found.nodes], ports))
+        end = at + found.grid.step
+        last = gathered[-1] if gathered else None
+        if last is not None and (last.bound, last.end) == (decision.bound, at):
+            gathered[-1] = Run(start=last.start, end=end, bound=last.bound, said=last.said)
+        else:
+            gathered.append(Run(start=at, end=end, bound=decision.bound, said=decision.said))
+    return gathered
+
+
+def _rank(found: OverTime, key: str, place: int) -> Rank | None:
+    row = _row(found, key, found.gpus[key], ASKED, place)
+    # A step of the grid counts as one sample.
+    return None if row is None else rank(key, row, found.grid.step, found.grid.step.total_seconds())
+
+
+def _rows(
+    found: OverTime, of: Mapping[str, Fields], asked: Sequence[Any], place: int
+) -> Iterator[Mapping[str, Any]]:
+    for key, fields in of.items():
+        row = _row(found, key, fields, asked, place)
+        if row is not None:
+            yield row
+
+
+def _row(
+    found: OverTime, key: str, fields: Fields, asked: Sequence[Any], place: int
+) -> Mapping[str, Any] | None:
+    """One step of the grid as a store answers for a window; None where nothing was measured in it."""
+    if not np.isfinite(fields[OFFSETS][place]):
+        return None
+    at = found.grid.start + place * found.grid.step
+    until = at + timedelta(seconds=float(fields[OFFSETS][place]))
+    # A counter is held against the step before.
+    before = fields[OFFSETS][place - 1] if place else np.nan
+    known = bool(np.isfinite(before))
+    since = at - found.grid.step + timedelta(seconds=float(before)) if known else until
+    row: dict[str, Any] = {**found.tags[key], "first_at": since, "last_at": until, "samples": 1}
+    for one in asked:
+        values = fields[one.field]
+        value = _known(values[place])
+        if one.function is Function.COUNT:
+            value = 0.0 if value is None else 1.0
+        elif one.function is Function.INCREASE:
+            earlier = _known(values[place - 1]) if known else None
+            more = None if value is None or earlier is None else value - earlier
+            value = more if more is not None and more >= 0.0 else None
+        row[one.column] = value
+    return row
+
+
+def _known(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def charts(found: OverTime, keys: Sequence[str]) -> Sequence[Chart]:
+    """Step time, what the GPUs do, and what the nodes' ports carry."""
+    mine = [found.gpus[key] for key in keys if key in found.gpus]
+    return [_steps(found, mine), _activity(found, mine), _network(found)]
+
+
+def _steps(found: OverTime, mine: Sequence[Fields]) -> Chart:
+    own = _over(found, mine, "step_own_seconds", np.nanmax)
+    curves = [
+        Curve(name="slowest rank's own work", values=own, look="second"),
+        Curve(
+            name="step, median of ranks", values=_over(found, mine, "step_seconds", np.nanmedian)
+        ),
+    ]
+    shown = [one for one in curves if np.isfinite(one.values).any()]
+    return Chart(
+        key="step", title="Step time", unit="s", curves=tuple(shown or curves[1:]), digits=2
+    )
+
+
+def _activity(found: OverTime, mine: Sequence[Fields]) -> Chart:
+    lines = [
+        Curve(name="a GPU", values=fields["sm_activity_percent"], look="other")
+        for fields in mine[:_MOST_LINES]
+    ]
+    sm = _over(found, mine, "sm_activity_percent", np.nanmedian)
+    used = _over(found, mine, "utilization_percent", np.nanmedian)
+    main = [Curve(name="utilisation", values=used, look="second")]
+    main += [Curve(name="SM activity, median", values=sm)] if np.isfinite(sm).any() else []
+    return Chart(key="activity", title="GPU activity", unit="%", curves=(*lines, *main), most=100.0)
+
+
+def _network(found: OverTime) -> Chart:
+    """Of fabric ports, or of all where there are none: what its nodes send and receive, on average."""
+    fabric = [f for key, f in found.ports.items() if found.tags[key]["role"] == "fabric"]
+    ports = fabric or list(found.ports.values())
+    moved = {
+        name: [rates(fields[name], fields[OFFSETS], found.grid) for fields in ports]
+        for name in ("receive_bytes", "transmit_bytes")
+    }
+    per_node = {
+        name: _of_all(found, them, np.nansum) / 1e9 / max(len(found.nodes), 1)
+        for name, them in moved.items()
+    }
+    return Chart(
+        key="network",
+        title="Network, a node",
+        unit="GB/s",
+        curves=(
+            Curve(name="sent", values=per_node["transmit_bytes"], look="second"),
+            Curve(name="received", values=per_node["receive_bytes"]),
+        ),
+        digits=2,
+    )
+
+
+def _over(found: OverTime, mine: Sequence[Fields], name: str, how: Any) -> Floats:
+    return _of_all(found, [fields[name] for fields in mine], how)
+
+
+def _of_all(found: OverTime, lines: Sequence[Floats], how: Any) -> Floats:
+    """One value for each step, of those that were measured in it."""
+    values = np.full(found.grid.count, np.nan)
+    if lines:
+        stacked = np.stack(lines)
+        some = np.isfinite(stacked).any(axis=0)
+        values[some] = how(stacked[:, some], axis=0)
+    return values
+
+
+def checkpoints(found: OverTime, keys: Sequence[str]) -> Sequence[datetime]:
+    """When the job wrote checkpoints in the window: where the age of the last one falls."""
+    mine = [found.gpus[key] for key in keys if key in found.gpus]
+    age = _over(found, mine, "checkpoint_age_seconds", np.nanmin)
+    falls = set((np.flatnonzero(np.diff(age) < 0.0) + 1).tolist())
+    times, middle = found.grid.times, found.grid.step / 2
+    # The mean of a step in which one was written lies between: the step after it tells when.
+    return [
+        times[place] + middle - timedelta(seconds=float(age[place]))
+        for place in sorted(falls)
+        if place + 1 not in falls
+    ]
+
+
+def marks(written: Sequence[datetime]) -> tuple[Mark, ...]:
+    """A line for each checkpoint; the first has the words."""
+    return tuple(
+        Mark(at=at, label="" if place else "checkpoint", good=True)
+        for place, at in enumerate(written)
+    )

@@ -1,0 +1,83 @@
+"""Draws the page of jobs: thin glue between what is known, the hub and Streamlit."""
+
+import streamlit as st
+
+from accounting.cost.money import Prices
+from gpuvigil.config import Config
+from gpuvigil.errors import HubError
+from gpuvigil.hub_client import Hub
+from gpuvigil.model import Holder
+from gpuvigil.web.markup import joined, tag
+
+from ..components import style
+from ..data import live
+from ..data.questions import Said
+from ..data.snapshot import Snapshot
+from ..layout import panels
+from ..layout.tree import show
+from ..lists.job_board import Board, board
+from ..lists.jobs import Fleet, running
+from .drawing import page
+from .filters import Filters
+
+# The store is asked for minutes of every GPU and port: not more often than this for all who look.
+FRESH_SECONDS = 20.0
+# The page is there at once: what is not known yet comes with a renewal.
+FIRST_SECONDS, PATIENCE_SECONDS = 0.6, 0.1
+READING = "What bounds each job is being read; it takes some seconds."
+
+
+def draw() -> None:
+    """The whole page; it renews itself as one."""
+    style("incidents")
+    st.fragment(_live, run_every=live.refresh_seconds())()
+
+
+def fleet(snapshot: Snapshot, only: Holder | None = None) -> Fleet:
+    """Who holds what now, or what one has alone, without a question to the hub."""
+    view = snapshot.view()
+    return Fleet(
+        now=view.now,
+        allocations=[one for one in snapshot.allocations() if only in {None, one.holder}],
+        inventories=snapshot.inventories().values(),
+        incidents=[one.incident for one in view.attention],
+    )
+
+
+def jobs(
+    shared: live.Shared, only: Holder | None = None, first_seconds: float = FIRST_SECONDS
+) -> tuple[Board, list[str]]:
+    """What the hub said of them last, and what is to be said of that.
+
+    Before it has said anything what is known of them without numbers, or of the one that is asked for.
+    """
+    snapshot, config = shared.snapshot, shared.config
+    try:
+        said: Said = shared.questions.ask(
+            "jobs",
+            lambda hub: _asked(hub, snapshot, config),
+            FRESH_SECONDS,
+            patience_seconds=PATIENCE_SECONDS,
+            first_seconds=first_seconds,
+        )
+    except HubError:
+        now = fleet(snapshot, only)
+        found = running(now, None, Prices(settings=config.cost))
+        return Board(now=now.now, running=found, over=(), reliability=()), [READING]
+    found_board: Board = said.value
+    return found_board, live.outdated("everything below is", said)
+
+
+def _asked(hub: Hub, snapshot: Snapshot, config: Config) -> Board:
+    return board(hub, fleet(snapshot), Prices(settings=config.cost))
+
+
+def _live() -> None:
+    title = tag(
+        "h1", "Jobs ", tag("small", "what bounds each, what it would lose"), class_="gv-page"
+    )
+    view, shared = live.current().view(), live.shared()
+    found, notes = jobs(shared)
+    st.html(joined(title, panels.banners(view.warnings), panels.notes(notes)))
+    asked = Filters.of(st.query_params.to_dict())
+    show("jobs", *page(found, asked, Prices(settings=shared.config.cost)))

@@ -1,0 +1,106 @@
+"""A job's GPUs, those first that stand apart from the others: pure."""
+
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from accounting.jobs.measured import Rank
+
+# A deviation of a normal distribution, of the median of the distances.
+_TO_DEVIATION = 1.4826
+# Of its job's middle, so little is no difference whatever the others scatter, and so many deviations are one [ours].
+_LEAST_SHARE, _APART = 0.05, 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """One number of a GPU, how it is called and how it is shown."""
+
+    key: str
+    title: str
+    value: Callable[[Rank], float | None]
+    show: Callable[[float], str]
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2f} s"
+
+
+MEASURES = (
+    Measure(key="own", title="Own work", value=lambda it: it.own_seconds, show=_seconds),
+    Measure(
+        key="waits", title="Waits for others", value=lambda it: it.waits_seconds, show=_seconds
+    ),
+    Measure(key="input", title="Input", value=lambda it: it.input_seconds, show=_seconds),
+    Measure(key="sm", title="SM activity", value=lambda it: it.sm_percent, show="{:.0f} %".format),
+    Measure(
+        key="used", title="Used", value=lambda it: it.utilization_percent, show="{:.0f} %".format
+    ),
+    Measure(key="power", title="Power", value=lambda it: it.watts, show="{:,.0f} W".format),
+    Measure(
+        key="clock",
+        title="SM clock",
+        value=lambda it: None if it.clock_hertz is None else it.clock_hertz / 1e6,
+        show="{:,.0f} MHz".format,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A GPU with how far it stands apart from the middle of its job, and in what it does."""
+
+    rank: Rank
+    far: float  # 1 is the least that is called apart
+    apart: frozenset[str]  # keys of measures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranks:
+    """All GPUs, those that stand apart first, and the middle of each measure that any tells."""
+
+    lines: Sequence[Line]
+    measures: Sequence[Measure]
+    middle: Sequence[float]
+
+    @property
+    def apart(self) -> int:
+        return sum(bool(line.apart) for line in self.lines)
+
+
+def ordered(ranks: Sequence[Rank], told: Container[str] = ()) -> Ranks:
+    """Those `told` of by an incident of their own come first, then those that are furthest apart."""
+    known = {
+        measure: [it for rank in ranks if (it := measure.value(rank)) is not None]
+        for measure in MEASURES
+    }
+    some = [measure for measure in MEASURES if known[measure]]
+    middles = {measure.key: median(known[measure]) for measure in some}
+    limits = {measure.key: _limit(known[measure], middles[measure.key]) for measure in some}
+    lines = [_line(rank, some, middles, limits) for rank in ranks]
+    return Ranks(
+        lines=sorted(lines, key=lambda line: (line.rank.key not in told, -line.far)),
+        measures=some,
+        middle=[middles[measure.key] for measure in some],
+    )
+
+
+def _limit(values: Sequence[float], middle: float) -> float:
+    """How far from the middle is apart."""
+    spread = median(abs(value - middle) for value in values) * _TO_DEVIATION
+    return max(_APART * spread, _LEAST_SHARE * abs(middle), 1e-9)
+
+
+def _line(
+    rank: Rank,
+    told: Sequence[Measure],
+    middles: dict[str, float],
+    limits: dict[str, float],
+) -> Line:
+    far = {
+        measure.key: abs(value - middles[measure.key]) / limits[measure.key]
+        for measure in told
+        if (value := measure.value(rank)) is not None
+    }
+    apart = frozenset(key for key, value in far.items() if value >= 1.0)
+    return Line(rank=rank, far=max(far.values(), default=0.0), apart=apart)

@@ -1,0 +1,207 @@
+"""`gpuvigil jobs` and the page of jobs: one table of those that run and those that ended lately."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from accounting.cost.money import Prices
+from accounting.jobs.losses import Ended, of_allocations, of_job
+from gpuvigil.clock import moment as time_of
+from gpuvigil.hub_client import Hub
+from gpuvigil.model import (
+    ENDED_STATES,
+    Allocation,
+    AllocationState,
+    Job,
+    Record,
+    RecordKind,
+    readable,
+)
+from gpuvigil.numbers_in_words import HOLDERS_UNKNOWN
+
+from .jobs import JOB_KINDS, JobNow, Key
+from .table import Column, Grid, Value, held_for, length, percents, tenths, whole
+
+RUNS, OVER = "running", "ended"
+COLUMNS = (
+    Column(key="job", title="JOB", flexible=True),
+    Column(key="user", title="USER", flexible=True),
+    Column(key="state", title="STATE"),
+    Column(key="gpus", title="GPUS", show=whole, right=True),
+    Column(key="ran_for_seconds", title="FOR", show=length, right=True),
+    Column(key="bound", title="BOUND BY", flexible=True),
+    Column(key="pace_percent", title="PACE", show=percents, right=True),
+    Column(key="sm_activity_percent", title="SM", show=percents, right=True),
+    Column(key="checkpoint_age_seconds", title="CHECKPOINT", show=length, right=True),
+    Column(key="at_risk_gpu_hours", title="AT RISK", show=tenths, right=True),
+    Column(key="cost", title="COST", show=whole, right=True),
+    Column(key="incidents", title="INCIDENTS", show=whole, right=True),
+    Column(key="held_up_by", title="HELD UP BY", flexible=True),
+    Column(key="incident", title="INCIDENT"),
+    Column(key="said", title="BECAUSE", flexible=True),
+    Column(key="missing", title="NOT MEASURED", flexible=True),
+    Column(key="confidence", title="CONFIDENCE", show="{:.2f}".format, right=True),
+    Column(key="step_seconds", title="STEP, S", show="{:.2f}".format, right=True),
+    Column(key="utilization_percent", title="USED", show=percents, right=True),
+    Column(key="name", title="NAME", flexible=True),
+    Column(key="partition", title="PARTITION", flexible=True),
+    Column(key="account", title="ACCOUNT", flexible=True),
+    Column(key="started_at", title="STARTED", show=time_of),
+    Column(key="ended_at", title="ENDED", show=time_of),
+    Column(key="exit_code", title="EXIT CODE"),
+    Column(key="nodes", title="NODES", flexible=True),
+    Column(key="cluster", title="CLUSTER", flexible=True),
+)
+PLACES = {column.key: place for place, column in enumerate(COLUMNS)}
+_FOR_PEOPLE = 10
+# The newest that ended: more than anybody reads, and little for a hub to give.
+MOST_ENDED, MOST_ALLOCATIONS = 500, 5_000
+NOTE = (
+    "BOUND BY, PACE and SM are of the last 5 minutes, PACE in percent of the hour before. AT RISK:"
+    " GPU-hours since the last checkpoint; -: the job does not tell its checkpoints."
+)
+
+
+def ended(hub: Hub, since: datetime, running: Iterable[JobNow]) -> list[Ended]:
+    """What schedulers told of jobs that ended since then, and of others their nodes; newest end first.
+
+    HubUnavailable or HubRefused when the hub does not answer.
+    """
+    records = hub.records(RecordKind.JOB, states=sorted(ENDED_STATES), limit=MOST_ENDED)
+    told = {
+        (one.cluster, one.holder): one
+        for job in readable(records, Job.from_record)
+        if (one := of_job(job)) is not None
+    }
+    over = AllocationState.ENDED
+    held = hub.records(RecordKind.ALLOCATION, states=[over], limit=MOST_ALLOCATIONS)
+    known = {*told, *((job.cluster, job.holder) for job in running)}
+    found = [*told.values(), *_by_nodes((one for one in held if not one.marked), known)]
+    lately = [one for one in found if one.ended_at >= since]
+    return sorted(lately, key=lambda one: one.ended_at, reverse=True)[:MOST_ENDED]
+
+
+def _by_nodes(records: Iterable[Record], known: Collection[Key]) -> Iterator[Ended]:
+    """Of jobs that no scheduler told of."""
+    held: defaultdict[Key, list[Allocation]] = defaultdict(list)
+    for one in readable(records, Allocation.from_record):
+        key = one.subject.cluster, one.holder
+        if one.holder.kind in JOB_KINDS and key not in known:
+            held[key].append(one)
+    for them in held.values():
+        found = of_allocations(them)
+        if found is not None:
+            yield found
+
+
+def grid(
+    running: Iterable[JobNow],
+    over: Iterable[Ended],
+    now: datetime,
+    prices: Prices = Prices(),  # noqa: B008 - it is frozen
+    *,
+    holders_known: bool = True,
+) -> Grid:
+    """A row for each job: those that run in the given order, then those that ended."""
+    jobs = list(running)
+    rows = [_row(job, now) for job in jobs]
+    rows += [_over(job) for job in over]
+    columns, people = list(COLUMNS), _FOR_PEOPLE
+    place = PLACES["cost"]
+    if prices:
+        columns[place] = replace(columns[place], title=f"COST {prices.currency}")
+    else:
+        del columns[place]
+        rows = [(*row[:place], *row[place + 1 :]) for row in rows]
+    return Grid(
+        columns=columns,
+        rows=rows,
+        for_people=people,
+        notes=[NOTE] if jobs else [],
+        empty="No job runs." if holders_known else HOLDERS_UNKNOWN,
+    )
+
+
+def _row(job: JobNow, now: datetime) -> tuple[Value, ...]:
+    found, did, up = job.decision, job.activity, job.holds_up
+    steps = None if did is None else did.steps
+    return (
+        str(job.holder),
+        job.user,
+        RUNS,
+        len(job.gpus),
+        held_for(job.started_at, now, began_before=job.began_before),
+        None if found is None else found.bound.value,
+        job.pace_percent,
+        None if did is None else did.sm_percent,
+        job.checkpoint_age,
+        job.at_risk_gpu_hours,
+        job.cost,
+        len(job.incidents),
+        None if up is None else up.title,
+        None if up is None else up.id,
+        None if found is None else found.said,
+        None if found is None else ", ".join(found.missing) or None,
+        None if found is None else found.confidence,
+        None if steps is None else steps.seconds,
+        None if did is None else did.utilization_percent,
+        job.name,
+        job.partition,
+        job.account,
+        job.started_at,
+        None,
+        None,
+        " ".join(job.nodes),
+        job.cluster,
+    )
+
+
+def _over(job: Ended) -> tuple[Value, ...]:
+    """How it ended is the scheduler's word; why, `gpuvigil why` says."""
+    known: dict[str, Value] = {
+        "job": str(job.holder),
+        "user": job.user,
+        "state": OVER if job.state is None else job.state.lower().replace("_", " "),
+        "gpus": job.gpus,
+        "ran_for_seconds": _ran(job),
+        "name": job.name,
+        "partition": job.partition,
+        "account": job.account,
+        "started_at": job.started_at,
+        "ended_at": job.ended_at,
+        "exit_code": job.exit_code,
+        "nodes": " ".join(job.nodes) or None,
+        "cluster": job.cluster,
+    }
+    return tuple(known.get(column.key) for column in COLUMNS)
+
+
+def _ran(job: Ended) -> timedelta | None:
+    return None if job.started_at is None else max(job.ended_at - job.started_at, timedelta())
+
+
+def sorted_rows(grid_: Grid, by: str, *, down: bool, text: str = "") -> Sequence[Sequence[Value]]:
+    """Rows with every word of `text` in one of their texts, by a column; what is not known comes last."""
+    words = text.casefold().split()
+    rows = [row for row in grid_.rows if _has(row, words)]
+    places = [place for place, column in enumerate(grid_.columns) if column.key == by]
+    if not places:
+        return rows
+    (place,) = places
+    known = [row for row in rows if row[place] is not None]
+    known.sort(key=lambda row: _order(row[place]), reverse=down)
+    return [*known, *(row for row in rows if row[place] is None)]
+
+
+def _has(row: Sequence[Value], words: Sequence[str]) -> bool:
+    said = "\n".join(cell for cell in row if isinstance(cell, str)).casefold()
+    return all(word in said for word in words)
+
+
+def _order(value: Value) -> tuple[float, str]:
+    if isinstance(value, timedelta):
+        return value.total_seconds(), ""
+    if isinstance(value, datetime):
+        return value.timestamp(), ""
+    return (float(value), "") if isinstance(value, int | float) else (0.0, str(value).casefold())

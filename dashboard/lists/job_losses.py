@@ -1,0 +1,143 @@
+"""What failures cost the jobs of a cluster, and how often to write checkpoints: asked once for all who show it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from accounting.jobs.losses import Begin, Cause, Ended, by_cause, losses, restart
+from accounting.jobs.reliability import (
+    RESTART_SECONDS,
+    WRITE_SECONDS,
+    FailureRate,
+    Size,
+    best_interval,
+    failure_rate,
+    mttf,
+    mttr,
+    sizes,
+)
+from gpuvigil.clock import duration
+from gpuvigil.hub_client import Hub
+from gpuvigil.model import Incident, RecordKind, readable
+from gpuvigil.numbers_in_words import counted
+
+from .jobs import JobNow
+from .table import Column, Grid, length, percents, tenths, whole
+
+SPAN = timedelta(days=30)
+MOST_INCIDENTS = 20_000
+_SIZES = (1, 4, 16, 64, 256, 1024)
+SIZES = (
+    Column(key="nodes", title="NODES OF A JOB", show=whole, right=True),
+    Column(key="mttf_seconds", title="FAILS EVERY", show=length, right=True),
+    Column(key="interval_seconds", title="BEST CHECKPOINT INTERVAL", show=length, right=True),
+    Column(key="ettr_percent", title="GETS DONE (ETTR)", show=percents, right=True),
+)
+CAUSES = (
+    Column(key="cause", title="ENDED BY"),
+    Column(key="jobs", title="JOBS", show=whole, right=True),
+    Column(key="gpu_hours", title="GPU-HOURS LOST", show=tenths, right=True),
+    Column(key="at_most", title="HOW SURE", show=lambda at_most: "at most" if at_most else "known"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reliability:
+    """Of one cluster."""
+
+    cluster: str
+    rate: FailureRate
+    days: float
+    repaired_in: timedelta | None  # half of its failures
+    restarted_in: timedelta | None  # half of the jobs that they ended
+    sizes: Sequence[Size]
+    causes: Sequence[Cause]
+
+    @property
+    def restart_seconds(self) -> float:
+        told = self.restarted_in
+        return RESTART_SECONDS if told is None else told.total_seconds()
+
+
+def incidents_of(hub: Hub, now: datetime) -> list[Incident]:
+    """Those of the last 30 days. HubUnavailable or HubRefused when the hub does not answer."""
+    records = hub.records(RecordKind.INCIDENT, since=now - SPAN, limit=MOST_INCIDENTS)
+    return list(readable(records, Incident.from_record))
+
+
+def reliability(
+    cluster: str,
+    nodes: int,
+    incidents: Iterable[Incident],
+    over: Iterable[Ended],
+    running: Iterable[JobNow],
+    span: tuple[datetime, datetime],
+) -> Reliability:
+    """Of a cluster with so many nodes; `span`: what the hub knows of it, 30 days at most."""
+    here = [one for one in incidents if one.subject.cluster == cluster]
+    ended = [one for one in over if one.cluster == cluster]
+    lost = losses(ended, here)
+    begins: list[Begin] = [
+        (one.cluster, one.user, one.name, one.started_at) for one in ended if one.started_at
+    ]
+    begins += [(one.cluster, one.user, one.name, one.started_at) for one in running]
+    rate = failure_rate(here, cluster, nodes, span)
+    again = restart(lost, begins)
+    seconds = RESTART_SECONDS if again is None else again.total_seconds()
+    return Reliability(
+        cluster=cluster,
+        rate=rate,
+        days=(span[1] - span[0]) / timedelta(days=1),
+        repaired_in=mttr(here, cluster),
+        restarted_in=again,
+        sizes=sizes(rate, (count for count in _SIZES if count <= nodes), seconds),
+        causes=by_cause(lost),
+    )
+
+
+def sentence(found: Reliability) -> str:
+    """How often hardware, nodes and network end jobs here, and how sure that is."""
+    rate = found.rate
+    if not rate.known:
+        return (
+            f"{found.cluster}: {rate.node_days:.1f} node-days are too few for a failure rate;"
+            " it takes a week of one node."
+        )
+    low, high = (1000.0 * it for it in rate.interval)
+    said = (
+        f"{found.cluster}: {counted(rate.failures, 'failure')} of nodes in"
+        f" {rate.node_days:,.0f} node-days: {1000.0 * (rate.per_node_day or 0.0):.1f} in 1,000"
+        f" (95 %: {low:.1f} to {high:.1f})"
+    )
+    if found.repaired_in is not None:
+        said += f"; half were over within {duration(found.repaired_in)}"
+    if found.restarted_in is not None:
+        said += f"; half of the jobs ran again within {duration(found.restarted_in)}"
+    return f"{said}."
+
+
+def advice(found: Reliability, nodes: int) -> str:
+    """For a job on so many nodes; empty where no failure is known of."""
+    until, every = mttf(found.rate, nodes), best_interval(found.rate, nodes)
+    if until is None or every is None:
+        return ""
+    return (
+        f"On {counted(nodes, 'node')} a failure ends a job every {duration(until)}: a checkpoint"
+        f" every {duration(every)} loses least, if writing one stops it for {WRITE_SECONDS:.0f} s"
+        " (Young/Daly)."
+    )
+
+
+def size_grid(found: Reliability) -> Grid:
+    """A row for each size of a job."""
+    rows = [
+        (one.nodes, one.mttf, one.interval, None if one.ettr is None else 100.0 * one.ettr)
+        for one in found.sizes
+    ]
+    return Grid(columns=SIZES, rows=rows if found.rate.failures else [], empty="No failure yet.")
+
+
+def cause_grid(found: Reliability) -> Grid:
+    """A row for each cause, the dearest first."""
+    rows = [(one.why.value, one.jobs, one.gpu_hours, one.at_most) for one in found.causes]
+    return Grid(columns=CAUSES, rows=rows, empty="No job was ended by a failure.")

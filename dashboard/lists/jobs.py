@@ -1,0 +1,303 @@
+"""Jobs that run and that ended lately: what bounds each, its pace, what it would lose now, and its incidents."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from accounting.cost.money import Prices, models_of
+from accounting.efficiency.on_call import is_on_call
+from accounting.jobs.bound import COVERAGE, Activity, Bound, Decision, decide
+from accounting.jobs.measured import (
+    ASKED,
+    ASKED_OF_PORTS,
+    Ports,
+    Rank,
+    activity,
+    checkpoint_age,
+    ports_of,
+    rank,
+    whole_span,
+)
+from accounting.jobs.pace import ASKED_BEFORE, pace
+from accounting.jobs.reliability import at_risk
+from gpuvigil.clock import duration
+from gpuvigil.faults import FAULTS, Stops
+from gpuvigil.faults.affected import struck
+from gpuvigil.hub_client import Hub
+from gpuvigil.model import (
+    Allocation,
+    Holder,
+    HolderKind,
+    Incident,
+    Inventory,
+    Job,
+    Severity,
+    Subject,
+)
+from gpuvigil.numbers_in_words import natural
+from gpuvigil.schedulers.jobs import Jobs, filled, job_of
+from gpuvigil.store.external import store_of
+
+from .fleet_now import Moment
+
+# What a job does now, and what its pace is held against.
+SPAN, BEFORE = timedelta(minutes=5), timedelta(hours=1)
+_SHORTEST = timedelta(minutes=1)
+JOB_KINDS = frozenset({HolderKind.JOB, HolderKind.POD})
+Key = tuple[str, Holder]  # cluster, holder
+_Rows = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """Who holds what at one moment, and what stands."""
+
+    now: datetime
+    allocations: Iterable[Allocation]  # that are open
+    inventories: Iterable[Inventory]
+    incidents: Iterable[Incident]  # that stand
+    jobs: Jobs = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, moment: Moment) -> "Fleet":
+        shown = {one.name for one in moment.clusters}
+        return cls(
+            now=moment.now,
+            allocations=[
+                one
+                for (cluster, _, _), held in moment.allocations.items()
+                for one in held
+                if cluster in shown
+            ],
+            inventories=moment.inventories,
+            incidents=[one.incident for one in moment.view.attention],
+            jobs=moment.jobs,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What the store told of the last minutes, of all GPUs and ports."""
+
+    span: tuple[datetime, datetime]
+    gpus: _Rows = field(default_factory=dict)  # by a GPU's key
+    before: _Rows = field(default_factory=dict)  # of the hour that ends with the span
+    ports: Mapping[tuple[str, str], Ports] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobNow:
+    """A job that runs; None is not known or not measured."""
+
+    cluster: str
+    holder: Holder
+    user: str | None
+    name: str | None
+    partition: str | None
+    account: str | None
+    started_at: datetime
+    began_before: bool
+    gpus: Sequence[Subject]
+    nodes: Sequence[str]
+    told: Job | None  # by its scheduler
+    on_call: bool = False  # it waits for requests or a person, as far as names say so
+    decision: Decision | None = None  # None: what it does was not asked for
+    activity: Activity | None = None
+    ranks: Sequence[Rank] = ()
+    ports: Mapping[str, Ports] = field(default_factory=dict)  # by node
+    pace_percent: float | None = None
+    checkpoint_age: timedelta | None = None
+    cost: float | None = None
+    incidents: Sequence[Incident] = ()  # what holds it up first
+
+    @property
+    def at_risk_gpu_hours(self) -> float | None:
+        age = self.checkpoint_age
+        return None if age is None else at_risk(len(self.gpus), age)
+
+    @property
+    def holds_up(self) -> Incident | None:
+        """The incident that keeps it from its work, if any does."""
+        return next((one for one in self.incidents if stops(one)), None)
+
+
+def asked(hub: Hub, now: datetime) -> Measured:
+    """HubError or StoreError when the hub or the store does not answer."""
+    store, start = store_of(hub), now - SPAN
+    gpus = store.window("gpu", ASKED, start, now).to_pylist()
+    # Of an installation that is younger than the span all there is.
+    first = min((row["first_at"] for row in gpus), default=start)
+    return Measured(
+        span=(min(max(start, first), now - _SHORTEST), now),
+        gpus=_by_gpu(gpus),
+        before=_by_gpu(store.window("gpu", ASKED_BEFORE, now - BEFORE, now).to_pylist()),
+        ports=ports_of(store.window("port", ASKED_OF_PORTS, start, now).to_pylist()),
+    )
+
+
+def _by_gpu(rows: Iterable[Mapping[str, Any]]) -> _Rows:
+    return {
+        Subject(cluster=row["cluster"], node=row["node"], gpu=row["uuid"]).key: row for row in rows
+    }
+
+
+def running(
+    fleet: Fleet,
+    measured: Measured | None = None,
+    prices: Prices = Prices(),  # noqa: B008 - it is frozen
+) -> list[JobNow]:
+    """Every job or pod that holds GPUs, those with an incident that holds them up first, then the largest."""
+    holders: defaultdict[str, set[Key]] = defaultdict(set)  # by GPU
+    held: defaultdict[Key, list[Allocation]] = defaultdict(list)
+    for one in fleet.allocations:
+        key = one.subject.cluster, one.holder
+        holders[one.subject.key].add(key)
+        if one.holder.kind in JOB_KINDS:
+            held[key].append(filled(one, fleet.jobs))
+    shared = {key for gpu, keys in holders.items() for key in keys if len(keys) > 1} | {
+        key for key, them in held.items() if any(one.part for one in them)
+    }
+    standing = _standing(fleet.incidents, held)
+    about = _About(fleet, prices)
+    found = [about.job(key, them, standing.get(key, ())) for key, them in held.items()]
+    if measured is not None:
+        ticks = {one.subject.key: one.tick_seconds for one in fleet.inventories}
+        found = [
+            _with_numbers(job, measured, ticks, shared=(job.cluster, job.holder) in shared)
+            for job in found
+        ]
+    return sorted(found, key=_rank)
+
+
+def _rank(job: JobNow) -> tuple[bool, int, list[tuple[int, str]]]:
+    return job.holds_up is None, -len(job.gpus), natural(str(job.holder))
+
+
+class _About:
+    """What is told of jobs beside numbers."""
+
+    def __init__(self, fleet: Fleet, prices: Prices) -> None:
+        self._fleet = fleet
+        self._prices = prices
+        self._models = models_of(fleet.inventories) if prices else {}
+
+    def job(self, key: Key, held: Sequence[Allocation], incidents: Sequence[Incident]) -> JobNow:
+        cluster, holder = key
+        first = min(held, key=lambda one: one.started_at)
+        told = job_of(first, self._fleet.jobs)
+        gpus = sorted(
+            {one.subject for one in held}, key=lambda it: (natural(it.node), it.gpu or "")
+        )
+        return JobNow(
+            cluster=cluster,
+            holder=holder,
+            user=next((one.user for one in held if one.user), None),
+            name=(told.name if told else None) or first.command,
+            partition=first.partition,
+            account=first.account,
+            started_at=first.started_at,
+            began_before=any(one.began_before for one in held),
+            gpus=gpus,
+            nodes=list(dict.fromkeys(it.node for it in gpus)),
+            told=told,
+            on_call=any(map(is_on_call, held)),
+            cost=self._cost(held),
+            incidents=incidents,
+        )
+
+    def _cost(self, held: Sequence[Allocation]) -> float | None:
+        """Of all its GPUs since it has each; None without a price for one of them."""
+        costs = [
+            self._prices.cost(
+                one.subject.cluster,
+                self._models.get(one.subject.key),
+                one.started_at,
+                max(self._fleet.now, one.started_at),
+            )
+            for one in held
+            if self._prices
+        ]
+        known = [one for one in costs if one is not None]
+        return sum(known) if known and len(known) == len(costs) else None
+
+
+def _standing(
+    incidents: Iterable[Incident], held: Mapping[Key, Sequence[Allocation]]
+) -> Mapping[Key, Sequence[Incident]]:
+    """What hits each job: its own GPUs, its nodes, or it is named as who suffers."""
+    of_gpu: defaultdict[str, set[Key]] = defaultdict(set)
+    of_node: defaultdict[str, set[Key]] = defaultdict(set)
+    for key, them in held.items():
+        for one in them:
+            of_gpu[one.subject.key].add(key)
+            of_node[one.subject.of_node().key].add(key)
+    found: defaultdict[Key, list[Incident]] = defaultdict(list)
+    for incident in incidents:
+        hit = {
+            key
+            for subject in map(Subject.parse, struck(incident))
+            for key in (of_gpu[subject.key] if subject.gpu else of_node[subject.of_node().key])
+        }
+        cluster = incident.subject.cluster
+        hit |= {(cluster, Holder.parse(name)) for name in incident.impact.holders}
+        for key in hit & held.keys():
+            found[key].append(incident)
+    return {key: sorted(them, key=_gravity) for key, them in found.items()}
+
+
+def stops(one: Incident) -> bool:
+    """Whether it keeps from their work those whom it hits."""
+    row = FAULTS.get(one.fault)
+    return one.severity is Severity.CRITICAL or (
+        row is not None and row.stops is not Stops.NOBODY and one.severity is not Severity.INFO
+    )
+
+
+def _gravity(one: Incident) -> tuple[bool, int, datetime, str]:
+    return not stops(one), one.severity.rank, one.since, one.id
+
+
+def _with_numbers(
+    job: JobNow, measured: Measured, ticks: Mapping[str, float], *, shared: bool
+) -> JobNow:
+    length = measured.span[1] - measured.span[0]
+    ranks = [
+        rank(it.key, measured.gpus.get(it.key), length, ticks.get(it.of_node().key, 10.0))
+        for it in job.gpus
+    ]
+    nodes = [(job.cluster, name) for name in job.nodes]
+    did = activity(ranks, nodes, measured.ports)
+    return replace(
+        job,
+        ranks=ranks,
+        ports={it[1]: measured.ports[it] for it in nodes if it in measured.ports},
+        activity=did,
+        decision=_decided(job, did, measured, shared=shared),
+        pace_percent=pace(
+            [(measured.gpus.get(it.key), measured.before.get(it.key)) for it in job.gpus]
+        )
+        if not shared and whole_span(job.started_at, (measured.span[1] - BEFORE, measured.span[1]))
+        else None,
+        checkpoint_age=checkpoint_age(ranks),
+    )
+
+
+def _decided(job: JobNow, did: Activity, measured: Measured, *, shared: bool) -> Decision:
+    if shared:
+        said = "it shares GPUs with others, and who of them does what was not measured"
+        return Decision(bound=Bound.UNKNOWN, said=said, confidence=0.0)
+    if not whole_span(job.started_at, measured.span):
+        said = f"it began less than {duration(measured.span[1] - measured.span[0])} ago"
+        return Decision(bound=Bound.UNKNOWN, said=said, confidence=0.0)
+    found = decide(did)
+    if job.on_call and found.bound is Bound.UNKNOWN and did.coverage >= COVERAGE:
+        said = "a server or a session: it waits for who uses it"
+        return replace(found, said=said, missing=())
+    return found
+
+
+def find(jobs: Iterable[JobNow], cluster: str | None, holder: Holder) -> Iterator[JobNow]:
+    """Those of that name: one, but for a number that two clusters gave."""
+    return (one for one in jobs if one.holder == holder and cluster in {None, one.cluster})

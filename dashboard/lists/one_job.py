@@ -1,0 +1,201 @@
+"""One job as its nodes and its scheduler told of it, and what happened on its nodes."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from accounting.job_ending import BEFORE, Ending, around
+from accounting.usage.model import cluster_key
+from gpuvigil.errors import ConfigError
+from gpuvigil.faults.affected import struck
+from gpuvigil.faults.gpu_states import UNHEARD
+from gpuvigil.hub_client import Hub
+from gpuvigil.lifecycle import STANDING
+from gpuvigil.model import (
+    Allocation,
+    Event,
+    Holder,
+    HolderKind,
+    Incident,
+    Job,
+    RecordKind,
+    Subject,
+    job_holder,
+    readable,
+)
+from gpuvigil.schedulers.jobs import by_holder, job_of
+
+_MOST = 100_000
+_MOST_EVENTS = 5_000
+_SKEW = timedelta(seconds=30)  # of a node's clock against the controller's
+_FROM_ITS_OWN = 64  # nodes of one job that are asked about
+# A rack that fell silent so long before is looked for.
+_RACKS_BEFORE = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """One job as its nodes and Slurm told of it."""
+
+    holder: Holder
+    cluster: str
+    job: Job | None
+    allocations: tuple[Allocation, ...]
+    others: tuple[Allocation, ...] = ()  # who else has GPUs of its nodes now
+
+    @property
+    def runs(self) -> bool:
+        """Whether it holds GPUs now."""
+        return any(one.ended_at is None for one in self.allocations)
+
+    @property
+    def nodes(self) -> tuple[Subject, ...]:
+        names = {one.subject.node for one in self.allocations} | set(
+            self.job.nodes if self.job else ()
+        )
+        return tuple(Subject(cluster=self.cluster, node=name) for name in sorted(names))
+
+    @property
+    def ending(self) -> Ending:
+        """Slurm's word where there is one; else that of the node where it ended last, and whose epilog told a code."""
+        ends = [one.ended_at for one in self.allocations if one.ended_at is not None]
+        over = bool(ends) and len(ends) == len(self.allocations)
+        codes = [one.exit_code for one in self.allocations if one.exit_code]
+        known = self.job is not None and self.job.state != "UNKNOWN"
+        told = self.job.started_at if self.job is not None else None
+        begun = [*([told] if told else []), *(one.started_at for one in self.allocations)]
+        return Ending(
+            state=self.job.state if self.job is not None and known else None,
+            ended_at=self.job.ended_at
+            if self.job is not None and known
+            else (max(ends) if over else None),
+            exit_code=(self.job.exit_code if self.job else None) or (codes[0] if codes else None),
+            started_at=min(begun, default=None),
+            gpus=frozenset(one.subject.key for one in self.allocations),
+            nodes=len(self.nodes),
+            reason=self.job.reason if self.job else None,
+        )
+
+
+def holder_named(wanted: str) -> Holder:
+    """A job's number alone, or a holder as records name it: `job 7`, `pod training/llama-0`."""
+    found = Holder.parse(wanted.strip())
+    return job_holder(wanted.strip()) if found.kind is HolderKind.OTHER else found
+
+
+def told_of(hub: Hub, wanted: str, cluster: str | None) -> Told:
+    """ConfigError where nobody told of such a job; HubUnavailable or HubRefused when the hub does not answer."""
+    holder = holder_named(wanted)
+    number = holder.name
+    jobs = [
+        job
+        for job in readable(hub.records(RecordKind.JOB, parent=str(holder)), Job.from_record)
+        if cluster in {None, job.told_by.cluster}
+    ]
+    all_of_them = _allocations(hub, max(jobs, key=lambda job: job.submitted_at, default=None))
+    held = [one for one in all_of_them if one.holder == holder]
+    of_cluster = [one for one in held if cluster in {None, one.subject.cluster}]
+    names = sorted(
+        {job.told_by.cluster for job in jobs} | {one.subject.cluster for one in of_cluster}
+    )
+    if not names:
+        raise ConfigError(
+            f"nobody told of a job {number!r}; 'gpuvigil top' names those that hold GPUs"
+        )
+    if len(names) > 1:
+        raise ConfigError(
+            f"clusters {', '.join(names)} have a job {number!r} each: add --cluster NAME"
+        )
+    found = _newest(holder, names[0], jobs, of_cluster)
+    gpus = {one.subject for one in found.allocations}
+    others = [one for one in all_of_them if one.holder != holder and one.subject in gpus]
+    return replace(found, others=tuple(one for one in others if one.ended_at is None))
+
+
+def _newest(holder: Holder, cluster: str, jobs: list[Job], held: list[Allocation]) -> Told:
+    """Of a number that was given again the last."""
+    told = by_holder(jobs)
+    if not jobs:
+        last = max(one.started_at for one in held)
+        # A job's nodes begin within minutes of each other.
+        own = [one for one in held if last - one.started_at <= BEFORE]
+        return Told(holder=holder, cluster=cluster, job=None, allocations=tuple(own))
+    job = max(told[cluster, holder], key=lambda one: one.submitted_at)
+    own = [one for one in held if job_of(one, told) == job]
+    return Told(holder=holder, cluster=cluster, job=job, allocations=tuple(own))
+
+
+def _allocations(hub: Hub, job: Job | None) -> list[Allocation]:
+    """Those on the nodes that Slurm named, else wherever there are any.
+
+    The selftest holds GPUs for jobs that nobody has submitted.
+    """
+    if job is None or not job.nodes:
+        records = hub.records(RecordKind.ALLOCATION, limit=_MOST)
+    else:
+        keys = [
+            Subject(cluster=job.told_by.cluster, node=name).key
+            for name in job.nodes[:_FROM_ITS_OWN]
+        ]
+        since = job.submitted_at - _SKEW
+        records = tuple(
+            one
+            for key in keys
+            for one in hub.records(RecordKind.ALLOCATION, subject=key, since=since, limit=_MOST)
+        )
+    return list(readable((one for one in records if not one.marked), Allocation.from_record))
+
+
+def around_its_end(hub: Hub, told: Told) -> tuple[Iterable[Event], Iterable[Incident]]:
+    """What its nodes told around its end; nothing of one that has not ended."""
+    ended_at: datetime | None = told.ending.ended_at
+    if ended_at is None:
+        return (), ()
+    start, end = around(ended_at)
+    events: list[Event] = []
+    incidents: list[Incident] = []
+    for node in told.nodes[:_FROM_ITS_OWN]:
+        found = hub.records(
+            RecordKind.EVENT, subject=node.key, since=start, until=end, limit=_MOST_EVENTS
+        )
+        events += readable(found, Event.from_record)
+        stood = hub.records(RecordKind.INCIDENT, subject=node.key, until=end, limit=_MOST_EVENTS)
+        incidents += readable(stood, Incident.from_record)
+    # What is told of a rack has another node for its subject, as a rule.
+    of_cluster = hub.records(
+        RecordKind.INCIDENT,
+        subject=cluster_key(told.cluster),
+        since=start - _RACKS_BEFORE,
+        until=end,
+        limit=_MOST,
+    )
+    incidents += readable(of_cluster, Incident.from_record)
+    return events, of_nodes(incidents, told.nodes)
+
+
+def standing(hub: Hub, told: Told) -> Sequence[Incident]:
+    """What stands now and hits a job that has not ended, or names it as who suffers, the longest first."""
+    if told.ending.ended_at is not None:
+        return ()
+    states = [state.value for state in STANDING]
+    found = hub.records(
+        RecordKind.INCIDENT, subject=cluster_key(told.cluster), states=states, limit=_MOST
+    )
+    them = list(readable(found, Incident.from_record))
+    mine = {one.id: one for one in them if str(told.holder) in one.impact.holders}
+    mine |= {one.id: one for one in of_nodes(them, told.nodes)}
+    return sorted(mine.values(), key=lambda one: (one.since, one.id))
+
+
+def of_nodes(incidents: Iterable[Incident], nodes: Sequence[Subject]) -> list[Incident]:
+    """Those that hit any of the nodes, each once; a rack's silence as that of the first of the nodes that fell silent."""
+    mine = {node.key: node for node in nodes}
+    found: dict[str, Incident] = {}
+    for one in incidents:
+        told = {Subject.parse(key).of_node().key for key in struck(one)}
+        hit = sorted(told & mine.keys())
+        if one.subject.of_node().key in hit:
+            found[one.id] = one
+        elif hit and one.fault in UNHEARD:
+            found[one.id] = replace(one, subject=mine[hit[0]])
+    return list(found.values())

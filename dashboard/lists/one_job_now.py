@@ -1,0 +1,136 @@
+"""What a job that runs does now, in sentences: what bounds it, what holds it up, and what it would lose."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from accounting.cost.money import Prices
+from accounting.jobs.bound import Bound
+from accounting.usage.model import cluster_key
+from gpuvigil.clock import duration, from_text
+from gpuvigil.clock import moment as time_of
+from gpuvigil.hub_client import Hub
+from gpuvigil.model import Incident, Inventory, RecordKind, readable
+from gpuvigil.numbers_in_words import counted
+from gpuvigil.schedulers.jobs import by_holder
+
+from . import job_losses
+from .job_losses import Reliability, incidents_of
+from .jobs import Fleet, JobNow, asked, running
+from .one_job import Told
+
+# A pace within these of what it was is the same pace, in percent [ours].
+_SAME_PACE = (95.0, 105.0)
+_MOST = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """It, when it was asked for, and how often its site fails."""
+
+    job: JobNow
+    now: datetime
+    reliability: Reliability
+
+
+def running_now(
+    hub: Hub, told: Told, standing: Sequence[Incident], prices: Prices
+) -> Running | None:
+    """None where it let go of its last GPU meanwhile; HubError or StoreError when none answers."""
+    status = hub.status()
+    now, oldest = from_text(status["now"]), status["store"].get("oldest_at")
+    inventories = _inventories(hub, told.cluster)
+    fleet = Fleet(
+        now=now,
+        allocations=[one for one in (*told.allocations, *told.others) if one.ended_at is None],
+        inventories=inventories,
+        incidents=standing,
+        jobs=by_holder([told.job] if told.job else ()),
+    )
+    found = [job for job in running(fleet, asked(hub, now), prices) if job.holder == told.holder]
+    if not found:
+        return None
+    start = max(now - job_losses.SPAN, from_text(oldest)) if oldest else now
+    return Running(
+        job=found[0],
+        now=now,
+        reliability=job_losses.reliability(
+            told.cluster, len(inventories), incidents_of(hub, now), (), found, (start, now)
+        ),
+    )
+
+
+def _inventories(hub: Hub, cluster: str) -> list[Inventory]:
+    records = hub.records(RecordKind.INVENTORY, subject=cluster_key(cluster), limit=_MOST)
+    return list(readable(records, Inventory.from_record))
+
+
+def sentences(found: Running) -> Sequence[str]:
+    """What bounds it comes first, then what holds it up."""
+    job = found.job
+    return [
+        bound_words(job, found.now),
+        held_up_words(job),
+        *_pace_words(job),
+        *_advice(job),
+        checkpoint_words(job, found.now),
+        *filter(None, (job_losses.advice(found.reliability, len(job.nodes)),)),
+        *_missing(job),
+    ]
+
+
+def bound_words(job: JobNow, now: datetime) -> str:
+    """`job 7 of ann runs on 16 GPUs of 2 nodes for 3 h, bound by compute: SM activity is 88 %`."""
+    whose = f" of {job.user}" if job.user else ""
+    where = f"{counted(len(job.gpus), 'GPU')} of {counted(len(job.nodes), 'node')}"
+    runs = f"{job.holder}{whose} runs on {where} for {duration(max(now - job.started_at, timedelta()))}"
+    found = job.decision
+    if found is None:
+        return f"{runs}; what bounds it was not measured."
+    if found.bound is Bound.UNKNOWN:
+        return f"{runs}. What bounds it cannot be said: {found.said}."
+    if found.bound is Bound.NOTHING:
+        return f"{runs} and is idle: {found.said}."
+    sure = f"confidence {found.confidence:.2f}"
+    return f"{runs}, bound by {found.bound.value} ({sure}): {found.said}."
+
+
+def held_up_words(job: JobNow) -> str:
+    """The incident that keeps it from its work."""
+    one = job.holds_up
+    if one is None:
+        more = f"; {counted(len(job.incidents), 'incident')} on its nodes" if job.incidents else ""
+        return f"No incident holds it up{more}."
+    where = one.label or one.subject.node
+    todo = f" Do now: {one.action.rstrip('.')}." if one.action else ""
+    return f"Held up by {one.title} ({where}), since {time_of(one.since)}.{todo} Incident {one.id}."
+
+
+def _pace_words(job: JobNow) -> Iterator[str]:
+    low, high = _SAME_PACE
+    pace = job.pace_percent
+    if pace is not None and not low <= pace <= high:
+        yield f"It gets {pace:.0f} % done of what it did in the hour before."
+    if (steps := job.activity.steps if job.activity else None) is not None:
+        yield f"A step takes {steps.seconds:.2f} s, by {counted(steps.ranks, 'rank')}."
+
+
+def _advice(job: JobNow) -> Iterator[str]:
+    if job.decision is not None and job.decision.advice:
+        yield job.decision.advice
+
+
+def checkpoint_words(job: JobNow, now: datetime) -> str:
+    """What a failure now would take."""
+    age, risk = job.checkpoint_age, job.at_risk_gpu_hours
+    if age is None or risk is None:
+        most = len(job.gpus) * ((now - job.started_at) / timedelta(hours=1))
+        return (
+            f"It does not tell its checkpoints: up to {max(most, 0.0):,.1f} GPU-hours are at risk."
+        )
+    return f"Its last checkpoint is {duration(age)} old: {risk:,.1f} GPU-hours are at risk."
+
+
+def _missing(job: JobNow) -> Iterator[str]:
+    if job.decision is not None and job.decision.missing:
+        yield f"Not measured: {', '.join(job.decision.missing)}."

@@ -1,0 +1,5 @@
+"""One job."""
+
+from dashboard.jobs.job_page import draw
+
+draw()

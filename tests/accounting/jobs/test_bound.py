@@ -1,0 +1,122 @@
+"""What bounds a job: the first that holds, just below and just above each limit, and what is missing."""
+
+from dataclasses import replace
+
+import pytest
+
+from accounting.jobs import bound
+from accounting.jobs.bound import ADVICE, Activity, Bound, Steps, decide
+
+FULL = Activity(
+    gpus=16,
+    nodes=2,
+    coverage=1.0,
+    utilization_percent=99.0,
+    utilization_most_percent=100.0,
+    sm_percent=85.0,
+    tensor_percent=50.0,
+    dram_percent=40.0,
+    fabric_share=0.2,
+    fabric_wait_percent=0.0,
+    fabric_bytes_per_second=2e10,
+    nvlink_share=0.1,
+    cpu_percent=40.0,
+    cpu_pressure_percent=2.0,
+)
+HALF = replace(FULL, sm_percent=40.0)
+WAITS = replace(FULL, utilization_percent=60.0)
+ALONE = replace(HALF, gpus=1, nodes=1, fabric_share=None)
+
+
+@pytest.mark.parametrize(
+    ("job", "expected"),
+    [
+        (FULL, Bound.COMPUTE),
+        (replace(FULL, sm_percent=bound.EFFECTIVE_SM_PERCENT - 0.1), Bound.COMPUTE),  # less sure
+        (replace(FULL, dram_percent=bound.MEMORY_DRAM_PERCENT), Bound.MEMORY),
+        (replace(FULL, dram_percent=bound.MEMORY_DRAM_PERCENT - 0.1), Bound.COMPUTE),
+        (replace(FULL, dram_percent=70.0, tensor_percent=71.0), Bound.COMPUTE),
+        (replace(HALF, fabric_wait_percent=bound.PORT_WAIT_PERCENT), Bound.BETWEEN_NODES),
+        (replace(HALF, fabric_wait_percent=bound.PORT_WAIT_PERCENT - 0.1), Bound.UNKNOWN),
+        (replace(HALF, fabric_share=bound.LINK_SHARE), Bound.BETWEEN_NODES),
+        (replace(HALF, fabric_share=bound.LINK_SHARE - 0.01), Bound.UNKNOWN),
+        (replace(HALF, nvlink_share=bound.LINK_SHARE), Bound.IN_NODE),
+        (replace(HALF, nvlink_share=bound.LINK_SHARE - 0.01), Bound.UNKNOWN),
+        (replace(HALF, sm_percent=bound.LITTLE_SM_PERCENT), Bound.COMPUTE),
+        (replace(HALF, sm_percent=bound.LITTLE_SM_PERCENT - 0.1), Bound.UNKNOWN),
+        (replace(HALF, nodes=1, fabric_share=0.9), Bound.UNKNOWN),  # it talks to nobody there
+        (replace(ALONE, nvlink_share=0.9), Bound.UNKNOWN),
+        (replace(WAITS, cpu_pressure_percent=bound.CPU_PRESSURE_PERCENT), Bound.CPU),
+        (replace(WAITS, cpu_pressure_percent=bound.CPU_PRESSURE_PERCENT - 0.1), Bound.UNKNOWN),
+        (replace(WAITS, cpu_percent=bound.CPU_PERCENT), Bound.CPU),
+        (replace(WAITS, cpu_percent=bound.CPU_PERCENT - 0.1), Bound.UNKNOWN),
+        (replace(WAITS, storage_sent_share=bound.LINK_SHARE), Bound.CHECKPOINT),
+        (replace(WAITS, storage_sent_share=bound.LINK_SHARE - 0.01), Bound.UNKNOWN),
+        (replace(WAITS, storage_received_share=bound.LINK_SHARE), Bound.INPUT),
+        (replace(WAITS, pcie_share=bound.LINK_SHARE), Bound.INPUT),
+        (replace(WAITS, pcie_share=bound.LINK_SHARE - 0.01), Bound.UNKNOWN),
+        (replace(WAITS, utilization_percent=bound.BUSY_PERCENT), Bound.COMPUTE),
+        (replace(WAITS, utilization_percent=bound.BUSY_PERCENT - 0.1), Bound.UNKNOWN),
+        (replace(FULL, utilization_percent=0.0, utilization_most_percent=0.9), Bound.NOTHING),
+        (replace(FULL, utilization_percent=0.5, utilization_most_percent=1.0), Bound.UNKNOWN),
+        (replace(FULL, utilization_percent=None), Bound.UNKNOWN),
+        (replace(FULL, sm_percent=None), Bound.UNKNOWN),
+        (replace(FULL, coverage=bound.COVERAGE), Bound.COMPUTE),
+        (replace(FULL, coverage=bound.COVERAGE - 0.01), Bound.UNKNOWN),
+    ],
+)
+def test_counters_say_what_they_can(job: Activity, expected: Bound) -> None:
+    found = decide(job)
+    assert found.bound is expected, found
+    assert found.said
+    assert (found.confidence > 0.0) == (expected is not Bound.UNKNOWN)
+    assert found.advice == ADVICE[expected]
+
+
+def steps(**more: float | bool) -> Steps:
+    given = {"seconds": 4.0, "ranks": 16, "own_seconds": 3.9, "input_seconds": 0.0, **more}
+    return Steps(**given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        (steps(own_seconds=3.19), Bound.BETWEEN_NODES),
+        (steps(own_seconds=3.21), Bound.COMPUTE),
+        (steps(own_seconds=3.2, input_seconds=0.8), Bound.INPUT),
+        (steps(own_seconds=3.21, input_seconds=0.79), Bound.COMPUTE),
+        (steps(own_seconds=1.0, input_seconds=1.0), Bound.BETWEEN_NODES),  # the larger share
+        (steps(own_seconds=1.0, input_seconds=1.9), Bound.INPUT),
+        (steps(outside_share=0.2, checkpoints=True), Bound.CHECKPOINT),
+        (steps(outside_share=0.19, checkpoints=True), Bound.COMPUTE),
+        (steps(outside_share=0.5, checkpoints=False), Bound.COMPUTE),  # evaluation, or a restart
+        (steps(seconds=0.0), Bound.COMPUTE),
+    ],
+)
+def test_the_jobs_own_word_comes_first(told: Steps, expected: Bound) -> None:
+    found = decide(replace(FULL, steps=told))
+    assert found.bound is expected, found
+    assert bound.STEPS not in found.missing
+
+
+def test_ranks_on_several_nodes_whose_ports_are_quiet_talk_inside_of_each() -> None:
+    waits = replace(FULL, steps=steps(own_seconds=2.0))
+    assert decide(waits).bound is Bound.BETWEEN_NODES
+    quiet = replace(waits, fabric_bytes_per_second=bound.HEARTBEAT_BYTES - 1.0)
+    assert decide(quiet).bound is Bound.IN_NODE
+    loud = replace(waits, fabric_bytes_per_second=bound.HEARTBEAT_BYTES)
+    assert decide(loud).bound is Bound.BETWEEN_NODES
+    assert decide(replace(waits, nodes=1)).bound is Bound.IN_NODE
+    assert decide(replace(waits, gpus=1, nodes=1)).bound is Bound.COMPUTE
+
+
+def test_it_says_what_is_missing_and_is_surer_of_what_was_told() -> None:
+    blind = replace(
+        FULL, sm_percent=None, fabric_share=None, cpu_percent=None, cpu_pressure_percent=None
+    )
+    assert decide(blind).missing == (bound.STEPS, bound.SM, bound.PORTS, bound.HOST)
+    assert decide(FULL).missing == (bound.STEPS,)
+    told = decide(replace(FULL, steps=steps(own_seconds=2.0)))
+    assert told.confidence > decide(FULL).confidence
+    assert decide(FULL).confidence > decide(replace(FULL, sm_percent=60.0)).confidence
+    assert decide(replace(FULL, coverage=0.6)).confidence < decide(FULL).confidence

@@ -1,0 +1,76 @@
+"""What ended jobs lost, by cause, and how long they took to come back."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from accounting.job_ending import Why
+from accounting.jobs.losses import Ended, by_cause, losses, of_allocations, of_job, restart
+from gpuvigil.model import Holder, Job, Severity, Subject
+from tests.dashboard.scene import LONG_AGO, NOON, allocation, gpu, incident, node
+
+HOUR = timedelta(hours=1)
+ONE = node("n-1", "prod")
+FAILED = Ended(
+    cluster="prod",
+    holder=Holder.parse("job 7"),
+    ended_at=NOON,
+    state="FAILED",
+    user="ann",
+    name="train",
+    started_at=NOON - 10 * HOUR,
+    gpus=8,
+    gpu_keys=frozenset({gpu(0, ONE).key}),
+    nodes=("n-1",),
+    exit_code="1:0",
+)
+LOST = incident("gpu_lost", gpu(0, ONE), Severity.CRITICAL, since=NOON - timedelta(seconds=30))
+
+
+def test_a_failure_takes_what_was_done_since_the_last_checkpoint() -> None:
+    (loss,) = losses([FAILED], [LOST])
+    assert (loss.why, loss.gpu_hours, loss.since_checkpoint) == (Why.HARDWARE, 80.0, False)
+    told = {FAILED.holder: NOON - timedelta(minutes=30)}
+    (loss,) = losses([FAILED], [LOST], told)
+    assert (loss.gpu_hours, loss.since_checkpoint) == (4.0, True)
+    (loss,) = losses([replace(FAILED, gpus=None)], [LOST])
+    assert loss.gpu_hours is None
+
+
+def test_who_ended_by_itself_lost_nothing() -> None:
+    assert not losses([FAILED], [])  # its program failed
+    assert not losses([replace(FAILED, state="COMPLETED", exit_code="0:0")], [LOST])
+    assert not losses([replace(FAILED, state="CANCELLED")], [LOST])
+    timed_out = replace(FAILED, state="TIMEOUT")
+    assert [one.why for one in losses([timed_out], [])] == [Why.TIME_LIMIT]
+
+
+def test_causes_are_summed_the_dearest_first() -> None:
+    many = [FAILED, replace(FAILED, state="TIMEOUT", gpus=1), replace(FAILED, gpus=2)]
+    found = by_cause(losses(many, [LOST]))
+    assert [(one.why, one.jobs, one.gpu_hours, one.at_most) for one in found] == [
+        (Why.HARDWARE, 2, 100.0, True),
+        (Why.TIME_LIMIT, 1, 10.0, True),
+    ]
+
+
+def test_the_next_job_of_that_name_is_the_restart() -> None:
+    lost = losses([FAILED, replace(FAILED, state="TIMEOUT")], [LOST])
+    at = NOON + timedelta(minutes=12)
+    begins = [("prod", "ann", "train", at), ("prod", "ann", "train", at + HOUR)]
+    assert restart(lost, begins) == timedelta(minutes=12)
+    assert restart(lost, [("prod", "bob", "train", at)]) is None
+    assert restart(lost, [("prod", "ann", "train", NOON + 13 * HOUR)]) is None
+
+
+def test_nodes_tell_of_jobs_that_no_scheduler_told_of() -> None:
+    held = [replace(allocation(gpu(n, ONE), "job 7"), ended_at=NOON) for n in range(2)]
+    found = of_allocations(held)
+    assert found is not None
+    assert (found.gpus, found.nodes, found.started_at, found.state) == (2, ("n-1",), LONG_AGO, None)
+    assert of_allocations([held[0], replace(held[1], ended_at=None)]) is None
+    told_by = Subject(cluster="prod", node="ctl")
+    job = Job(told_by=told_by, number="7", state="RUNNING", submitted_at=NOON, seen_at=NOON)
+    assert of_job(job) is None
+    over = of_job(replace(job, state="FAILED", ended_at=NOON, gpus=8, nodes=("n-1",)))
+    assert over is not None
+    assert (over.cluster, over.holder, over.gpus) == ("prod", FAILED.holder, 8)

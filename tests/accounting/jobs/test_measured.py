@@ -1,0 +1,153 @@
+"""Rows of a store become what a job did; its pace is held against the hour before."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from accounting.jobs.bound import COVERAGE
+from accounting.jobs.measured import (
+    ASKED,
+    ASKED_OF_PORTS,
+    Ports,
+    activity,
+    checkpoint_age,
+    ports_of,
+    rank,
+    steps_of,
+    whole_span,
+)
+from accounting.jobs.pace import pace
+from tests.dashboard.scene import NOON
+
+SPAN = timedelta(minutes=5)
+EMPTY = {one.column: None for one in (*ASKED, *ASKED_OF_PORTS)}
+
+
+def row(seconds: float = 300.0, **values: Any) -> Mapping[str, Any]:
+    return {
+        **EMPTY,
+        "cluster": "prod",
+        "node": "n-1",
+        "model": "H100",
+        "first_at": NOON - timedelta(seconds=seconds),
+        "last_at": NOON,
+        "samples": 30,
+        "utilization_percent_count": 30,
+        **values,
+    }
+
+
+def one(key: str = "k", **values: Any) -> Any:
+    return rank(key, row(**values), SPAN, 10.0)
+
+
+def test_a_gpu_is_told_in_shares_of_what_there_is() -> None:
+    found = one(
+        nvlink_receive_bytes_increase=300 * 225e9,
+        nvlink_links_up_max=18,
+        pcie_receive_bytes_per_second_mean=32e9,
+        pcie_generation_max=5,
+        pcie_width_max=16,
+    )
+    assert found.nvlink_share == pytest.approx(0.5)
+    assert found.pcie_share == pytest.approx(0.508, abs=0.001)
+    assert found.coverage == 1.0
+    newer = rank(
+        "k",
+        row(model="NVIDIA B200", nvlink_receive_bytes_increase=300 * 225e9, nvlink_links_up_max=18),
+        SPAN,
+        10.0,
+    )
+    assert newer.nvlink_share == pytest.approx(0.25)
+    assert rank("k", None, SPAN, 10.0).coverage == 0.0
+    assert one(seconds=14.9, nvlink_receive_bytes_increase=1.0).nvlink_bytes_per_second is None
+
+
+def test_ports_through_which_a_node_talks_are_apart_from_its_storage() -> None:
+    def port(role: str, received: float, sent: float, speed: float = 8e9) -> Mapping[str, Any]:
+        return row(
+            role=role,
+            receive_bytes_increase=300 * received,
+            transmit_bytes_increase=300 * sent,
+            receive_pause_microseconds_increase=300 * 1e5,
+            speed_bits_per_second_max=speed,
+        )
+
+    both = ports_of([port("fabric", 5e8, 2e8), port("storage", 1e8, 6e8)])["prod", "n-1"]
+    assert both.fabric_share == pytest.approx(0.5)
+    assert both.fabric_wait_percent == pytest.approx(10.0)
+    assert both.storage_sent_share == pytest.approx(0.6)
+    assert both.storage_received_share == pytest.approx(0.1)
+    plain = ports_of([port("storage", 5e8, 2e8)])["prod", "n-1"]
+    assert plain.fabric_share == pytest.approx(0.5)
+    assert plain.storage_sent_share is None
+    assert ports_of([row(role="fabric")]) == {}
+
+
+def test_a_job_is_the_mean_of_most_of_its_gpus_or_nothing() -> None:
+    told, silent = one(utilization_percent_mean=80.0, sm_activity_percent_mean=60.0), one()
+    half = activity([told, silent], [("prod", "n-1")], {("prod", "n-1"): Ports(fabric_share=0.3)})
+    assert COVERAGE == 0.5
+    assert (half.utilization_percent, half.fabric_share) == (80.0, 0.3)
+    less = activity([told, silent, silent], [("prod", "n-1")], {})
+    assert (less.utilization_percent, less.fabric_share) == (None, None)
+
+
+def test_steps_are_those_of_most_ranks_and_pauses_lie_in_none() -> None:
+    told = one(
+        step_seconds_mean=2.0,
+        step_own_seconds_mean=1.5,
+        step_input_seconds_mean=0.1,
+        step_increase=90.0,
+        checkpoint_age_seconds_last=100.0,
+        rank_last=3.0,
+    )
+    found = steps_of([told, one()])
+    assert found is not None
+    assert (found.seconds, found.ranks, found.own_seconds) == (2.0, 1, 1.5)
+    assert found.outside_share == pytest.approx(0.4)
+    assert found.checkpoints
+    assert told.waits_seconds == pytest.approx(0.4)
+    assert told.number == 3
+    assert steps_of([told, one(), one()]) is None
+    assert one(step_seconds_mean=60.0, step_increase=4.0).outside_share is None
+    assert one(step_seconds_mean=60.0, step_increase=5.0).outside_share == 0.0
+    old = one(step_seconds_mean=2.0, checkpoint_age_seconds_last=301.0)
+    found = steps_of([old])
+    assert found is not None
+    assert not found.checkpoints
+    assert checkpoint_age([told, old, one()]) == timedelta(seconds=301)
+    assert checkpoint_age([one()]) is None
+
+
+def test_the_pace_is_by_steps_else_by_traffic_else_by_activity() -> None:
+    hour = row(3600.0, samples=360, step_seconds_mean=2.0, nvlink_receive_bytes_increase=3600e9)
+    now = row(step_seconds_mean=4.0, nvlink_receive_bytes_increase=300e9)
+    # (2.0 * 360 - 4.0 * 30) / 330 s a step before, 4 s now.
+    assert pace([(now, hour)]) == pytest.approx(100.0 * 1.818 / 4.0, rel=0.001)
+    del_steps = {"step_seconds_mean": None}
+    slow = {**now, **del_steps, "nvlink_receive_bytes_increase": 150e9}
+    assert pace([(slow, {**hour, **del_steps})]) == pytest.approx(100 * 0.5 * 3300 / 3450, rel=0.01)
+    busy = {**EMPTY, **row(sm_activity_percent_mean=30.0)}
+    was = {**EMPTY, **row(3600.0, samples=360, sm_activity_percent_mean=60.0)}
+    assert pace([(busy, was)]) == pytest.approx(100.0 * 30.0 / 62.7, rel=0.01)
+
+
+def test_too_little_to_hold_against_is_no_pace() -> None:
+    now = row(nvlink_receive_bytes_increase=300e9)
+    short = row(1199.0, nvlink_receive_bytes_increase=1199e9)
+    enough = row(1200.0, nvlink_receive_bytes_increase=1200e9)
+    assert pace([(now, short)]) is None
+    assert pace([(now, enough)]) == pytest.approx(100.0)
+    assert pace([(now, enough), (None, None)]) == pytest.approx(100.0)
+    assert pace([(now, enough), (None, None), (None, None)]) is None
+    little = row(nvlink_receive_bytes_increase=300e5)
+    assert pace([(little, enough)]) is None
+    assert pace([]) is None
+
+
+def test_what_was_measured_before_a_job_began_is_somebody_elses() -> None:
+    assert whole_span(NOON - SPAN, (NOON - SPAN, NOON))
+    assert not whole_span(NOON - SPAN + timedelta(seconds=1), (NOON - SPAN, NOON))

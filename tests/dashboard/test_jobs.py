@@ -1,0 +1,278 @@
+"""What pages and commands say of jobs: which run, what holds them up, in which order, and as text."""
+
+import json
+import time
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from accounting.cost.money import Prices
+from accounting.job_ending import verdict
+from accounting.jobs.bound import Bound
+from accounting.jobs.losses import Ended
+from cli.why import grid as why_grid
+from dashboard.jobs import job_drawing
+from dashboard.jobs.drawing import page
+from dashboard.jobs.filters import Filters
+from dashboard.jobs.job_query import some_of
+from dashboard.jobs.ranks import ordered
+from dashboard.lists.job_board import Board
+from dashboard.lists.job_list import COLUMNS, PLACES, grid, sorted_rows
+from dashboard.lists.job_losses import Reliability, advice, reliability, sentence
+from dashboard.lists.jobs import SPAN, Fleet, JobNow, Measured, running
+from dashboard.lists.one_job import Told, holder_named
+from dashboard.lists.one_job_now import Running, sentences
+from dashboard.lists.table import text
+from gpuvigil.config.pricing import CostSettings, PriceSettings
+from gpuvigil.model import Allocation, Holder, HolderKind, Impact, Incident, Severity
+from gpuvigil.web import page_links
+from tests.accounting.jobs.test_measured import row
+from tests.dashboard.scene import NOON, allocation, gpu, incident, inventory, node
+
+NODES = [node(f"n-{number}", "prod") for number in range(1, 5)]
+HOUR_AGO = NOON - timedelta(hours=3)
+PRICES = Prices(settings=CostSettings(prices=(PriceSettings(per_gpu_hour=2.0),)))
+HOSTILE = "<img src=x onerror='hit = 1'>"
+
+
+def held(holder: str, nodes: int = 1, gpus: int = 8, first: int = 0) -> list[Allocation]:
+    return [
+        replace(allocation(gpu(n, one), holder), started_at=HOUR_AGO)
+        for one in NODES[first : first + nodes]
+        for n in range(gpus)
+    ]
+
+
+def fleet(*allocations: Allocation, incidents: tuple[Incident, ...] = ()) -> Fleet:
+    return Fleet(
+        now=NOON,
+        allocations=allocations,
+        inventories=[inventory(one) for one in NODES],
+        incidents=incidents,
+    )
+
+
+def measured(allocations: list[Allocation], **values: Any) -> Measured:
+    given = {
+        "utilization_percent_count": 300,
+        "utilization_percent_mean": 99.0,
+        "utilization_percent_max": 100.0,
+        "sm_activity_percent_mean": 90.0,
+        "power_watts_mean": 600.0,
+        **values,
+    }
+    return Measured(
+        span=(NOON - SPAN, NOON),
+        gpus={one.subject.key: row(**given) for one in allocations},
+    )
+
+
+LOST = replace(
+    incident("gpu_lost", gpu(3, NODES[0]), Severity.CRITICAL, action="Drain the node."),
+    title="GPU fell off the bus",
+)
+NOTE = replace(incident("gpu_ecc", NODES[0], Severity.INFO), id="note")
+
+
+def one(**values: Any) -> JobNow:
+    mine = held("job 7", nodes=2)
+    (found,) = running(fleet(*mine, incidents=(NOTE, LOST)), measured(mine, **values), PRICES)
+    return found
+
+
+def test_a_job_is_told_with_what_bounds_it_and_what_holds_it_up() -> None:
+    job = one()
+    assert (job.holder, job.user, len(job.gpus), list(job.nodes)) == (
+        Holder.parse("job 7"), "ann", 16, ["n-1", "n-2"],
+    )  # fmt: skip
+    assert job.decision is not None
+    assert job.decision.bound is Bound.COMPUTE
+    assert job.holds_up == LOST
+    assert list(job.incidents) == [LOST, NOTE]
+    assert job.cost == pytest.approx(16 * 3 * 2.0)
+    assert (job.checkpoint_age, job.at_risk_gpu_hours) == (None, None)
+    told = one(checkpoint_age_seconds_last=1800.0)
+    assert told.at_risk_gpu_hours == pytest.approx(8.0)
+
+
+def test_another_jobs_gpu_holds_nobody_up_and_who_is_named_suffers() -> None:
+    mine, others = held("job 7", gpus=4), held("job 8", gpus=2, first=1)
+    elsewhere = replace(LOST, subject=gpu(7, NODES[0]), members=(), id="other")
+    named = replace(
+        LOST, subject=NODES[3], members=(), id="named", impact=Impact(holders=("job 8",))
+    )
+    found = running(fleet(*mine, *others, incidents=(elsewhere, named)))
+    assert [(str(it.holder), it.holds_up) for it in found] == [("job 8", named), ("job 7", None)]
+    assert all(it.decision is None for it in found)
+
+
+def test_who_shares_a_gpu_and_who_just_began_cannot_be_told() -> None:
+    both = [*held("job 7"), *held("job 8")]
+    found = running(fleet(*both), measured(both))
+    assert {it.decision.bound for it in found if it.decision} == {Bound.UNKNOWN}
+    young = [replace(it, started_at=NOON - SPAN + timedelta(seconds=1)) for it in held("job 7")]
+    (job,) = running(fleet(*young), measured(young))
+    assert job.decision is not None
+    assert job.decision.said == "it began less than 5 min ago"
+    assert not running(fleet(*held("pid 7")))
+
+
+def test_a_server_waits_for_who_uses_it_and_an_idle_session_is_idle() -> None:
+    served = [replace(it, command="vllm serve llama") for it in held("job 7")]
+    some = {"utilization_percent_mean": 40.0, "sm_activity_percent_mean": 30.0}
+    (job,) = running(fleet(*served), measured(served, **some))
+    assert job.decision is not None
+    assert job.decision.said == "a server or a session: it waits for who uses it"
+    (job,) = running(fleet(*served), measured(served, utilization_percent_max=0.0))
+    assert job.decision is not None
+    assert job.decision.bound is Bound.NOTHING
+
+
+def over(**values: Any) -> Ended:
+    given = {"cluster": "prod", "holder": Holder.parse("job 5"), "ended_at": NOON, **values}
+    return Ended(**given)
+
+
+def test_the_table_has_every_column_for_each_and_sorts_what_is_known_first() -> None:
+    shown = grid([one()], [over(state="NODE_FAIL", gpus=4, started_at=HOUR_AGO)], NOON, PRICES)
+    assert {len(it) for it in shown.rows} == {len(COLUMNS)}
+    first, second = shown.rows
+    assert first[PLACES["held_up_by"]] == "GPU fell off the bus"
+    assert second[PLACES["state"]] == "node fail"
+    assert second[PLACES["ran_for_seconds"]] == timedelta(hours=3)
+    assert "compute" in text(shown, 200)
+    by_gpus = sorted_rows(shown, "gpus", down=False)
+    assert [it[0] for it in by_gpus] == ["job 5", "job 7"]
+    assert [it[0] for it in sorted_rows(shown, "bound", down=True)] == ["job 7", "job 5"]
+    assert [it[0] for it in sorted_rows(shown, "", down=True, text="COMPUTE ann")] == ["job 7"]
+    assert not sorted_rows(shown, "nothing like that", down=True, text="nobody")
+    free = grid([one()], [], NOON)
+    assert [it.key for it in free.columns] == [it.key for it in COLUMNS if it.key != "cost"]
+
+
+SPAN_OF_INCIDENTS = (NOON - timedelta(days=10), NOON + timedelta(days=20))
+
+
+def site(*incidents: Incident, jobs: tuple[Ended, ...] = ()) -> Reliability:
+    return reliability("prod", 64, incidents, jobs, [], SPAN_OF_INCIDENTS)
+
+
+def test_failures_of_a_site_say_how_often_to_write_checkpoints() -> None:
+    found = site(LOST)
+    assert sentence(found).startswith("prod: 1 failure of nodes in 1,920 node-days: 0.5 in 1,000")
+    assert [it.nodes for it in found.sizes] == [1, 4, 16, 64]
+    assert "On 64 nodes a failure ends a job every 30 d" in advice(found, 64)
+    assert advice(site(), 64) == ""
+    assert "too few" in sentence(reliability("prod", 1, [], (), [], (NOON - SPAN, NOON)))
+
+
+def drawn(*jobs: JobNow, asked: Filters | None = None, ended: tuple[Ended, ...] = ()) -> str:
+    board = Board(now=NOON, running=jobs, over=ended, reliability=[site(LOST)])
+    return json.dumps(page(board, asked or Filters(), PRICES), ensure_ascii=False)
+
+
+def test_the_page_links_jobs_and_incidents_and_keeps_strangers_text_text() -> None:
+    said = drawn(one(), replace(one(), holder=Holder.parse(f"job {HOSTILE}"), incidents=()))
+    assert "Incidents hold up 1 of 2 jobs, with 16 GPUs." in said
+    assert page_links.job_page("prod", Holder.parse("job 7")) in said
+    assert page_links.incident_page(LOST.id) in said
+    assert f'"job {HOSTILE}"' in said
+    assert "job=%3Cimg" in said
+    assert '"aria-sort": "descending"' in drawn(one(), asked=Filters(sort="gpus"))
+    assert "No job fits." in drawn(one(), asked=Filters(q="nobody"))
+    assert "1 of 1" in drawn(one(), asked=Filters(q="ann"))
+    assert "No job runs." in drawn()
+    assert '"node fail"' in drawn(ended=(over(state="NODE_FAIL"),))
+
+
+def test_a_click_sorts_down_and_another_up() -> None:
+    down = Filters.of({"q": "x", "other": "y"}).by("gpus")
+    assert down.href == "/jobs?sort=gpus&q=x"
+    assert down.by("gpus").href == "/jobs?sort=gpus&order=up&q=x"
+    assert down.by("gpus").by("gpus") == down
+    assert Filters().href == "/jobs"
+
+
+def test_the_jobs_own_page_says_why_ranks_and_what_to_do() -> None:
+    job = one(step_seconds_mean=2.0, step_own_seconds_mean=1.9, checkpoint_age_seconds_last=1800.0)
+    inventories = {it.subject: it for it in (inventory(one_node) for one_node in NODES)}
+    parts = [
+        job_drawing.head(job, NOON),
+        job_drawing.tiles(job, site(LOST), PRICES, NOON),
+        job_drawing.ranks(job, inventories, NOON),
+        job_drawing.to_do(job),
+        job_drawing.checkpoints(job, site(), [NOON - SPAN, NOON], NOON),
+        job_drawing.incidents(job.incidents, [LOST.id], NOON),
+    ]
+    said = json.dumps(parts, ensure_ascii=False)
+    assert '"Held up by "' in said
+    assert '"8.0 GPU-hours"' in said
+    assert '"GPU 3"' in said
+    assert '"holds it up"' in said
+    assert "Do now: " in said
+    assert "No failure of a node was seen in 1,920 node-days." in said
+    blank = replace(job, ranks=(), decision=None, activity=None, incidents=())
+    assert job_drawing.ranks(blank, {}, NOON) is None
+    assert job_drawing.to_do(blank) is None
+    assert "No incident holds it up." in json.dumps(job_drawing.head(blank, NOON))
+
+
+def test_gpus_that_stand_apart_come_first() -> None:
+    ranks = list(one().ranks)
+    ranks[5] = replace(ranks[5], watts=570.1)
+    assert ordered(ranks).apart == 0
+    ranks[5] = replace(ranks[5], watts=569.9)
+    found = ordered(ranks)
+    assert (found.apart, found.lines[0].rank) == (1, ranks[5])
+    assert found.lines[0].apart == {"power"}
+    assert ordered(ranks, {ranks[9].key}).lines[0].rank is ranks[9]
+    assert ordered([]).lines == []
+
+
+def test_of_a_large_job_nodes_are_read_that_lie_apart() -> None:
+    names = [f"n{n}" for n in range(100)]
+    found = some_of(names, ["n99", "elsewhere"])
+    assert found[0] == "n99"
+    assert len(set(found)) == 8
+    assert some_of(names[:3], []) == names[:3]
+
+
+def test_why_begins_with_what_bounds_a_job_and_names_what_holds_it_up() -> None:
+    mine = held("job 7", nodes=2)
+    told = Told(holder=Holder.parse("job 7"), cluster="prod", job=None, allocations=tuple(mine))
+    now = Running(job=one(), now=NOON, reliability=site(LOST))
+    said = text(why_grid(told, verdict(told.ending, ()), [LOST], {}, now), 100)
+    assert said.startswith(
+        "job 7 of ann runs on 16 GPUs of 2 nodes for 3 h, bound by compute (confidence 0.70):"
+    )
+    assert "Held up by GPU fell off the bus (n-1), since" in said
+    assert "it is running" not in said.split("AT ")[0]
+    for words in sentences(replace(now, job=replace(one(), decision=None, incidents=()))):
+        assert words
+    calm = sentences(replace(now, job=one(step_seconds_mean=2.0)))
+    assert "A step takes 2.00 s, by 16 ranks." in calm
+
+
+def test_a_job_is_named_by_its_number_or_as_records_have_it() -> None:
+    assert holder_named(" 7 ") == holder_named("job 7") == Holder(HolderKind.JOB, "7")
+    assert holder_named("pod a/b") == Holder(HolderKind.POD, "a/b")
+    assert page_links.job_page("c", Holder.parse("pod a/b")) == "/job?cluster=c&job=pod+a%2Fb"
+    assert page_links.job_page("c", Holder.parse("pid 7")) == ""
+
+
+def test_ten_thousand_gpus_are_told_in_a_fraction_of_a_second() -> None:
+    nodes = [node(f"n-{number}", "prod") for number in range(1250)]
+    mine = [
+        replace(allocation(gpu(n, it), f"job {place // 8}"), started_at=HOUR_AGO)
+        for place, it in enumerate(nodes)
+        for n in range(8)
+    ]
+    whole, told = fleet(*mine, incidents=(LOST,) * 50), measured(mine)
+    began = time.process_time()
+    found = running(whole, told, PRICES)
+    said = page(Board(now=NOON, running=found, over=(), reliability=()), Filters(), PRICES)
+    assert time.process_time() - began < 1.5
+    assert len(found) == 157
+    assert len(json.dumps(said)) < 300_000

@@ -1,0 +1,122 @@
+"""What bounded a job over a window, by rows as a store gives them."""
+
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+
+import numpy as np
+import pytest
+
+from accounting.jobs.bound import Bound
+from dashboard.device.grid import grid
+from dashboard.device.window import Window
+from dashboard.jobs.bounds_strip import shares, strip
+from dashboard.jobs.over_time import (
+    GPU_FIELDS,
+    PORT_FIELDS,
+    OverTime,
+    charts,
+    checkpoints,
+    marks,
+    over_time,
+    runs,
+)
+from gpuvigil.clock import to_ns
+from gpuvigil.lineprotocol import encode
+from gpuvigil.model import Subject
+from gpuvigil.store.memory import MemoryStore
+from tests.dashboard.scene import NOON, gpu, node
+
+NODE = node("n-1", "prod")
+MINE = [gpu(0, NODE), gpu(1, NODE)]
+KEYS = [subject.key for subject in MINE]
+STEP, MINUTES = timedelta(seconds=60), 10
+START = NOON - timedelta(minutes=MINUTES)
+WINDOW = Window(start=START, end=NOON, live=True)
+COMPUTES = {"utilization_percent": 99, "sm_activity_percent": 90.0, "step_seconds": 2.0}
+
+
+def line(of: Subject, at_second: int, fields: Mapping[str, float]) -> str:
+    tags = {"cluster": of.cluster, "node": of.node, "uuid": of.gpu or "", "model": "H100"}
+    return encode("gpu", tags, fields, to_ns(START + timedelta(seconds=at_second))) or ""
+
+
+def told() -> OverTime:
+    """Computes for four minutes, waits for input for three, and tells nothing for the rest; a checkpoint in the second."""
+    store = MemoryStore()
+    lines = []
+    for second in range(0, 420, 10):
+        waits = second >= 240
+        age = 500.0 + second if second < 90 else second - 90.0
+        fields = {
+            **COMPUTES,
+            "step": second // 2,
+            "step_own_seconds": 0.5 if waits else 1.9,
+            "step_input_seconds": 1.4 if waits else 0.0,
+            "checkpoint_age_seconds": age,
+        }
+        lines += [line(one, second, fields) for one in MINE]
+        port = {
+            "cluster": "prod", "node": "n-1", "device": "mlx5_0", "port": "1", "kind": "roce",
+            "role": "fabric",
+        }  # fmt: skip
+        moved = {
+            "up": 1,
+            "speed_bits_per_second": 8 * 10**9,
+            "receive_bytes": second * 10**8,
+            "transmit_bytes": second * 2 * 10**8,
+        }
+        at = to_ns(START + timedelta(seconds=second))
+        lines.append(encode("port", port, moved, at) or "")
+    store.write("\n".join(lines).encode())
+    onto, where = grid(START, NOON, STEP), {"cluster": "prod", "node": "n-1"}
+    return over_time(
+        onto,
+        ["n-1"],
+        [store.series("gpu", GPU_FIELDS, where, (onto.start, NOON), STEP)],
+        [store.series("port", PORT_FIELDS, where, (onto.start, NOON), STEP)],
+    )
+
+
+def test_it_is_decided_for_each_step_and_what_was_not_measured_is_a_gap() -> None:
+    found = runs(told(), KEYS, START)
+    assert [(one.bound, (one.end - one.start) // STEP) for one in found] == [
+        (Bound.COMPUTE, 4),
+        (Bound.INPUT, 3),
+    ]
+    (most, share), (second, _) = shares(found)
+    assert (most, second) == (Bound.COMPUTE, Bound.INPUT)
+    assert share == pytest.approx(4 / 7)
+    later = runs(told(), KEYS, START + 2 * STEP)
+    assert later[0].start == START + 2 * STEP
+    assert not runs(told(), ["prod/n-1/gpu/another"], START)
+
+
+def test_checkpoints_are_where_the_age_of_the_last_one_falls() -> None:
+    (written,) = checkpoints(told(), KEYS)
+    assert abs(written - (START + timedelta(seconds=90))) < timedelta(seconds=30)
+    first, second = marks([written, NOON])
+    assert (first.label, second.label) == ("checkpoint", "")
+
+
+def test_charts_tell_steps_activity_and_what_a_node_moves() -> None:
+    steps, activity, network = charts(told(), KEYS)
+    assert [one.name for one in steps.curves] == [
+        "slowest rank's own work",
+        "step, median of ranks",
+    ]
+    assert np.nanmax(activity.curves[-1].values) == 90.0
+    sent, received = network.curves
+    assert np.nanmedian(sent.values) == pytest.approx(0.2)
+    assert np.nanmedian(received.values) == pytest.approx(0.1)
+    empty = over_time(grid(START, NOON, STEP), ["n-1"], [], [])
+    assert not any(one.measured for one in charts(empty, KEYS))
+    assert not checkpoints(empty, KEYS)
+
+
+def test_the_bar_names_what_is_wide_enough_and_says_all_in_words() -> None:
+    said = json.dumps(strip(runs(told(), KEYS, START), WINDOW, "by all its GPUs"))
+    assert '"input data"' in said
+    assert "What bounded it, of the time: compute 57 %, input data 43 %" in said
+    assert '"class": "input"' in said
+    assert "Nothing was measured" in json.dumps(strip([], WINDOW, ""))
