@@ -131,12 +131,8 @@ class Agent:
             ReaderKeeper(settings, clock, self._inbox),
             Newest(clock, settings.tick_seconds),
         )
-        self._own_row = NodeRow(
-            *(self._node, settings, clock, known),
-            keeper=self._keeper,
-            spool=spool,
-            machine=self._machine,
-        )
+        children = self._keeper, self._machine
+        self._own_row = NodeRow(self._node, settings, clock, known, spool, children=children)
         self._maintenance = Maintenance(self._keeper, known, clock)
         self._control = Control(self, self._gpus, self._maintenance, known)
         self.exporter, self._page = Exporter(), Page.of(settings, self._node, known.gpus)

@@ -27,13 +27,13 @@ class NodeRow:
         settings: CollectorSettings,
         clock: Clock,
         known: Remembered,
-        *,
-        keeper: ReaderKeeper,
         spool: Spool,
-        machine: Machine,
+        *,
+        children: tuple[ReaderKeeper, Machine],
     ) -> None:
         self._node, self._proc_root, self._known = node, settings.proc_root, known
-        self._keeper, self._spool, self._machine = keeper, spool, machine
+        self._spool = spool
+        self._keeper, self._machine = children
         self._storage = Storage(settings.proc_root, settings.sysfs_root, clock.monotonic)
 
     def row(self, tick: Tick | None, news: GpuNews, now: datetime) -> Row:
