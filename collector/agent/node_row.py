@@ -21,7 +21,7 @@ from .saved_state import Remembered
 class NodeRow:
     """Makes it, once a tick."""
 
-    def __init__(  # noqa: PLR0913 - it sums up all of these
+    def __init__(
         self,
         node: Subject,
         settings: CollectorSettings,
