@@ -6,7 +6,7 @@ late paths it is the end that all have in common.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,19 +33,27 @@ class Slow:
 
 def slow_ports(window: Window, look: Look) -> Iterator[Slow]:
     """The ends that late paths have in common; none where a node's own queue of a port explains them."""
+    late = window.once(_late_now, look)
     for job, paths in sorted(window.once(_late_paths, look).items()):
         left, shared = list(paths), False
         while left:
             common = Counter(port for path in left for port in path)
             most = max(common.values())
-            if most == 1 and shared:
-                break  # beside ports that several paths share, a lone one had a bad moment
+            if most == 1 and (shared or _others(window, job, late, paths)):
+                break  # a lone one had a bad moment, or is the first to be seen of several
             # Of a single path, the end that is sent to: what the other's own queue held, its node would tell.
             shared |= most > 1
             first, *others = [left[0][1]] if most == 1 else _most(common, most)
             of = tuple(path for path in left if first in path)
             yield Slow(port=first, job=job, paths=of, others=tuple(others))
             left = [path for path in left if first not in path]
+
+
+def _others(window: Window, job: str, late: Set[Subject], paths: Sequence[Path]) -> bool:
+    """Whether ports of the job that are on none of these paths have begun to be answered late."""
+    known = {port for path in paths for port in path}
+    nodes = window.holdings[job].nodes
+    return any(port.of_node() in nodes for port in late - known)
 
 
 def _most(common: Counter[Subject], most: int) -> list[Subject]:
@@ -71,10 +79,20 @@ def _late_paths(window: Window, look: Look) -> Mapping[str, list[Path]]:
 
 def _late(window: Window, rates: Rates, look: Look) -> Mask:
     """Which ports' packets are answered late while less gets through, in the last minute, too."""
-    found = rates.delayed & (rates.fall >= look.least_fall) & fabric(window, rates.rows)
+    found: Mask = rates.delayed & (rates.fall >= look.least_fall) & fabric(window, rates.rows)
+    return found & _lately(window, rates)
+
+
+def _lately(window: Window, rates: Rates) -> Mask:
     recent = window.get("port", Span.RECENT).beside(rates.rows, DELAY.column)
-    late: Mask = found & (recent >= delay_of(rates.delay_before))
-    return late
+    found: Mask = recent >= delay_of(rates.delay_before)
+    return found
+
+
+def _late_now(window: Window, look: Look) -> Set[Subject]:
+    rates = window.once(rates_of, look)
+    late = _lately(window, rates) if len(rates.rows) else np.zeros(0, bool)
+    return {rates.rows.subjects[number] for number in np.flatnonzero(late).tolist()}
 
 
 def _answering_late(window: Window, port: Subject) -> Iterator[Subject]:
