@@ -1,0 +1,65 @@
+"""What the collector lets its child look at, and what the child answers: a line of JSON each."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from gpuvigil.model import UNREADABLE, Collective
+
+LONGEST_WHY = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Jobs of one user whose NCCL is asked. `holders`: of each its processes here, and of those
+    their GPUs by NVML's index and UUID.
+    """
+
+    proc_root: str
+    port: int
+    pause_seconds: float
+    versions: tuple[str, ...]
+    holders: Mapping[str, Mapping[int, Mapping[int, str]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """How one of the jobs stands, or why that is not known; neither where it goes on."""
+
+    found: Collective | None = None
+    why: str = ""
+
+
+def question(asked: Asked) -> str:
+    """For the command line of the child."""
+    return json.dumps(asdict(asked))
+
+
+def read_question(text: str) -> Asked:
+    """What `question` wrote."""
+    value = json.loads(text)
+    holders = {
+        holder: {
+            int(pid): {int(index): str(uuid) for index, uuid in gpus.items()}
+            for pid, gpus in pids.items()
+        }
+        for holder, pids in value.pop("holders").items()
+    }
+    return Asked(**{**value, "versions": tuple(value["versions"])}, holders=holders)
+
+
+def answer(said: Answer) -> str:
+    """One line, without its end."""
+    found = None if said.found is None else said.found.to_json()
+    return json.dumps({"found": found, "why": said.why[:LONGEST_WHY]})
+
+
+def read_answer(text: str | bytes) -> Answer:
+    """What `answer` wrote; ValueError when it is none."""
+    try:
+        value = json.loads(text)
+        found = None if value["found"] is None else Collective.from_json(value["found"])
+        why = "".join(ch if ch.isprintable() else "?" for ch in str(value["why"]))
+        return Answer(found=found, why=why[:LONGEST_WHY])
+    except UNREADABLE as error:
+        raise ValueError(f"no answer of the child's: {error!r}") from None
