@@ -4,6 +4,7 @@ spin: its GPUs are fully used at the power of idle ones, and move nothing.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
@@ -12,6 +13,7 @@ from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Evidence, Finding, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
+from ..evidence import ranks
 from ..window.columns import seconds
 from ..window.holdings import holder_key
 from ..window.rows import Row
@@ -75,7 +77,32 @@ def hung_jobs(window: Window) -> list[Finding]:
         and not _goes_on(window, gpus)
         and (any(gpu in lasting for gpu in gpus) or not _waits_for_its_own(window, gpus, recent))
     ]
+    found = [_with_ranks(window, finding) for finding in found]
     return sorted(found, key=lambda finding: finding.subject)
+
+
+def _with_ranks(window: Window, finding: Finding) -> Finding:
+    """What the job's own NCCL and PyTorch say of who holds the others up, where they were asked."""
+    gpus = finding.members or (finding.subject,)
+    found = ranks.standing(window, gpus, _stalled_seconds(window, finding, gpus))
+    if found is None:
+        return finding
+    said = replace(
+        finding,
+        evidence=(ranks.evidence(window, found), *finding.evidence),
+        severity=ranks.severity(found, finding.severity),
+        certain=found.names,
+        action=ranks.action(window, found, finding.action),
+    )
+    if not found.names:
+        return said
+    return replace(said, title="Job hangs: some of its ranks hold the others up", condition="ranks")
+
+
+def _stalled_seconds(window: Window, finding: Finding, gpus: Iterable[Subject]) -> float:
+    rows = window.get("gpu", Span.NOW)
+    spun = [float(row[_SPIN] or 0.0) for row in map(rows.get, gpus) if row is not None]
+    return max([(window.now - finding.since).total_seconds(), *spun])
 
 
 # The cluster and who holds a GPU; the GPU itself where nobody does.
