@@ -20,13 +20,17 @@ class Asked:
     pause_seconds: float
     versions: tuple[str, ...]
     holders: Mapping[str, Mapping[int, Mapping[int, str]]]
+    # Where dumps of the one job may lie, instead of asking; those of this user, and so young.
+    directories: tuple[str, ...] = ()
+    user: int = -1
+    youth_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """How one of the jobs stands, or why that is not known; neither where it goes on."""
 
-    found: Collective | None = None
+    found: tuple[Collective, ...] = ()
     why: str = ""
 
 
@@ -45,12 +49,13 @@ def read_question(text: str) -> Asked:
         }
         for holder, pids in value.pop("holders").items()
     }
-    return Asked(**{**value, "versions": tuple(value["versions"])}, holders=holders)
+    lists = {name: tuple(value[name]) for name in ("versions", "directories")}
+    return Asked(**{**value, **lists}, holders=holders)
 
 
 def answer(said: Answer) -> str:
     """One line, without its end."""
-    found = None if said.found is None else said.found.to_json()
+    found = [one.to_json() for one in said.found]
     return json.dumps({"found": found, "why": said.why[:LONGEST_WHY]})
 
 
@@ -58,7 +63,7 @@ def read_answer(text: str | bytes) -> Answer:
     """What `answer` wrote; ValueError when it is none."""
     try:
         value = json.loads(text)
-        found = None if value["found"] is None else Collective.from_json(value["found"])
+        found = tuple(map(Collective.from_json, value["found"]))
         why = "".join(ch if ch.isprintable() else "?" for ch in str(value["why"]))
         return Answer(found=found, why=why[:LONGEST_WHY])
     except UNREADABLE as error:

@@ -5,6 +5,7 @@ told of, in its own network namespace, with a version that may be asked.
 """
 
 import ipaddress
+import os
 import re
 import sys
 import time
@@ -15,13 +16,14 @@ from gpuvigil.model import Collective, Source, Stand
 
 from ..inference.binding import listening
 from ..sensors import files
-from . import library, ras_client, versions
+from . import dump_files, flight_recorder, library, ras_client, versions
 from .question import Answer, Asked, answer, read_question
 from .ras_client import SilentError
 from .ras_status import Place, Status
 from .ras_verdict import verdict
 from .unreadable import UnreadableError
 
+_NICE = 10  # the job comes first, also where it stands
 _LOCAL = re.compile(r"\|-- (\S+)\n\s+/32 host LOCAL")
 
 
@@ -29,7 +31,9 @@ def main(arguments: Sequence[str]) -> int:
     """Look as the one argument asks; the answer is one line."""
     lifeline.hold()
     asked = read_question(arguments[0])
-    sys.stdout.write(answer(look(asked)) + "\n")
+    os.nice(_NICE)
+    said = Answer(found=dumps(asked)) if asked.directories else look(asked)
+    sys.stdout.write(answer(said) + "\n")
     sys.stdout.flush()
     return 0
 
@@ -49,6 +53,13 @@ def look(asked: Asked, sleep: Callable[[float], None] = time.sleep) -> Answer:
     return told(asked, before, after, own_hosts(asked.proc_root))
 
 
+def dumps(asked: Asked, sleep: Callable[[float], None] = time.sleep) -> tuple[Collective, ...]:
+    """What PyTorch's dumps of the one job say."""
+    found = dump_files.read(asked.directories, asked.user, asked.youth_seconds, sleep)
+    (holder,) = asked.holders
+    return flight_recorder.collectives(found, holder) if found else ()
+
+
 def told(asked: Asked, before: Status, after: Status, hosts: frozenset[str]) -> Answer:
     """What two answers say, of the job whose processes here are in them."""
     gpus = {
@@ -64,7 +75,7 @@ def told(asked: Asked, before: Status, after: Status, hosts: frozenset[str]) -> 
         return Answer(why="two jobs answered at one port, each once")
     holder = own[0]
     found = verdict(before, after, holder, lambda place: _gpu(place, gpus[holder], hosts), hosts)
-    return Answer(found=found)
+    return Answer(found=() if found is None else (found,))
 
 
 def _silent(asked: Asked, why: str) -> Answer:
@@ -72,7 +83,7 @@ def _silent(asked: Asked, why: str) -> Answer:
     if len(asked.holders) != 1:
         return Answer(why=why)
     (holder,) = asked.holders
-    return Answer(found=Collective(by=Source.RAS, holder=holder, stand=Stand.SILENT))
+    return Answer(found=(Collective(by=Source.RAS, holder=holder, stand=Stand.SILENT),))
 
 
 def _addresses(asked: Asked) -> list[tuple[str, int]]:

@@ -20,12 +20,12 @@ from ..rows.events import EventMaker
 from . import question
 from .question import Answer, Asked
 from .ras_client import TIMEOUT_SECONDS
-from .stalled import OnGpu, may_be_asked, stalled
+from .stalled import ALL, Holders, OnGpu, may_be_asked, stalled, stalled_seconds
 
 log = Log("collector")
 
 _LONGEST_LOOK_SECONDS = 2 * (TIMEOUT_SECONDS + 30.0)  # beside the pause
-_LARGEST_BYTES = 64 * 1024
+_LARGEST_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +51,10 @@ class _Rest:
     seconds: float
 
 
+# A user, and whether it is for dumps.
+_Whose = tuple[int, bool]
+
+
 class Ranks:
     """One look at a time; `take` and `stop` are for the main thread, which the child is tied to."""
 
@@ -67,7 +71,7 @@ class Ranks:
         self._settings, self._events, self._clock = settings, events, clock
         self._post, self._tell, self._pace = post, tell, pace
         self._table = ProcessTable(settings.proc_root)
-        self._rests: dict[int, _Rest] = {}
+        self._rests: dict[_Whose, _Rest] = {}
         self._child: Child | None = None
         self._asking: frozenset[str] = frozenset()
         self._began = 0.0
@@ -80,15 +84,17 @@ class Ranks:
         held: Iterable[Allocation],
     ) -> None:
         """What a tick brought: nothing more is done while no job stands still."""
-        if not self._settings.nccl_ras:
+        if not (self._settings.nccl_ras or self._settings.flight_recorder_directories):
             return
         gpus = _on_gpus(rows, processes, held)
-        still = stalled(gpus)
-        self._rests = {user: it for user, it in self._rests.items() if it.holders & still}
+        still, now = stalled(gpus), self._clock.monotonic()
+        # Also who goes on for a moment, or is not measured, rests to the end.
+        rests = self._rests.items()
+        self._rests = {of: it for of, it in rests if it.holders & still or now < it.due}
         if self._child is not None:
             self._watch(self._child, still)
         elif still:
-            self._ask_one(gpus)
+            self._look(gpus)
 
     def stop(self) -> None:
         """End the child."""
@@ -106,35 +112,57 @@ class Ranks:
         if child.poll() is not None:
             self._child = None
 
-    def _ask_one(self, gpus: Sequence[OnGpu]) -> None:
+    def _look(self, gpus: Sequence[OnGpu]) -> None:
+        """Begin what is due: a dump, which costs the job nothing, before a question."""
         pids = {pid for gpu in gpus for pid in gpu.pids}
         users = {pid: user for pid in pids if (user := self._user(pid)) is not None}
         ages = {pid: self._table.ran_seconds(pid) for pid in pids}
-        now, pace = self._clock.monotonic(), self._pace
-        least = pace.youngest_seconds
-        asked = may_be_asked(gpus, self._settings.nccl_ras, users, ages, least)
-        for user, holders in asked.items():
-            rest = self._rests.get(user)
-            if rest is not None and now < rest.due:
-                continue
-            seconds = pace.rest_seconds
-            if rest is not None:
-                seconds = min(2 * rest.seconds, pace.longest_rest_seconds)
-            due = now + pace.pause_seconds + seconds
-            self._rests[user] = _Rest(frozenset(holders), due, seconds)
-            self._start(holders, now)
-            return
+        if self._settings.flight_recorder_directories:
+            for user, holders in may_be_asked(gpus, [ALL], users, ages, 0.0).items():
+                # Of two jobs of one user nobody knows whose dump it is.
+                if len(holders) == 1 and self._rested(user, holders, dumps=True):
+                    self._start(self._for_dumps(user, holders, gpus))
+                    return
+        partitions, least = self._settings.nccl_ras, self._pace.youngest_seconds
+        for user, holders in may_be_asked(gpus, partitions, users, ages, least).items():
+            if self._rested(user, holders, dumps=False):
+                self._start(self._for_ras(holders))
+                return
 
-    def _start(self, holders: Mapping[str, Mapping[int, Mapping[int, str]]], now: float) -> None:
-        asked = Asked(
+    def _rested(self, user: int, holders: Holders, *, dumps: bool) -> bool:
+        """Whether a look is due; then the next rest begins."""
+        now, pace = self._clock.monotonic(), self._pace
+        rest, seconds = self._rests.get((user, dumps)), pace.rest_seconds
+        if rest is not None:
+            if now < rest.due:
+                return False
+            seconds = min(2 * rest.seconds, pace.longest_rest_seconds)
+        due = now + pace.pause_seconds + seconds
+        self._rests[user, dumps] = _Rest(frozenset(holders), due, seconds)
+        return True
+
+    def _for_ras(self, holders: Holders) -> Asked:
+        return Asked(
             proc_root=str(self._settings.proc_root),
             port=self._settings.nccl_ras_port,
             pause_seconds=self._pace.pause_seconds,
             versions=self._settings.nccl_ras_versions,
             holders=holders,
         )
+
+    def _for_dumps(self, user: int, holders: Holders, gpus: Sequence[OnGpu]) -> Asked:
+        (holder,) = holders
+        directories = tuple(map(str, self._settings.flight_recorder_directories))
+        return replace(
+            self._for_ras(holders),
+            directories=directories,
+            user=user,
+            youth_seconds=stalled_seconds(gpus, holder),
+        )
+
+    def _start(self, asked: Asked) -> None:
         command = own_command.command("ranks", "collector.nccl.ranks_child")
-        self._asking, self._began = frozenset(holders), now
+        self._asking, self._began = frozenset(asked.holders), self._clock.monotonic()
         try:
             self._child = started([*command, question.question(asked)], "ranks", self._listen)
         except OSError as error:
@@ -160,14 +188,16 @@ class Ranks:
             log.warning(
                 "how ranks stand is not known", held_by=", ".join(sorted(asking)), why=said.why
             )
-        if said.found is not None and said.found.holder in asking:
+        if said.found and {one.holder for one in said.found} <= asking:
             self._tell([self._event(said.found)])
 
-    def _event(self, found: Collective) -> Event:
-        node = self._events.node
-        words = f"{found.holder}: NCCL says {found.stand.value}"
-        event = self._events.make(EventKind.COLLECTIVE, node, self._clock.now(), words)
-        return replace(event, collectives=(found,))
+    def _event(self, found: tuple[Collective, ...]) -> Event:
+        """Its words are for the log; who judges reads the values."""
+        first = found[0]
+        words = f"{first.holder}: ranks {first.stand.value}, by {first.by.value}"
+        at = self._clock.now()
+        event = self._events.make(EventKind.COLLECTIVE, self._events.node, at, words)
+        return replace(event, collectives=found)
 
     def _user(self, pid: int) -> int | None:
         try:

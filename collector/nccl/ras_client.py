@@ -15,7 +15,7 @@ from .unreadable import UnreadableError
 TIMEOUT_SECONDS, _BEYOND_SECONDS = 5, 6.0
 # After which NCCL's own client takes the process for stopped.
 HANDSHAKE_SECONDS = 1.0
-_TRIES = 3
+_TRIES = 2
 _LONGEST_LINE = 1024
 _CHUNK = 1 << 16
 # What is beyond the limit is read and dropped: nobody in the job shall write into a closed socket.

@@ -16,6 +16,8 @@ _SPIN_SECONDS, _SPIN_TIMES = 300.0, 3.0
 ALL = "*"
 
 Fields = Mapping[str, Number | None]
+# Of each holder its processes, and of those their GPUs by NVML's index and UUID.
+Holders = Mapping[str, Mapping[int, Mapping[int, str]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,13 @@ def stalled(gpus: Iterable[OnGpu]) -> frozenset[str]:
     return frozenset(still - moving - {""})
 
 
+def stalled_seconds(gpus: Iterable[OnGpu], holder: str) -> float:
+    """For how long a holder's GPUs have stood, at most."""
+    names = ("step_age_seconds", "spin_seconds")
+    said = [gpu.fields.get(name) for gpu in gpus if gpu.holder == holder for name in names]
+    return max((float(seconds) for seconds in said if seconds is not None), default=0.0)
+
+
 def _steps_stopped(fields: Fields) -> bool | None:
     age, longest = fields.get("step_age_seconds"), fields.get("step_p99_seconds")
     if age is None or longest is None:
@@ -65,7 +74,7 @@ def may_be_asked(
     user_of: Mapping[int, int],
     age_of: Mapping[int, float],
     youngest_seconds: float,
-) -> dict[int, dict[str, dict[int, dict[int, str]]]]:
+) -> dict[int, Holders]:
     """By user, the holders that may be asked, and of each its processes with their GPUs.
 
     Behind a port the kernel picks any process of a user. So nobody of a user is asked while one of

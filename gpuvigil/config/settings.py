@@ -221,6 +221,11 @@ class CollectorSettings:
         " nor one whose crashes when asked are known",
     )
     nccl_ras_port: int = _setting(28028, "port of NCCL's RAS, as in `NCCL_RAS_ADDR`")
+    flight_recorder_directories: tuple[Path, ...] = _setting(
+        (),
+        "where PyTorch's Flight Recorder leaves its dumps (`TORCH_FR_DUMP_TEMP_FILE`); read once a job has"
+        " stalled, files of its own user only (docs/nccl.md)",
+    )
     runtime_directory: Path = _setting(
         Path("/run/gpuvigil"),
         "where users of the node may read which hardware it has and whether the driver is"

@@ -1,6 +1,7 @@
 """A stalled job's NCCL is asked: by a real child, of processes that speak its protocol."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from gpuvigil.metrics import GPU
 from gpuvigil.model import Allocation, Collective, Event, Holder, Source, Stand, Subject
 from tests.collector.nccl.statuses import communicator, rank, status
 from tests.polling import wait_until
+from tests.sources import ROOT
 
 NODE = Subject(cluster="c", node="n1")
 NOW = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
@@ -194,6 +196,33 @@ def test_a_rank_of_this_node_is_told_with_its_gpu(node: Node) -> None:
 
 
 @pytest.mark.server
+def test_dumps_are_read_without_a_question(node: Node, tmp_path: Path) -> None:
+    job = node.run()
+    dumps = tmp_path / "dumps"
+    shutil.copytree(ROOT / "tests/fixtures/flight_recorder", dumps)
+    for file in dumps.iterdir():
+        os.utime(file)
+    node.watch(nccl_ras=(), flight_recorder_directories=(dumps,))
+    found = node.until_told()
+    assert (found.by, found.stand, found.group, found.entered) == (
+        *(Source.FLIGHT_RECORDER, Stand.WAITING, "0", 6),
+    )
+    assert [(it.rank, it.reached) for it in found.ranks] == [(2, 5), (0, 6), (1, 6), (3, 6)]
+    assert [of.group for of in node.told[0].collectives] == ["0", "1"]
+    assert job.heard == []
+
+
+@pytest.mark.server
+def test_of_two_jobs_of_one_user_nobody_knows_whose_dump_it_is(node: Node, tmp_path: Path) -> None:
+    node.run()
+    node.run()
+    node.watch(nccl_ras=(), flight_recorder_directories=(tmp_path,))
+    for _ in range(5):
+        node.tick()
+    assert children() == []
+
+
+@pytest.mark.server
 def test_of_a_job_that_goes_on_nothing_is_told(node: Node) -> None:
     later = [rank(0, 4712, pid=1, host=HERE), BEHIND[1]]
     job = node.run(answers=[status(communicator(BEHIND)), status(communicator(later))])
@@ -282,8 +311,7 @@ def question_of(node: Node, **more: Any) -> Asked:
 @pytest.mark.server
 def test_a_version_is_read_from_the_library_s_own_text(node: Node) -> None:
     node.run(library="libnccl.so.2", said="x" * (1 << 20) + "NCCL version 2.30.7+cuda13.0")
-    found = ranks_child.look(question_of(node), lambda _: None).found
-    assert found is not None
+    (found,) = ranks_child.look(question_of(node), lambda _: None).found
     assert found.stand is Stand.BEHIND
 
 
@@ -291,11 +319,10 @@ def test_a_version_is_read_from_the_library_s_own_text(node: Node) -> None:
 def test_a_stopped_process_is_said_to_be_silent_and_goes_on_as_before(node: Node) -> None:
     job = node.run()
     job.process.send_signal(signal.SIGSTOP)
-    found = ranks_child.look(question_of(node), lambda _: None).found
+    (found,) = ranks_child.look(question_of(node), lambda _: None).found
     assert found == Collective(by=Source.RAS, holder="job 7", stand=Stand.SILENT)
     job.process.send_signal(signal.SIGCONT)
-    found = ranks_child.look(question_of(node), lambda _: None).found
-    assert found is not None
+    (found,) = ranks_child.look(question_of(node), lambda _: None).found
     assert found.stand is Stand.BEHIND
     assert job.process.poll() is None
 
@@ -368,7 +395,7 @@ def test_two_jobs_behind_one_port_are_told_apart(node: Node) -> None:
         own = [rank(0, 5, pid=1, host=HERE), rank(1, 6, pid=99, host="10.0.0.2")]
         node.run(answers=[status(communicator(own, name=f"0x{index}"))])
     said = [ranks_child.look(question_of(node), lambda _: None) for _ in range(30)]
-    found = {(it.found.holder, it.found.group, it.found.ranks[0].gpu) for it in said if it.found}
+    found = {(of.holder, of.group, of.ranks[0].gpu) for it in said for of in it.found}
     assert found == {
         ("job 7", "0x0 0x1f:0x2e", "GPU-0"),
         ("job 8", "0x1 0x1f:0x2e", "GPU-1"),
