@@ -52,7 +52,8 @@ def standing(window: Window, gpus: Iterable[Subject], seconds: float) -> Standin
     if not told:
         return None
     ras = [it for it in told if it[1].by is Source.RAS]
-    found = [of for of in [_by_dumps([it for it in told if it not in ras]), _gravest(ras)] if of]
+    dumps = [it for it in told if it[1].by is Source.FLIGHT_RECORDER]
+    found = [of for of in (_by_dumps(dumps), _gravest(ras)) if of is not None]
     if not found:
         return None
     silent = sorted({node for node, of in ras if of.stand is Stand.SILENT})
@@ -182,7 +183,6 @@ def _on_node(window: Window, node: Subject | None, rank: RankStand) -> Subject |
 _BY = {
     Source.RAS: "NCCL's RAS",
     Source.FLIGHT_RECORDER: "PyTorch's Flight Recorder",
-    Source.INSPECTOR: "NCCL Inspector",
 }
 _SAID: Mapping[Stand, str] = {
     Stand.DEAD: "{who} dead",

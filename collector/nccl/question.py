@@ -3,10 +3,19 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from enum import Enum
 
 from gpuvigil.model import UNREADABLE, Collective
 
 LONGEST_WHY = 300
+
+
+class Look(str, Enum):
+    """What is looked at."""
+
+    RAS = "ras"
+    DUMPS = "dumps"
+    INSPECTOR = "inspector"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,9 +29,10 @@ class Asked:
     pause_seconds: float
     versions: tuple[str, ...]
     holders: Mapping[str, Mapping[int, Mapping[int, str]]]
-    # Where dumps of the one job may lie, instead of asking; those of this user, and so young.
+    # Instead of asking: where files of these users lie, and how young those are that count.
+    look: Look = Look.RAS
     directories: tuple[str, ...] = ()
-    user: int = -1
+    users: tuple[int, ...] = ()
     youth_seconds: float = 0.0
 
 
@@ -49,8 +59,9 @@ def read_question(text: str) -> Asked:
         }
         for holder, pids in value.pop("holders").items()
     }
-    lists = {name: tuple(value[name]) for name in ("versions", "directories")}
-    return Asked(**{**value, **lists}, holders=holders)
+    lists = {name: tuple(value[name]) for name in ("versions", "directories", "users")}
+    look = Look(value.pop("look"))
+    return Asked(**{**value, **lists}, look=look, holders=holders)
 
 
 def answer(said: Answer) -> str:

@@ -16,14 +16,15 @@ from gpuvigil.model import Collective, Source, Stand
 
 from ..inference.binding import listening
 from ..sensors import files
-from . import dump_files, flight_recorder, library, ras_client, versions
-from .question import Answer, Asked, answer, read_question
+from . import dump_files, flight_recorder, inspector, library, ras_client, versions
+from .question import Answer, Asked, Look, answer, read_question
 from .ras_client import SilentError
 from .ras_status import Place, Status
 from .ras_verdict import verdict
 from .unreadable import UnreadableError
 
 _NICE = 10  # the job comes first, also where it stands
+_MOST_JOBS = 8
 _LOCAL = re.compile(r"\|-- (\S+)\n\s+/32 host LOCAL")
 
 
@@ -32,8 +33,7 @@ def main(arguments: Sequence[str]) -> int:
     lifeline.hold()
     asked = read_question(arguments[0])
     os.nice(_NICE)
-    said = Answer(found=dumps(asked)) if asked.directories else look(asked)
-    sys.stdout.write(answer(said) + "\n")
+    sys.stdout.write(answer(_LOOKS[asked.look](asked)) + "\n")
     sys.stdout.flush()
     return 0
 
@@ -53,21 +53,30 @@ def look(asked: Asked, sleep: Callable[[float], None] = time.sleep) -> Answer:
     return told(asked, before, after, own_hosts(asked.proc_root))
 
 
-def dumps(asked: Asked, sleep: Callable[[float], None] = time.sleep) -> tuple[Collective, ...]:
+def dumps(asked: Asked, sleep: Callable[[float], None] = time.sleep) -> Answer:
     """What PyTorch's dumps of the one job say."""
-    found = dump_files.read(asked.directories, asked.user, asked.youth_seconds, sleep)
+    found = dump_files.read(asked.directories, asked.users[0], asked.youth_seconds, sleep)
     (holder,) = asked.holders
-    return flight_recorder.collectives(found, holder) if found else ()
+    return Answer(found=flight_recorder.collectives(found, holder) if found else ())
+
+
+def waits(asked: Asked) -> Answer:
+    """Of each job here whose ranks tell how long they wait, the rank that waits least."""
+    ops = inspector.read(asked.directories, asked.users, asked.youth_seconds)
+    gpus, host = _inner(asked), os.uname().nodename
+    found = []
+    for one in inspector.first(ops):
+        holders = [it for it in gpus if one.pids.get(host, set()) & gpus[it].keys()]
+        if len(holders) == 1:
+            of = gpus[holders[0]].get(one.pid, {}) if one.host == host else {}
+            gpu = next(iter(of.values())) if len(of) == 1 else None
+            found.append(one.collective(holders[0], gpu))
+    return Answer(found=tuple(found[:_MOST_JOBS]))
 
 
 def told(asked: Asked, before: Status, after: Status, hosts: frozenset[str]) -> Answer:
     """What two answers say, of the job whose processes here are in them."""
-    gpus = {
-        holder: {
-            inner: of for pid, of in pids.items() for inner in inner_pids(asked.proc_root, pid)
-        }
-        for holder, pids in asked.holders.items()
-    }
+    gpus = _inner(asked)
     own = [_own(status, gpus, hosts) for status in (before, after)]
     if own[0] is None or own[1] is None:
         return Answer(why="who answers is none of the job's processes here")
@@ -76,6 +85,16 @@ def told(asked: Asked, before: Status, after: Status, hosts: frozenset[str]) -> 
     holder = own[0]
     found = verdict(before, after, holder, lambda place: _gpu(place, gpus[holder], hosts), hosts)
     return Answer(found=() if found is None else (found,))
+
+
+def _inner(asked: Asked) -> dict[str, dict[int, Mapping[int, str]]]:
+    """The GPUs of each job's processes, by the numbers that those have for themselves."""
+    return {
+        holder: {
+            inner: of for pid, of in pids.items() for inner in inner_pids(asked.proc_root, pid)
+        }
+        for holder, pids in asked.holders.items()
+    }
 
 
 def _silent(asked: Asked, why: str) -> Answer:
@@ -151,6 +170,13 @@ def _gpu(place: Place, pids: _Gpus, hosts: frozenset[str]) -> str | None:
     """A process with one GPU has that one, whatever number it has where the process runs."""
     of = pids.get(place.pid, {}) if place.host in hosts else {}
     return next(iter(of.values())) if len(of) == 1 else of.get(place.device)
+
+
+_LOOKS: Mapping[Look, Callable[[Asked], Answer]] = {
+    Look.RAS: look,
+    Look.DUMPS: dumps,
+    Look.INSPECTOR: waits,
+}
 
 
 if __name__ == "__main__":

@@ -11,14 +11,14 @@ from gpuvigil.clock import Clock
 from gpuvigil.config import CollectorSettings
 from gpuvigil.log import Log
 from gpuvigil.metrics import GPU
-from gpuvigil.model import Allocation, Collective, Event, EventKind
+from gpuvigil.model import Allocation, Collective, Event, EventKind, Source
 
 from ..owners.processes import ProcessTable
 from ..processes.spawn import Child, started
 from ..rows.catalogue_rows import Row
 from ..rows.events import EventMaker
 from . import question
-from .question import Answer, Asked
+from .question import Answer, Asked, Look
 from .ras_client import TIMEOUT_SECONDS
 from .stalled import ALL, Holders, OnGpu, may_be_asked, stalled, stalled_seconds
 
@@ -26,6 +26,8 @@ log = Log("collector")
 
 _LONGEST_LOOK_SECONDS = 2 * (TIMEOUT_SECONDS + 30.0)  # beside the pause
 _LARGEST_BYTES = 256 * 1024
+# NCCL Inspector's files are looked at so often; that one rank waits least is told again after so long.
+INSPECTOR_SECONDS, _TOLD_AGAIN_SECONDS = 120.0, 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +53,7 @@ class _Rest:
     seconds: float
 
 
-# A user, and whether it is for dumps.
-_Whose = tuple[int, bool]
+_Whose = tuple[int, Look]
 
 
 class Ranks:
@@ -74,7 +75,14 @@ class Ranks:
         self._rests: dict[_Whose, _Rest] = {}
         self._child: Child | None = None
         self._asking: frozenset[str] = frozenset()
-        self._began = 0.0
+        self._began = self._due = 0.0
+        self._is_of_all = False
+        self._is_on = bool(
+            settings.nccl_ras
+            or settings.flight_recorder_directories
+            or settings.nccl_inspector_directories
+        )
+        self._told_first: dict[tuple[str, int], float] = {}
         self._told_why: dict[frozenset[str], str] = {}
 
     def take(
@@ -84,7 +92,7 @@ class Ranks:
         held: Iterable[Allocation],
     ) -> None:
         """What a tick brought: nothing more is done while no job stands still."""
-        if not (self._settings.nccl_ras or self._settings.flight_recorder_directories):
+        if not self._is_on:
             return
         gpus = _on_gpus(rows, processes, held)
         still, now = stalled(gpus), self._clock.monotonic()
@@ -93,8 +101,8 @@ class Ranks:
         self._rests = {of: it for of, it in rests if it.holders & still or now < it.due}
         if self._child is not None:
             self._watch(self._child, still)
-        elif still:
-            self._look(gpus)
+        elif not (still and self._look(gpus)) and now >= self._due:
+            self._look_at_waits(gpus)
 
     def stop(self) -> None:
         """End the child."""
@@ -107,38 +115,58 @@ class Ranks:
         """A job that goes on again is left alone at once; a child that does not end starts no other."""
         now = self._clock.monotonic()
         late = now - self._began > self._pace.pause_seconds + _LONGEST_LOOK_SECONDS
-        if late or not self._asking & still:
+        if late or not (self._asking & still or self._is_of_all):
             child.kill()
         if child.poll() is not None:
             self._child = None
 
-    def _look(self, gpus: Sequence[OnGpu]) -> None:
-        """Begin what is due: a dump, which costs the job nothing, before a question."""
+    def _look_at_waits(self, gpus: Sequence[OnGpu]) -> None:
+        """Of all jobs here, stalled or not: only files are read."""
+        self._due = self._clock.monotonic() + INSPECTOR_SECONDS
+        directories = self._settings.nccl_inspector_directories
+        holders: dict[str, dict[int, dict[int, str]]] = {}
+        for gpu in gpus:
+            for pid in gpu.pids if gpu.holder else ():
+                holders.setdefault(gpu.holder, {}).setdefault(pid, {})[gpu.index] = gpu.uuid
+        users = {self._user(pid) for pids in holders.values() for pid in pids} - {None}
+        if directories and users:
+            asked = replace(
+                self._for_ras(holders),
+                look=Look.INSPECTOR,
+                directories=tuple(map(str, directories)),
+                users=tuple(user for user in users if user is not None),
+                youth_seconds=INSPECTOR_SECONDS,
+            )
+            self._start(asked)
+
+    def _look(self, gpus: Sequence[OnGpu]) -> bool:
+        """Begin what is due: dumps, which cost the job nothing, before a question."""
         pids = {pid for gpu in gpus for pid in gpu.pids}
         users = {pid: user for pid in pids if (user := self._user(pid)) is not None}
         ages = {pid: self._table.ran_seconds(pid) for pid in pids}
         if self._settings.flight_recorder_directories:
             for user, holders in may_be_asked(gpus, [ALL], users, ages, 0.0).items():
                 # Of two jobs of one user nobody knows whose dump it is.
-                if len(holders) == 1 and self._rested(user, holders, dumps=True):
+                if len(holders) == 1 and self._rested(user, holders, Look.DUMPS):
                     self._start(self._for_dumps(user, holders, gpus))
-                    return
+                    return True
         partitions, least = self._settings.nccl_ras, self._pace.youngest_seconds
         for user, holders in may_be_asked(gpus, partitions, users, ages, least).items():
-            if self._rested(user, holders, dumps=False):
+            if self._rested(user, holders, Look.RAS):
                 self._start(self._for_ras(holders))
-                return
+                return True
+        return False
 
-    def _rested(self, user: int, holders: Holders, *, dumps: bool) -> bool:
+    def _rested(self, user: int, holders: Holders, look: Look) -> bool:
         """Whether a look is due; then the next rest begins."""
         now, pace = self._clock.monotonic(), self._pace
-        rest, seconds = self._rests.get((user, dumps)), pace.rest_seconds
+        rest, seconds = self._rests.get((user, look)), pace.rest_seconds
         if rest is not None:
             if now < rest.due:
                 return False
             seconds = min(2 * rest.seconds, pace.longest_rest_seconds)
         due = now + pace.pause_seconds + seconds
-        self._rests[user, dumps] = _Rest(frozenset(holders), due, seconds)
+        self._rests[user, look] = _Rest(frozenset(holders), due, seconds)
         return True
 
     def _for_ras(self, holders: Holders) -> Asked:
@@ -155,14 +183,16 @@ class Ranks:
         directories = tuple(map(str, self._settings.flight_recorder_directories))
         return replace(
             self._for_ras(holders),
+            look=Look.DUMPS,
             directories=directories,
-            user=user,
+            users=(user,),
             youth_seconds=stalled_seconds(gpus, holder),
         )
 
     def _start(self, asked: Asked) -> None:
         command = own_command.command("ranks", "collector.nccl.ranks_child")
         self._asking, self._began = frozenset(asked.holders), self._clock.monotonic()
+        self._is_of_all = asked.look is Look.INSPECTOR
         try:
             self._child = started([*command, question.question(asked)], "ranks", self._listen)
         except OSError as error:
@@ -188,8 +218,20 @@ class Ranks:
             log.warning(
                 "how ranks stand is not known", held_by=", ".join(sorted(asking)), why=said.why
             )
-        if said.found and {one.holder for one in said.found} <= asking:
-            self._tell([self._event(said.found)])
+        found = [of for of in said.found if of.holder in asking and self.is_new(of)]
+        if found:
+            self._tell([self._event(tuple(them)) for them in _by_holder(found)])
+
+    def is_new(self, found: Collective) -> bool:
+        """Of who waits least, what was not told lately."""
+        if found.by is not Source.INSPECTOR:
+            return True
+        key, now = (found.holder, found.ranks[0].rank), self._clock.monotonic()
+        self._told_first = {it: at for it, at in self._told_first.items() if now < at}
+        if key in self._told_first:
+            return False
+        self._told_first[key] = now + _TOLD_AGAIN_SECONDS
+        return True
 
     def _event(self, found: tuple[Collective, ...]) -> Event:
         """Its words are for the log; who judges reads the values."""
@@ -204,6 +246,14 @@ class Ranks:
             return os.stat(f"{self._settings.proc_root}/{pid}").st_uid
         except OSError:
             return None
+
+
+def _by_holder(found: Iterable[Collective]) -> Iterable[list[Collective]]:
+    """An event is of one job."""
+    them: dict[str, list[Collective]] = {}
+    for one in found:
+        them.setdefault(one.holder, []).append(one)
+    return them.values()
 
 
 def _on_gpus(

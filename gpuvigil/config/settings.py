@@ -226,6 +226,11 @@ class CollectorSettings:
         "where PyTorch's Flight Recorder leaves its dumps (`TORCH_FR_DUMP_TEMP_FILE`); read once a job has"
         " stalled, files of its own user only (docs/nccl.md)",
     )
+    nccl_inspector_directories: tuple[Path, ...] = _setting(
+        (),
+        "where NCCL Inspector writes (`NCCL_INSPECTOR_DUMP_DIR`): which rank the others wait for"
+        " (docs/nccl.md)",
+    )
     runtime_directory: Path = _setting(
         Path("/run/gpuvigil"),
         "where users of the node may read which hardware it has and whether the driver is"

@@ -46,6 +46,7 @@ class RankStand:
     host: str = ""  # as the library names its node: an address
     device: int | None = None  # its GPU's number by NVML, as that rank counts
     reached: int | None = None  # the last collective that it entered
+    microseconds: int | None = None  # that it mostly is in a collective, where that is measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,9 @@ class Collective:
     entered: int | None = None  # the last collective that anybody entered
     count: int = 0  # ranks that stand so, also beyond those that are named
     ranks: tuple[RankStand, ...] = ()
+    compared: int = 0  # collectives of which all these ranks told how long they were in them
+    percent: int | None = None  # of those, in how many this rank was in it for the shortest time
+    microseconds: int | None = None  # that the others mostly are in one
     hosts: tuple[str, ...] = ()  # the addresses by which the library knows the node that tells
 
     def to_json(self) -> dict[str, Any]:
@@ -80,6 +84,9 @@ class Collective:
             size=_number(said.get("size", 0)) or 0,
             entered=_number(said.get("entered")),
             count=_number(said.get("count", 0)) or 0,
+            compared=_number(said.get("compared", 0)) or 0,
+            percent=_number(said.get("percent")),
+            microseconds=_number(said.get("microseconds")),
             ranks=tuple(map(_rank, ranks)),
             hosts=tuple(map(_word, list(said.get("hosts", ()))[:MOST_RANKS])),
         )
@@ -96,6 +103,7 @@ def _rank(value: Mapping[str, Any]) -> RankStand:
         host=_word(value.get("host", "")),
         device=_number(value.get("device")),
         reached=_number(value.get("reached")),
+        microseconds=_number(value.get("microseconds")),
     )
 
 

@@ -238,3 +238,11 @@ def test_nccl_and_pytorch_that_agree_are_both_named() -> None:
     by_ras = tells(1, looked(Stand.TOGETHER))
     by_dumps = [dumps(n, dump({2 * n - 2: 9, 2 * n - 1: 9})) for n in (1, 2, 3)]
     assert said(hung(by_ras, *by_dumps)).endswith("by PyTorch's Flight Recorder and NCCL's RAS")
+
+
+# --- NCCL Inspector, of jobs that go on --------------------------------------------------------------
+
+
+def test_who_is_waited_for_says_nothing_of_a_job_that_hangs() -> None:
+    first = looked(Stand.FIRST, [at(1, Stand.FIRST)])
+    assert said(hung(tells(1, first, source=Source.INSPECTOR))) == ""

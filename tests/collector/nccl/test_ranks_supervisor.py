@@ -24,6 +24,7 @@ from gpuvigil.clock import SystemClock
 from gpuvigil.config import CollectorSettings
 from gpuvigil.metrics import GPU
 from gpuvigil.model import Allocation, Collective, Event, Holder, Source, Stand, Subject
+from tests.collector.nccl.inspector_lines import line
 from tests.collector.nccl.statuses import communicator, rank, status
 from tests.polling import wait_until
 from tests.sources import ROOT
@@ -210,6 +211,25 @@ def test_dumps_are_read_without_a_question(node: Node, tmp_path: Path) -> None:
     assert [(it.rank, it.reached) for it in found.ranks] == [(2, 5), (0, 6), (1, 6), (3, 6)]
     assert [of.group for of in node.told[0].collectives] == ["0", "1"]
     assert job.heard == []
+
+
+@pytest.mark.server
+def test_whom_the_others_wait_for_is_told_of_a_job_that_goes_on_and_not_at_once_again(
+    node: Node, tmp_path: Path
+) -> None:
+    job = node.run()
+    here = os.uname().nodename
+    for number in range(4):
+        took = 100 if number == 0 else 400
+        lines = [line(number, n, took, host=here, pid=job.pid + number) for n in range(30)]
+        (tmp_path / f"{number}.log").write_bytes(b"\n".join(lines) + b"\n")
+    node.watch(nccl_ras=(), nccl_inspector_directories=(tmp_path,))
+    found = node.until_told(MOVES)
+    assert (found.by, found.stand, found.ranks[0].gpu) == (Source.INSPECTOR, Stand.FIRST, "GPU-0")
+    node.until_no_child()
+    assert node.ranks is not None
+    assert not node.ranks.is_new(found)
+    assert node.ranks.is_new(replace(found, holder="job 8"))
 
 
 @pytest.mark.server
