@@ -45,7 +45,7 @@ def parse(content: bytes) -> Dump:
         return _dump(value)
     except UnreadableError:
         raise
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise UnreadableError(f"it is no Flight Recorder dump: {error!r}"[:200]) from None
 
 

@@ -99,7 +99,7 @@ def parse(line: bytes) -> Op | None:
     try:
         value: Mapping[str, Any] = json.loads(line)
         return _op(value) if "coll_perf" in value.keys() else None  # noqa: SIM118 - a list has none
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise UnreadableError(f"it is no line of NCCL Inspector's: {error!r}"[:200]) from None
 
 

@@ -88,7 +88,7 @@ def parse(content: bytes | bytearray) -> Status:
         raise UnreadableError(f"its status is no JSON: {type(error).__name__}") from None
     try:
         return _status(value)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise UnreadableError(f"its status is not as NCCL writes it: {error!r}"[:200]) from None
 
 

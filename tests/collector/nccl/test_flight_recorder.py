@@ -230,6 +230,11 @@ def test_what_is_no_dump_is_one_named_error(content: bytes, why: str) -> None:
         parse(content)
 
 
+def test_a_group_without_a_name_is_one_named_error() -> None:
+    with pytest.raises(UnreadableError, match="IndexError"):
+        parse(pickle.dumps(dumped(entry(1, process_group=())), 2))
+
+
 def test_a_number_for_the_memo_takes_no_memory() -> None:
     """Python's own unpickler reserves 16 GiB for this one."""
     tracemalloc.start()
