@@ -21,7 +21,7 @@ from ..inference.rows import InferenceBook
 from ..inference.scrape_supervisor import Inference
 from ..kernel_log.event_book import KernelBook
 from ..machine.inspection_supervisor import Machine
-from ..nccl.ranks_supervisor import Ranks
+from ..nccl.ranks import looker
 from ..owners.jobs import Gpus
 from ..owners.kubelet.query_supervisor import Kubelet
 from ..owners.owners import Owners
@@ -117,7 +117,7 @@ class Agent:
         self._machine, self._logs, self._ranks = (
             Machine(settings, clock),
             LogKeeper(settings, self._events, clock, self.post, self._tell),
-            Ranks(settings, self._events, clock, self.post, self._tell),
+            looker(settings, self._events, clock, self.post, self._tell),
         )
         self._sensor, self._steps = (
             PortSensor(settings.sysfs_root, settings.proc_root, clock.monotonic),

@@ -77,11 +77,6 @@ class Ranks:
         self._asking: frozenset[str] = frozenset()
         self._began = self._due = 0.0
         self._is_of_all = False
-        self._is_on = bool(
-            settings.nccl_ras
-            or settings.flight_recorder_directories
-            or settings.nccl_inspector_directories
-        )
         self._told_first: dict[tuple[str, int], float] = {}
         self._told_why: dict[frozenset[str], str] = {}
 
@@ -92,8 +87,6 @@ class Ranks:
         held: Iterable[Allocation],
     ) -> None:
         """What a tick brought: nothing more is done while no job stands still."""
-        if not self._is_on:
-            return
         gpus = _on_gpus(rows, processes, held)
         still, now = stalled(gpus), self._clock.monotonic()
         # Also who goes on for a moment, or is not measured, rests to the end.

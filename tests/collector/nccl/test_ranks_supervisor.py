@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from collector.nccl import ranks_child, stalled
+from collector.nccl import ranks, ranks_child, stalled
 from collector.nccl.question import Answer, Asked, answer, question, read_answer, read_question
 from collector.nccl.ranks_supervisor import Pace, Ranks
 from collector.nccl.stalled import OnGpu
@@ -438,6 +438,27 @@ def test_of_somebody_else_s_answer_nothing_is_told(node: Node) -> None:
     strangers = [rank(0, 5, pid=77, host=HERE), rank(1, 6, pid=99, host="10.0.0.2")]
     node.run(answers=[status(communicator(strangers))])
     assert "none of the job's" in ranks_child.look(question_of(node), lambda _: None).why
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_on"),
+    [
+        ({}, False),
+        ({"nccl_ras_versions": ("2.30.7",)}, False),
+        ({"nccl_ras": ("train",)}, True),
+        ({"flight_recorder_directories": (Path("/x"),)}, True),
+        ({"nccl_inspector_directories": (Path("/x"),)}, True),
+    ],
+)
+def test_where_nothing_is_switched_on_nothing_is_there(
+    settings: dict[str, Any], is_on: bool
+) -> None:
+    chosen = CollectorSettings(**settings)
+    maker = EventMaker(node=NODE, boot="b")
+    found = ranks.looker(chosen, maker, SystemClock(), _at_once, lambda _: None)
+    assert isinstance(found, Ranks) is is_on
+    found.take([], {}, [])
+    found.stop()
 
 
 def test_where_nobody_listens_nobody_is_asked() -> None:
