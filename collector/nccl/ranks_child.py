@@ -7,7 +7,9 @@ told of, in its own network namespace, with a version that may be asked.
 import ipaddress
 import os
 import re
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -25,12 +27,19 @@ from .unreadable import UnreadableError
 
 _NICE = 10  # the job comes first, also where it stands
 _MOST_JOBS = 8
+_STOP = threading.Event()
 _LOCAL = re.compile(r"\|-- (\S+)\n\s+/32 host LOCAL")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Look as the one argument asks; the answer is one line."""
+    """Look as the one argument asks; the answer is one line.
+
+    Who is told to stop asks nothing more, and hears the answer to the question that is under way: NCCL
+    does not look whether somebody has hung up, and its thread would turn round and round until it has its
+    answer together (NVIDIA/nccl, src/ras/client_support.cc: rasClientEventLoop).
+    """
     lifeline.hold()
+    signal.signal(signal.SIGTERM, lambda *_: _STOP.set())
     asked = read_question(arguments[0])
     os.nice(_NICE)
     sys.stdout.write(answer(_LOOKS[asked.look](asked)) + "\n")
@@ -38,12 +47,13 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def look(asked: Asked, sleep: Callable[[float], None] = time.sleep) -> Answer:
+def look(asked: Asked) -> Answer:
     """Ask twice; whatever goes wrong is said, and nothing is tried again."""
     try:
         addresses = _addresses(asked)
         before = ras_client.ask(addresses)
-        sleep(asked.pause_seconds)
+        if _STOP.wait(asked.pause_seconds):
+            return Answer()
         # Whoever listens may be another one by now.
         after = ras_client.ask(_addresses(asked))
     except SilentError as error:

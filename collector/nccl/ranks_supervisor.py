@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -39,6 +40,8 @@ class Pace:
     longest_rest_seconds: float = 1800.0
     # Communicators are made at a job's start: then nobody asks.
     youngest_seconds: float = 900.0
+    # Each question goes through all processes of the job: its nodes ask at moments of their own.
+    spread_seconds: float = 60.0
 
 
 PACE = Pace()
@@ -98,18 +101,21 @@ class Ranks:
             self._look_at_waits(gpus)
 
     def stop(self) -> None:
-        """End the child."""
+        """End the child, which may hear an answer to its end within a second."""
         if self._child is not None:
-            self._child.kill()
+            self._child.terminate()
             with suppress(subprocess.TimeoutExpired):
                 self._child.wait(1.0)
+            self._child.kill()
 
     def _watch(self, child: Child, still: frozenset[str]) -> None:
-        """A job that goes on again is left alone at once; a child that does not end starts no other."""
+        """A job that goes on again is asked no more; beside a child that does not end no other starts."""
         now = self._clock.monotonic()
         late = now - self._began > self._pace.pause_seconds + _LONGEST_LOOK_SECONDS
-        if late or not (self._asking & still or self._is_of_all):
+        if late:
             child.kill()
+        elif not (self._asking & still or self._is_of_all):
+            child.terminate()
         if child.poll() is not None:
             self._child = None
 
@@ -154,6 +160,10 @@ class Ranks:
         """Whether a look is due; then the next rest begins."""
         now, pace = self._clock.monotonic(), self._pace
         rest, seconds = self._rests.get((user, look)), pace.rest_seconds
+        if rest is None and look is Look.RAS and pace.spread_seconds:
+            due = now + pace.spread_seconds * spread(self._events.node.key)
+            self._rests[user, look] = _Rest(frozenset(holders), due, seconds / 2)
+            return False
         if rest is not None:
             if now < rest.due:
                 return False
@@ -239,6 +249,11 @@ class Ranks:
             return os.stat(f"{self._settings.proc_root}/{pid}").st_uid
         except OSError:
             return None
+
+
+def spread(node: str) -> float:
+    """A share from 0 to 1, always the same for a node."""
+    return zlib.crc32(node.encode()) / 2**32
 
 
 def _by_holder(found: Iterable[Collective]) -> Iterable[list[Collective]]:

@@ -8,9 +8,10 @@ v2.30.7 (src/ras/client_support.cc:165-473) and sends FILE, with its own process
 - `endless`: the answer has no end
 - `half`: the connection ends within the answer
 - `slow`: the answer does not come, and the process works on
+- `late`: the answer comes after a second
 - `other`: it is no NCCL
 
-Each command that it was sent stands in FILE with the ending `.heard`.
+Each command that it was sent stands in FILE with the ending `.heard`, and `answered` for each answer that was taken.
 """
 
 import mmap
@@ -31,12 +32,16 @@ class Server:
         with peer, peer.makefile("rb") as lines:
             for line in lines:
                 words = line.strip().decode().upper()
-                with self.heard.open("a") as file:
-                    file.write(words + "\n")
+                self._note(words)
                 if words in {"STATUS", "VERBOSE STATUS"}:
                     self._answer(peer)
+                    self._note("answered")
                     return
                 peer.sendall(self._said(words))
+
+    def _note(self, words: str) -> None:
+        with self.heard.open("a") as file:
+            file.write(words + "\n")
 
     def _said(self, words: str) -> bytes:
         if self.how == "other":
@@ -54,6 +59,8 @@ class Server:
         self.asked += 1
         if self.how == "slow":
             time.sleep(3600)
+        if self.how == "late":
+            time.sleep(1.0)
         if self.how == "half":
             content = content[: len(content) // 2]
         peer.sendall(content)

@@ -16,11 +16,11 @@ import pytest
 
 from collector.nccl import ranks, ranks_child, stalled
 from collector.nccl.question import Answer, Asked, answer, question, read_answer, read_question
-from collector.nccl.ranks_supervisor import Pace, Ranks
+from collector.nccl.ranks_supervisor import Pace, Ranks, spread
 from collector.nccl.stalled import OnGpu
 from collector.rows.catalogue_rows import Row
 from collector.rows.events import EventMaker
-from gpuvigil.clock import SystemClock
+from gpuvigil.clock import Clock, ManualClock, SystemClock
 from gpuvigil.config import CollectorSettings
 from gpuvigil.metrics import GPU
 from gpuvigil.model import Allocation, Collective, Event, Holder, Source, Stand, Subject
@@ -33,7 +33,7 @@ NODE = Subject(cluster="c", node="n1")
 NOW = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 HERE = "127.0.0.1"
 BEHIND = [rank(0, 4711, pid=1, host=HERE), rank(1, 4710, pid=99, host="10.0.0.2")]
-SOON = Pace(pause_seconds=0.05, youngest_seconds=0.0)
+SOON = Pace(pause_seconds=0.05, youngest_seconds=0.0, spread_seconds=0.0)
 STALLED: Mapping[str, Any] = {"step_age_seconds": 80.0, "step_p99_seconds": 2.0}
 MOVES: Mapping[str, Any] = {"step_age_seconds": 1.0, "step_p99_seconds": 2.0}
 
@@ -91,7 +91,7 @@ class Node:
         self.jobs.append(Job(place, process, int(process.stdout.readline())))
         return self.jobs[-1]
 
-    def watch(self, pace: Pace = SOON, **more: Any) -> None:
+    def watch(self, pace: Pace = SOON, clock: Clock | None = None, **more: Any) -> None:
         settings = CollectorSettings(
             **{
                 "nccl_ras": ("train",),
@@ -101,7 +101,9 @@ class Node:
             }
         )
         maker = EventMaker(node=NODE, boot="b")
-        self.ranks = Ranks(settings, maker, SystemClock(), _at_once, self.told.extend, pace)
+        self.ranks = Ranks(
+            *(settings, maker, clock or SystemClock(), _at_once, self.told.extend, pace)
+        )
 
     def tick(self, *fields: Mapping[str, Any]) -> None:
         """Each job has one GPU and one number."""
@@ -121,7 +123,7 @@ class Node:
     def until_asked(self, job: Job, times: int = 1) -> None:
         def asked() -> bool:
             self.tick()
-            return job.heard.count("STATUS") == times
+            return job.heard.count("STATUS") >= times
 
         wait_until("a question", asked, 30.0)
 
@@ -180,7 +182,7 @@ def test_the_missing_rank_is_told_as_the_job_s_own_nccl_says_it(node: Node) -> N
     )
     assert [(it.rank, it.host, it.gpu) for it in found.ranks] == [(1, "10.0.0.2", None)]
     assert found.hosts == (HERE,)
-    one = ["CLIENT PROTOCOL 2", "TIMEOUT 5", "SET FORMAT JSON", "STATUS"]
+    one = ["CLIENT PROTOCOL 2", "TIMEOUT 5", "SET FORMAT JSON", "STATUS", "answered"]
     assert job.heard == one * 2
     for _ in range(20):  # it rests
         node.tick()
@@ -282,9 +284,33 @@ def test_nobody_is_asked_who_was_not_chosen_or_has_not_stalled(
 
 
 @pytest.mark.server
+def test_a_node_asks_at_a_moment_of_its_own_and_rests_longer_each_time(node: Node) -> None:
+    job, clock = node.run(), ManualClock(NOW)
+    node.watch(replace(SOON, rest_seconds=60.0, spread_seconds=40.0), clock)
+    moments = [40.0 * spread(NODE.key), 0.05 + 60.0, 0.05 + 120.0]
+    for times, seconds in enumerate(moments):
+        node.tick()
+        clock.advance(seconds - 0.01)
+        for _ in range(5):
+            node.tick()
+            time.sleep(0.02)
+        assert job.heard.count("STATUS") == 2 * times
+        clock.advance(0.02)
+        node.until_asked(job, times=2 * times + 2)
+        wait_until("no child", lambda: not children())
+
+
+def test_nodes_have_moments_all_over_the_minute() -> None:
+    found = sorted(spread(f"c/n{number}") for number in range(1000))
+    assert 0.0 <= found[0] < 0.02
+    assert 0.98 < found[-1] < 1.0
+    assert 0.4 < found[500] < 0.6
+
+
+@pytest.mark.server
 def test_nobody_is_asked_in_the_first_minutes(node: Node) -> None:
     job = node.run()
-    node.watch(Pace(pause_seconds=0.05, youngest_seconds=3600.0 * 24 * 365))
+    node.watch(replace(SOON, youngest_seconds=3600.0 * 24 * 365))
     for _ in range(10):
         node.tick()
         time.sleep(0.05)
@@ -308,7 +334,7 @@ def test_what_cannot_be_asked_is_said_in_one_line(
 ) -> None:
     job = node.run(how, library=library, said=said or "x")
     asked = question_of(node)
-    assert why in ranks_child.look(asked, lambda _: None).why
+    assert why in ranks_child.look(asked).why
     assert job.heard.count("STATUS") == (how == "half")
     assert job.process.poll() is None
 
@@ -331,7 +357,7 @@ def question_of(node: Node, **more: Any) -> Asked:
 @pytest.mark.server
 def test_a_version_is_read_from_the_library_s_own_text(node: Node) -> None:
     node.run(library="libnccl.so.2", said="x" * (1 << 20) + "NCCL version 2.30.7+cuda13.0")
-    (found,) = ranks_child.look(question_of(node), lambda _: None).found
+    (found,) = ranks_child.look(question_of(node)).found
     assert found.stand is Stand.BEHIND
 
 
@@ -339,10 +365,10 @@ def test_a_version_is_read_from_the_library_s_own_text(node: Node) -> None:
 def test_a_stopped_process_is_said_to_be_silent_and_goes_on_as_before(node: Node) -> None:
     job = node.run()
     job.process.send_signal(signal.SIGSTOP)
-    (found,) = ranks_child.look(question_of(node), lambda _: None).found
+    (found,) = ranks_child.look(question_of(node)).found
     assert found == Collective(by=Source.RAS, holder="job 7", stand=Stand.SILENT)
     job.process.send_signal(signal.SIGCONT)
-    (found,) = ranks_child.look(question_of(node), lambda _: None).found
+    (found,) = ranks_child.look(question_of(node)).found
     assert found.stand is Stand.BEHIND
     assert job.process.poll() is None
 
@@ -376,14 +402,23 @@ def test_a_job_that_ends_while_it_is_asked_ends_as_it_would_alone(node: Node) ->
 
 
 @pytest.mark.server
-def test_a_job_that_goes_on_again_is_left_alone_at_once(node: Node) -> None:
-    job = node.run("slow")
+def test_a_job_that_goes_on_again_is_asked_no_more(node: Node) -> None:
+    """In the pause between the two questions."""
+    job = node.run()
+    node.watch(replace(SOON, pause_seconds=60.0))
+    node.until_asked(job)
+    node.until_no_child()
+    assert (job.heard.count("STATUS"), node.told, job.process.poll()) == (1, [], None)
+
+
+@pytest.mark.server
+def test_nobody_hangs_up_on_a_job_that_goes_on_while_it_is_asked(node: Node) -> None:
+    job = node.run("late")
     node.watch()
     node.until_asked(job)
-    began = time.monotonic()
     node.until_no_child()
-    assert time.monotonic() - began < 5.0
-    assert job.process.poll() is None
+    assert job.heard[-2:] == ["STATUS", "answered"]
+    assert job.heard.count("STATUS") == 1
 
 
 def peak_kib(pid: int) -> int:
@@ -414,7 +449,7 @@ def test_two_jobs_behind_one_port_are_told_apart(node: Node) -> None:
     for index in range(2):
         own = [rank(0, 5, pid=1, host=HERE), rank(1, 6, pid=99, host="10.0.0.2")]
         node.run(answers=[status(communicator(own, name=f"0x{index}"))])
-    said = [ranks_child.look(question_of(node), lambda _: None) for _ in range(30)]
+    said = [ranks_child.look(question_of(node)) for _ in range(30)]
     found = {(of.holder, of.group, of.ranks[0].gpu) for it in said for of in it.found}
     assert found == {
         ("job 7", "0x0 0x1f:0x2e", "GPU-0"),
@@ -437,7 +472,7 @@ def test_while_another_job_behind_the_port_goes_on_nobody_is_asked(node: Node) -
 def test_of_somebody_else_s_answer_nothing_is_told(node: Node) -> None:
     strangers = [rank(0, 5, pid=77, host=HERE), rank(1, 6, pid=99, host="10.0.0.2")]
     node.run(answers=[status(communicator(strangers))])
-    assert "none of the job's" in ranks_child.look(question_of(node), lambda _: None).why
+    assert "none of the job's" in ranks_child.look(question_of(node)).why
 
 
 @pytest.mark.parametrize(
