@@ -63,7 +63,7 @@ _GROUP = "gpuvigil.commands"
 _URGENT, _URGENT_NICE = frozenset({"check"}), -10
 
 # Started by other commands, not by people.
-INTERNAL = frozenset({"read", "pods", "endpoints", "machine"})
+INTERNAL = frozenset({"read", "pods", "endpoints", "machine", "ranks"})
 
 
 def usage() -> str:

@@ -4,6 +4,7 @@ spin: its GPUs are fully used at the power of idle ones, and move nothing.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
@@ -12,7 +13,7 @@ from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Evidence, Finding, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
-from ..evidence import job_steps
+from ..evidence import job_steps, ranks
 from ..evidence.job_steps import AGE, STEP_SECONDS, STEP_TIMES, Holders, goes_on, holders, whole
 from ..window.columns import seconds
 from ..window.rows import Row
@@ -25,6 +26,10 @@ _LIMIT = Aggregate(function=Function.MAX, field="power_limit_watts")
 _MEMORY = Aggregate(function=Function.MAX, field="memory_utilization_percent")
 _MOVED = Aggregate(function=Function.INCREASE, field="nvlink_receive_bytes")
 _COPIED = Aggregate(function=Function.MAX, field="pcie_receive_bytes_per_second")
+_WRITTEN = tuple(
+    Aggregate(function=Function.INCREASE, field=name)
+    for name in ("disk_write_bytes", "shared_write_bytes")
+)
 _ASKED = (_BUSY, _WATTS, _LIMIT, _MEMORY, _MOVED, _COPIED)
 RECENT = Need(measurement="gpu", span=Span.RECENT, aggregates=_ASKED)
 _SPIN, _LONGEST = "spin_seconds", "longest_spin_seconds"
@@ -34,6 +39,7 @@ NEEDS = (
     _NOW,
     job_steps.NEED,
     Need(measurement="gpu", span=Span.STEADY, aggregates=_ASKED),
+    Need(measurement="node", span=Span.RECENT, aggregates=_WRITTEN),
 )
 
 _FAULT = FAULTS["gpu_hung"]
@@ -45,6 +51,9 @@ _NVLINK_BYTES, _PCIE_BYTES = 1e6, 50e6
 _COVERAGE = 0.8
 # Of a job that tells of no steps: spun for so long, and for so many of its longest earlier times.
 _SPIN_SECONDS, _SPIN_TIMES = 300.0, 3.0
+# A node that writes so much a second may be at a checkpoint, which takes minutes and never half an hour:
+# a rank's share of a model's state is tens of GB, over the network at some hundred MB a second [own].
+_CHECKPOINT_BYTES, _CHECKPOINT_SECONDS = 50e6, 1800.0
 
 
 def hung_jobs(window: Window) -> list[Finding]:
@@ -67,17 +76,43 @@ def hung_jobs(window: Window) -> list[Finding]:
         for gpus in spun.values()
         for gpu, row in _lasting(window, gpus, recent, steady).items()
     }
-    found = [_with_a_rank_gone(window, them) for them in gone.values()]
-    found += [_without_steps(window, gpus) for gpus in stopped.values()]
+    found = [_without_steps(window, gpus) for gpus in stopped.values()]
     found += [
         _finding(window, gpus, recent, lasting)
         for names, gpus in sorted(spun.items())
         if names not in stopped
         and names not in gone
         and not goes_on(window, gpus)
+        and not _writes(window, gpus)
         and (any(gpu in lasting for gpu in gpus) or not _waits_for_its_own(window, gpus, recent))
     ]
+    found = [_with_ranks(window, finding) for finding in found]
+    found += [_with_a_rank_gone(window, them) for them in gone.values()]
     return sorted(found, key=lambda finding: finding.subject)
+
+
+def _with_ranks(window: Window, finding: Finding) -> Finding:
+    """What the job's own NCCL and PyTorch say of who holds the others up, where they were asked."""
+    gpus = finding.members or (finding.subject,)
+    found = ranks.standing(window, gpus, _stalled_seconds(window, finding, gpus))
+    if found is None:
+        return finding
+    said = replace(
+        finding,
+        evidence=(ranks.evidence(window, found), *finding.evidence),
+        severity=ranks.severity(found, finding.severity),
+        certain=found.names,
+        action=ranks.action(window, found, finding.action),
+    )
+    if not found.names:
+        return said
+    return replace(said, title="Job hangs: some of its ranks hold the others up", condition="ranks")
+
+
+def _stalled_seconds(window: Window, finding: Finding, gpus: Iterable[Subject]) -> float:
+    rows = window.get("gpu", Span.NOW)
+    spun = [float(row[_SPIN] or 0.0) for row in map(rows.get, gpus) if row is not None]
+    return max([(window.now - finding.since).total_seconds(), *spun])
 
 
 def _holder(window: Window, gpus: Sequence[Subject]) -> str:
@@ -181,6 +216,22 @@ def _waits_for_its_own(window: Window, gpus: list[Subject], recent: Mapping[Subj
     """
     rows = window.get("gpu", Span.RECENT)
     return any(gpu not in recent and rows.get(gpu) is not None for gpu in whole(window, gpus))
+
+
+def _writes(window: Window, gpus: Iterable[Subject]) -> bool:
+    """Whether one of the job's nodes writes what may be a checkpoint, for as long as one takes."""
+    nodes, spun = window.get("node", Span.RECENT), window.get("gpu", Span.NOW)
+    told = [row[_SPIN] for row in map(spun.get, gpus) if row is not None]
+    if any(seconds is not None and seconds >= _CHECKPOINT_SECONDS for seconds in told):
+        return False
+    rows = map(nodes.get, {gpu.of_node() for gpu in whole(window, gpus)})
+    return any(_written(row) >= _CHECKPOINT_BYTES for row in rows if row is not None)
+
+
+def _written(row: Row) -> float:
+    """Bytes a second."""
+    seconds = (row["last_at"] - row["first_at"]).total_seconds()
+    return sum(row[it.column] or 0.0 for it in _WRITTEN) / seconds if seconds else 0.0
 
 
 def spinning(window: Window) -> frozenset[Subject]:

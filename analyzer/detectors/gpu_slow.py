@@ -31,6 +31,7 @@ from ..evidence.job_pace import (
     less_done,
     minutes,
 )
+from ..evidence.waits import waited_for
 from ..window.columns import Floats, per_group
 from ..window.holdings import holder_key
 from ..window.window import Span, Window
@@ -272,7 +273,7 @@ def _usual(window: Window, look: Look) -> tuple[Floats, Floats]:
 def _finding(window: Window, look: Look, change: Change, row: int) -> Finding:
     subject = change.rows.subjects[row]
     length, _ = minutes(window, look)
-    pace = less_done(window, subject, look)
+    pace, waits = less_done(window, subject, look), waited_for(window, subject)
     by_clock = bool(change.clock[row] <= -look.least_clock)
     name, apart = ("SM clock", change.clock) if by_clock else ("power at its clock", change.draws)
     others = int(change.peers[row]) - 1
@@ -296,6 +297,7 @@ def _finding(window: Window, look: Look, change: Change, row: int) -> Finding:
                 value=f"{change.watts[row]:.0f} W at {change.hertz[row] / 1e6:.0f} MHz",
                 peers=f"{watts[row]:.0f} W at {hertz[row] / 1e6:.0f} MHz",
             ),
+            *(() if waits is None else (waits,)),
         ),
         detector="gpu_slow",
         action=_FAULT.action,

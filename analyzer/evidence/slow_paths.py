@@ -6,7 +6,7 @@ late paths it is the end that all have in common.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,8 @@ from ..window.columns import Mask, fabric
 from ..window.window import Span, Window
 from .port_rates import DELAY, Look, Rates, delay_of, jobs_through, rates_of
 
+# Both ends of one narrow place are late by about as much; a busy host's answers are by far less.
+_ALIKE = 1.0 / 3.0
 Path = tuple[Subject, Subject]
 """A port that sends, and the one whose answers are late."""
 
@@ -33,13 +35,12 @@ class Slow:
 
 def slow_ports(window: Window, look: Look) -> Iterator[Slow]:
     """The ends that late paths have in common; none where a node's own queue of a port explains them."""
-    late = window.once(_late_now, look)
     for job, paths in sorted(window.once(_late_paths, look).items()):
         left, shared = list(paths), False
         while left:
             common = Counter(port for path in left for port in path)
             most = max(common.values())
-            if most == 1 and (shared or _others(window, job, late, paths)):
+            if most == 1 and (shared or _others(window, job, look, paths)):
                 break  # a lone one had a bad moment, or is the first to be seen of several
             # Of a single path, the end that is sent to: what the other's own queue held, its node would tell.
             shared |= most > 1
@@ -49,11 +50,17 @@ def slow_ports(window: Window, look: Look) -> Iterator[Slow]:
             left = [path for path in left if first not in path]
 
 
-def _others(window: Window, job: str, late: Set[Subject], paths: Sequence[Path]) -> bool:
-    """Whether ports of the job that are on none of these paths have begun to be answered late."""
+def _others(window: Window, job: str, look: Look, paths: Sequence[Path]) -> bool:
+    """Whether ports of the job that are on none of these paths have begun to be answered as late."""
+    now = window.once(_late_now, look)
     known = {port for path in paths for port in path}
+    least = _ALIKE * max(now.get(sender, 0.0) for sender, _ in paths)
     nodes = window.holdings[job].nodes
-    return any(port.of_node() in nodes for port in late - known)
+    return any(
+        seconds >= least and port.of_node() in nodes
+        for port, seconds in now.items()
+        if port not in known
+    )
 
 
 def _most(common: Counter[Subject], most: int) -> list[Subject]:
@@ -89,10 +96,14 @@ def _lately(window: Window, rates: Rates) -> Mask:
     return found
 
 
-def _late_now(window: Window, look: Look) -> Set[Subject]:
+def _late_now(window: Window, look: Look) -> Mapping[Subject, float]:
+    """By how many seconds answers are late in the last minute, where they are."""
     rates = window.once(rates_of, look)
-    late = _lately(window, rates) if len(rates.rows) else np.zeros(0, bool)
-    return {rates.rows.subjects[number] for number in np.flatnonzero(late).tolist()}
+    if not len(rates.rows):
+        return {}
+    recent = window.get("port", Span.RECENT).beside(rates.rows, DELAY.column)
+    late = np.flatnonzero(_lately(window, rates)).tolist()
+    return {rates.rows.subjects[number]: float(recent[number]) for number in late}
 
 
 def _answering_late(window: Window, port: Subject) -> Iterator[Subject]:

@@ -20,6 +20,7 @@ from ..inference.rows import InferenceBook
 from ..inference.scrape_supervisor import Inference
 from ..kernel_log.event_book import KernelBook
 from ..machine.inspection_supervisor import Machine
+from ..nccl.ranks import looker
 from ..owners.jobs import Gpus
 from ..owners.kubelet.query_supervisor import Kubelet
 from ..owners.owners import Owners
@@ -113,9 +114,10 @@ class Agent:
         )
         self._kubelet = Kubelet(settings.kubelet_socket, settings.tick_seconds, clock)
         self._inference, self._served = Inference.of(settings, clock), InferenceBook(self._node)
-        self._machine, self._logs = (
+        self._machine, self._logs, self._ranks = (
             Machine(settings, clock),
             LogKeeper(settings, self._events, clock, self.post, self._tell),
+            looker(settings, self._events, clock, self.post, self._tell),
         )
         self._sensor, self._steps = (
             PortSensor(settings.sysfs_root, settings.proc_root, clock.monotonic),
@@ -208,6 +210,7 @@ class Agent:
             self._inference.stop()
             self._machine.stop()
             self._logs.stop()
+            self._ranks.stop()
             self._ear.tell(self._kernel.flush())
             self._remember()
 
@@ -350,6 +353,7 @@ class Agent:
         self.exporter.show(self._page.rows([*news.shown, *others], self._driver, now))
         lines = lines_of(rows)
         began = self._note_holders(tick, now)
+        self._ranks.take(news.rows, _processes(tick), self._owners.held)
         self._tell_inventory(now, silent=news.driver_answering is False)
         # Told once it is remembered: a hold that was told and then forgotten would never end.
         self._record([one.to_record() for one in began])

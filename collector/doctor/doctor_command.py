@@ -15,7 +15,7 @@ from gpuvigil.errors import GpuvigilError
 
 from ..agent.node_config import config_file, file_of_up
 from ..processes.watchdog_child import Say, aside
-from . import gpus, hub, node, owner_sources, store
+from . import gpus, hub, nccl_settings, node, owner_sources, store
 from .diagnosis import Diagnosis, as_json, can_work, limited, lines, missing, ok
 
 _SECONDS = 15.0
@@ -60,6 +60,7 @@ def diagnose(config: Config, file: Path | None, seconds: float) -> list[Diagnosi
         "dcgm-exporter": partial(node.dcgm, settings),
         "inference servers": partial(owner_sources.inference, settings),
         "kubelet": partial(owner_sources.kubelet, settings),
+        "NCCL": partial(nccl_settings.nccl, settings),
         "time synchronisation": node.clock,
         "hub": partial(hub.diagnose, config, file, name),
         "store": partial(store.diagnose, config.store),

@@ -43,7 +43,7 @@ def of_its_user(
     own = f"{proc_root}/self"
     if not where.loopback and not _is_its_address(own, where, own):
         return ()
-    users = {words[7] for words in _listening(own, where.port)}
+    users = {words[7] for words in listening(own, where.port)}
     if len(users) != 1 or users == {_ROOT}:
         return ()
     return tuple(
@@ -95,10 +95,10 @@ def _listens(folder: str, where: Address, own: str) -> bool:
 
 def _inodes(folder: str, port: int) -> frozenset[str]:
     """Sockets that listen on the port in the process's network namespace, as links name them."""
-    return frozenset(f"socket:[{words[9]}]" for words in _listening(folder, port))
+    return frozenset(f"socket:[{words[9]}]" for words in listening(folder, port))
 
 
-def _listening(folder: str, port: int) -> Iterator[list[str]]:
+def listening(folder: str, port: int) -> Iterator[list[str]]:
     """The lines of such sockets: of their words the eighth is the user, the tenth the inode."""
     for table in ("tcp", "tcp6"):
         for line in (files.read(f"{folder}/net/{table}") or "").splitlines()[1:]:

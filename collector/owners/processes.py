@@ -7,6 +7,7 @@ service that is away. Both are waited for with patience. Status and start need n
 
 import os
 import pwd
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
@@ -70,6 +71,12 @@ class ProcessTable:
         """
         words = _text(f"{self._proc}/{pid}/stat").rpartition(")")[2].split(maxsplit=20)
         return int(words[19]) if len(words) > 19 and words[19].isdigit() else None
+
+    def ran_seconds(self, pid: int) -> float:
+        """How long a process has run; nothing when it is not there."""
+        ticks = self.start_ticks(pid)
+        up = time.clock_gettime(time.CLOCK_BOOTTIME)
+        return 0.0 if ticks is None else up - ticks / self._ticks_per_second
 
     def user(self, pid: int) -> str | None:
         """Whose process it is; None when it cannot be seen from here."""

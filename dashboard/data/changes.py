@@ -207,6 +207,10 @@ _EVENTS = {
     EventKind.SHUTDOWN: ("went down in order", "nodes went down in order", "", None),
     EventKind.STOPPED: ("collector was stopped", "collectors were stopped", "", None),
     EventKind.XID: ("Xid", "GPUs report Xid", "warn", State.OPEN),
+    EventKind.COLLECTIVE: (
+        *("tells of a stalled job's ranks", "nodes tell of stalled jobs' ranks"),
+        *("", None),
+    ),
 }
 
 

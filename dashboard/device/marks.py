@@ -30,6 +30,7 @@ _NAMES = {
     EventKind.HOST: "supply, fan or mount",
     EventKind.SHUTDOWN: "shutdown",
     EventKind.STOPPED: "collector stopped",
+    EventKind.COLLECTIVE: "ranks of a stalled job",
 }
 _GOOD = frozenset({EventKind.GPU_BACK, EventKind.PORT_UP, EventKind.DRIVER_BACK})
 

@@ -145,5 +145,7 @@ def events(found: Iterable[Event], names: Names) -> list[Event]:
     for one in found:
         said = names.text(one.message) if one.kind in _TOLD else ""
         id_ = names.word("event", one.id) or ""
-        made.append(replace(one, subject=names.subject(one.subject), id=id_, message=said))
+        # A recording's tables have no place for ranks.
+        subject = names.subject(one.subject)
+        made.append(replace(one, subject=subject, id=id_, message=said, collectives=()))
     return made

@@ -210,6 +210,27 @@ class CollectorSettings:
     inference_anywhere: bool = _setting(
         False, "such a page may be elsewhere than on a loopback address, as that of a pod"
     )
+    nccl_ras: tuple[str, ...] = _setting(
+        (),
+        "Slurm partitions whose jobs' NCCL is asked where its ranks stand once a job has stalled, as"
+        ' `["train"]`; `["*"]` for all jobs and pods; empty: none. Asking has crashed jobs: read docs/nccl.md first',
+    )
+    nccl_ras_versions: tuple[str, ...] = _setting(
+        (),
+        'versions of NCCL that may be asked, as this site has tried them: `["2.30.7"]`; no other is,'
+        " nor one whose crashes when asked are known",
+    )
+    nccl_ras_port: int = _setting(28028, "port of NCCL's RAS, as in `NCCL_RAS_ADDR`")
+    flight_recorder_directories: tuple[Path, ...] = _setting(
+        (),
+        "where PyTorch's Flight Recorder leaves its dumps (`TORCH_FR_DUMP_TEMP_FILE`); read once a job has"
+        " stalled, files of its own user only (docs/nccl.md)",
+    )
+    nccl_inspector_directories: tuple[Path, ...] = _setting(
+        (),
+        "where NCCL Inspector writes (`NCCL_INSPECTOR_DUMP_DIR`): which rank the others wait for"
+        " (docs/nccl.md)",
+    )
     runtime_directory: Path = _setting(
         Path("/run/gpuvigil"),
         "where users of the node may read which hardware it has and whether the driver is"

@@ -16,6 +16,7 @@ from .collected import (
     Inventory,
     PortIdentity,
 )
+from .collective import MOST_RANKS, Collective, RankStand, Source, Stand
 from .holder import Holder, HolderKind, job_holder, pod_holder, process_holder
 from .incident import (
     Acknowledgement,
@@ -67,6 +68,7 @@ __all__ = [
     "COLLECTOR_KINDS",
     "ENDED_STATES",
     "ERROR_COUNTS",
+    "MOST_RANKS",
     "RESERVED_CLUSTERS",
     "SCHEDULER_KINDS",
     "SEEN",
@@ -83,6 +85,7 @@ __all__ = [
     "Beside",
     "BusGpu",
     "Cause",
+    "Collective",
     "CoveredBy",
     "Ended",
     "EndedBy",
@@ -107,6 +110,7 @@ __all__ = [
     "OutOfService",
     "PcieLink",
     "PortIdentity",
+    "RankStand",
     "Record",
     "RecordKind",
     "Retirement",
@@ -117,6 +121,8 @@ __all__ = [
     "Setup",
     "Severity",
     "Silence",
+    "Source",
+    "Stand",
     "Subject",
     "Switch",
     "SwitchPort",

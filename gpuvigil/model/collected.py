@@ -7,6 +7,7 @@ from enum import Enum, auto
 from typing import Any
 
 from ..clock import from_text, to_text
+from .collective import Collective
 from .holder import Holder, pod_holder
 from .nic import Nic
 from .record import Record, RecordKind, known, plain
@@ -40,6 +41,7 @@ class EventKind(str, Enum):
     SHUTDOWN = auto()  # the machine goes down in order; its message begins with what comes then
     STOPPED = auto()  # the collector was stopped in order, and the machine stays
     BOOT = auto()  # its time is when the machine started, not when the collector did
+    COLLECTIVE = auto()  # what a job's NCCL or PyTorch says of where its ranks stand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,8 @@ class Event:
     `count` is how often it happened since the event before of its kind, when it comes too often
     to be told each time; then `at` and `message` are of the last time. A higher `version` says the
     same thing in better words. `gone`: a port that is down because its device has left the system,
-    as it does while its driver is reloaded.
+    as it does while its driver is reloaded. `collectives`: of one look at one job, one for each
+    of its groups that says something.
     """
 
     kind: EventKind
@@ -62,6 +65,7 @@ class Event:
     count: int = 1
     version: int = 1
     gone: bool = False
+    collectives: tuple[Collective, ...] = ()
 
     @property
     def code(self) -> int:
@@ -78,6 +82,8 @@ class Event:
             body["count"] = self.count
         if self.gone:
             body["gone"] = True
+        if self.collectives:
+            body["collectives"] = [one.to_json() for one in self.collectives]
         return Record(
             kind=RecordKind.EVENT,
             id=self.id,
@@ -102,6 +108,7 @@ class Event:
             count=int(record.body.get("count", 1)),
             version=record.version,
             gone=record.body.get("gone") is True,
+            collectives=tuple(map(Collective.from_json, record.body.get("collectives", ()))),
         )
 
 

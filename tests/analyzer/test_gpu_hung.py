@@ -77,6 +77,25 @@ def test_four_fifths_of_a_span_must_have_been_read(seconds: float, count: int) -
     assert len(found(scene)) == count
 
 
+def writing(scene: Scene, field: str, per_second: float) -> Scene:
+    """The node begins to write, a minute ago."""
+    return scene.changed(node(), {field: 0}).turned(node(), field, 0.0, per_second, 60.0)
+
+
+@pytest.mark.parametrize("field", ["disk_write_bytes", "shared_write_bytes"])
+@pytest.mark.parametrize(("per_second", "count"), [(49e6, 1), (51e6, 0)])
+def test_a_node_that_writes_fifty_megabytes_a_second_may_be_at_a_checkpoint(
+    field: str, per_second: float, count: int
+) -> None:
+    assert len(found(writing(one(65.0, {}), field, per_second))) == count
+
+
+@pytest.mark.parametrize(("seconds", "count"), [(1799.0, 0), (1801.0, 1)])
+def test_no_checkpoint_takes_half_an_hour(seconds: float, count: int) -> None:
+    spun = {"spin_seconds": seconds, "longest_spin_seconds": 1.0}
+    assert len(found(writing(one(ALL, spun), "shared_write_bytes", 90e6))) == count
+
+
 def test_one_gpu_that_spins_is_told_in_numbers() -> None:
     (it,) = found(one(65.0, {}))
     power = "power: 130 W at most in 1 min (limit over 280 W for a GPU at work)"

@@ -12,9 +12,20 @@ from hypothesis import strategies as st
 from analyzer.correlation.correlate import is_visible, observe
 from analyzer.detectors.gpu_slow import slow_gpus
 from analyzer.window.window import Window
-from gpuvigil.model import Finding, Holder, Incident, Severity, Subject
+from gpuvigil.model import (
+    Collective,
+    EventKind,
+    Finding,
+    Holder,
+    Incident,
+    RankStand,
+    Severity,
+    Source,
+    Stand,
+    Subject,
+)
 
-from .scene import NOON, SETTINGS, Scene, allocation, gpu, healthy, in_one_job, node
+from .scene import NOON, SETTINGS, Scene, allocation, event, gpu, healthy, in_one_job, node
 
 GPUS = [gpu(number, index) for number in (1, 2) for index in range(4)]
 QUIET = healthy(nodes=2, gpus=4)
@@ -38,6 +49,32 @@ def test_the_one_that_draws_less_while_its_job_slows_down_is_told_with_numbers()
     assert power.value.startswith("-5.5 % in 1 min")
     assert power.peers == "7 other GPUs of the job"
     assert (watts.value, watts.peers) == ("520 W at 1980 MHz", "550 W at 1980 MHz")
+
+
+@pytest.mark.parametrize(("ago", "count"), [(899.0, 1), (901.0, 0)])
+def test_that_the_others_wait_for_it_in_collectives_is_evidence(ago: float, count: int) -> None:
+    scene = slowed(QUIET.changed(gpu(), LESS, 65))
+    rank = RankStand(rank=3, stand=Stand.FIRST, gpu="GPU-1-0", microseconds=210)
+    first = Collective(
+        by=Source.INSPECTOR,
+        holder="job 7",
+        stand=Stand.FIRST,
+        operation="AllReduce",
+        ranks=(rank,),
+        compared=240,
+        percent=92,
+        microseconds=840,
+    )
+    at = NOON - timedelta(seconds=ago)
+    told_of = replace(event(EventKind.COLLECTIVE, node(), at), collectives=(first,))
+    (it,) = found(scene.with_events(told_of))
+    assert [e.text for e in it.evidence if e.name == "wait in collectives"] == count * [
+        "wait in collectives: rank 3 is in AllReduce for 210 µs, the shortest in 92 % of 240,"
+        " by NCCL Inspector (peers 840 µs)"
+    ]
+    of_another = replace(first, ranks=(replace(rank, gpu="GPU-1-1"),))
+    (it,) = found(scene.with_events(replace(told_of, collectives=(of_another,))))
+    assert "wait in collectives" not in {e.name for e in it.evidence}
 
 
 @pytest.mark.parametrize(

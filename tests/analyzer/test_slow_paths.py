@@ -84,6 +84,8 @@ def test_a_single_late_path_is_told_of_who_is_sent_to_with_what_it_may_be_else()
 def test_the_first_of_several_to_be_seen_waits_for_the_others() -> None:
     begun = late({3: [4]}).changed(port(2), {DELAY: 0.06}, 40.0)
     assert congested(begun) == []
+    # A busy host answers a little late, and is no end of that path.
+    assert congested(begun.changed(port(2), {DELAY: 0.02}, 60.0)) != []
     (it,) = congested(begun.changed(port(2), {DELAY: 0.0002}))
     assert it.subject == port(4)
 

@@ -1,0 +1,252 @@
+"""Where the ranks of a job stand, put together from what the collectors of its nodes heard.
+
+NCCL's RAS answers any node for the whole job, but names ranks by address and number: which GPU that
+is, only the rank's own node knows. PyTorch's dumps are of a rank each, and may lie on different nodes.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gpuvigil.model import (
+    Collective,
+    Event,
+    EventKind,
+    Evidence,
+    RankStand,
+    Severity,
+    Source,
+    Stand,
+    Subject,
+)
+
+from ..window import subject_names
+from ..window.holdings import holder_key
+from ..window.window import Window
+
+_GRAVITY = {stand: number for number, stand in enumerate(Stand)}
+# What names somebody; of the others nobody knows who is to blame.
+_NAMES = frozenset({Stand.DEAD, Stand.UNREACHABLE, Stand.FAILED, Stand.BEHIND, Stand.DIFFERENT})
+_NAMED = 4
+_Told = Sequence[tuple[Subject, Collective]]  # with the node that tells
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How the job stands, and where those ranks are that it stands for."""
+
+    of: Collective
+    places: tuple[Subject | None, ...] = ()  # of its ranks, each a GPU or at least its node
+    heard: frozenset[Source] = frozenset()
+    silent: tuple[Subject, ...] = ()  # nodes whose own process does not answer
+
+    @property
+    def names(self) -> bool:
+        """Whether it says who holds the others up: some, and not most of them."""
+        return self.of.stand in _NAMES and 0 < 2 * self.of.count <= max(self.of.size, 2)
+
+
+def standing(window: Window, gpus: Iterable[Subject], seconds: float) -> Standing | None:
+    """What was heard of the holder of these GPUs since it stalled, `seconds` ago; None: nothing."""
+    told, nodes = _told(window, gpus, seconds)
+    if not told:
+        return None
+    ras = [it for it in told if it[1].by is Source.RAS]
+    dumps = [it for it in told if it[1].by is Source.FLIGHT_RECORDER]
+    found = [of for of in (_by_dumps(dumps), _gravest(ras)) if of is not None]
+    if not found:
+        return None
+    silent = sorted({node for node, of in ras if of.stand is Stand.SILENT})
+    of = min(found, key=lambda it: _GRAVITY[it.stand])
+    return Standing(
+        of=of,
+        places=tuple(_places(window, of, told, nodes)),
+        heard=frozenset(it.by for it in found if it.stand is of.stand),
+        silent=tuple(silent),
+    )
+
+
+def _told(
+    window: Window, gpus: Iterable[Subject], seconds: float
+) -> tuple[_Told, frozenset[Subject]]:
+    """The last of each source that each node of the holder told, and all nodes of the holder."""
+    whole = window.whole or window
+    held = {(holder_key(a), str(a.holder)) for gpu in gpus for a in window.held(gpu)}
+    nodes = {
+        node for key, _ in held if key in window.holdings for node in window.holdings[key].nodes
+    }
+    names = {name for _, name in held}
+    last: dict[tuple[Subject, Source], Event] = {}
+    for node in nodes:
+        for event in whole.node_events(node, EventKind.COLLECTIVE):
+            young = (window.now - event.at).total_seconds() <= seconds
+            if young and event.collectives and event.collectives[0].holder in names:
+                last[node, event.collectives[0].by] = event
+    return [
+        (node, of)
+        for (node, _), event in sorted(last.items(), key=lambda it: it[0])
+        for of in event.collectives
+    ], frozenset(nodes)
+
+
+def _gravest(told: _Told) -> Collective | None:
+    return min((of for _, of in told), key=lambda it: (_GRAVITY[it.stand], -it.size), default=None)
+
+
+def _by_dumps(told: _Told) -> Collective | None:
+    """Of each group who has not entered what others wait in; a rank that waits somewhere is late elsewhere."""
+    groups: dict[str, list[Collective]] = defaultdict(list)
+    for _, of in told:
+        groups[of.group].append(of)
+    found = [_group(them) for _, them in sorted(groups.items())]
+    unlike = [of for of in found if of.stand is Stand.DIFFERENT]
+    gaps = [of for of in found if of.stand is Stand.BEHIND]
+    waits = {rank.rank for of in gaps for rank in of.ranks if rank.stand is Stand.WAITING}
+    blamed = [(of, [it for it in of.ranks if it.stand is Stand.BEHIND]) for of in gaps]
+    free = [(of, [it for it in them if it.rank not in waits]) for of, them in blamed]
+    left = [(of, them) for of, them in free if them] or blamed
+    if unlike or not left:
+        whole = [of for of in found if of.stand is Stand.TOGETHER]
+        return next(iter([*unlike, *sorted(whole, key=lambda it: -it.size)]), None)
+    of, them = min(left, key=lambda it: (len(it[1]), it[0].count, -it[0].size, it[0].group))
+    return replace(of, ranks=tuple(them), count=len(them))
+
+
+def _group(told: Sequence[Collective]) -> Collective:
+    """One group, from all that tell of it; its ranks are those behind and those that wait."""
+    unlike = next((of for of in told if of.stand is Stand.DIFFERENT), None)
+    if unlike is not None:
+        return unlike
+    ranks = {rank.rank: rank for of in told for rank in of.ranks if rank.reached is not None}
+    top = max((rank.reached or 0 for rank in ranks.values()), default=0)
+    size = max((of.size for of in told), default=0)
+    first = max(told, key=lambda of: of.entered or 0)
+    waits = [it for it in ranks.values() if it.reached == top and it.stand is Stand.WAITING]
+    late = [replace(it, stand=Stand.BEHIND) for it in ranks.values() if (it.reached or 0) < top]
+    stand = Stand.BEHIND if late else Stand.TOGETHER
+    if not waits or (not late and len(waits) < size):
+        stand = Stand.WAITING  # nobody waits any more, or of some ranks nothing is known
+    ordered = sorted([*late, *waits], key=lambda it: (it.stand is Stand.WAITING, it.rank))
+    return replace(
+        first, stand=stand, entered=top, size=size, ranks=tuple(ordered), count=len(late)
+    )
+
+
+def _places(
+    window: Window, of: Collective, told: _Told, nodes: frozenset[Subject]
+) -> Iterator[Subject | None]:
+    """Where each of the ranks is: as its own node said, or by its address and its GPU's number."""
+    by_host = _by_host(told)
+    own = {
+        (rank.host, rank.rank): replace(node, gpu=rank.gpu)
+        for node, it in told
+        for rank in it.ranks
+        if rank.gpu is not None
+    }
+    strange = {rank.host for rank in of.ranks if rank.host} - {
+        h for _, it in told for h in it.hosts
+    }
+    unheard = nodes - {node for node, it in told if it.hosts}
+    if len(strange) == len(unheard) == 1:
+        by_host |= {strange.pop(): next(iter(unheard))}
+    tellers: dict[int, set[Subject]] = defaultdict(set)
+    for node, it in told:
+        if it.by is Source.FLIGHT_RECORDER:
+            for rank in it.ranks:
+                tellers[rank.rank].add(node)
+    for rank in of.ranks:
+        place = by_host.get(rank.host)
+        if of.by is Source.FLIGHT_RECORDER and len(tellers[rank.rank]) == 1:
+            place = next(iter(tellers[rank.rank]))
+        yield own.get((rank.host, rank.rank)) or _on_node(window, place, rank)
+
+
+def _by_host(told: _Told) -> dict[str, Subject]:
+    """Nodes by the addresses that they say are theirs; one that several have is nobody's."""
+    found: dict[str, set[Subject]] = defaultdict(set)
+    for node, of in told:
+        for host in of.hosts:
+            found[host].add(node)
+    return {host: next(iter(them)) for host, them in found.items() if len(them) == 1}
+
+
+def _on_node(window: Window, node: Subject | None, rank: RankStand) -> Subject | None:
+    inventory = None if node is None else (window.whole or window).inventories.get(node.key)
+    if node is None or inventory is None or rank.device is None:
+        return node
+    found = [gpu.uuid for gpu in inventory.gpus if gpu.index == rank.device]
+    return replace(node, gpu=found[0]) if len(found) == 1 else node
+
+
+# --- in words ------------------------------------------------------------------------------------
+
+_BY = {
+    Source.RAS: "NCCL's RAS",
+    Source.FLIGHT_RECORDER: "PyTorch's Flight Recorder",
+}
+_SAID: Mapping[Stand, str] = {
+    Stand.DEAD: "{who} dead",
+    Stand.UNREACHABLE: "{who} unreachable from the other ranks",
+    Stand.FAILED: "{who} reporting an NCCL error",
+    Stand.STARTING: "{who} still creating a communicator",
+}
+_NOBODY: Mapping[Stand, str] = {
+    Stand.TOGETHER: "all {size} ranks stand at the same collective: stalled or idle",
+    Stand.SILENT: "the job's own process does not answer",
+    Stand.WAITING: "some ranks wait, and of the others nothing is known",
+}
+
+
+def evidence(window: Window, it: Standing) -> Evidence:
+    """One line: `rank 17 (node-3 GPU 4) never entered AllReduce 4711, it is at 4710`."""
+    by = " and ".join(_BY[source] for source in sorted(it.heard, key=lambda s: s.value))
+    return Evidence(name="ranks", value=f"{_sentence(window, it)}, by {by}")
+
+
+def _sentence(window: Window, it: Standing) -> str:
+    of = it.of
+    if of.stand is Stand.TOGETHER and Source.FLIGHT_RECORDER in it.heard:
+        return f"all {of.size} ranks entered {of.operation} {of.entered}, and none has left it"
+    if of.stand in _NOBODY:
+        on = f" on {', '.join(node.node for node in it.silent[:_NAMED])}" if it.silent else ""
+        return _NOBODY[of.stand].format(size=of.size) + (on if of.stand is Stand.SILENT else "")
+    who = _who(window, it)
+    if of.stand is Stand.DIFFERENT:
+        return f"{who} called another collective than the other ranks at number {of.entered}"
+    if of.stand is not Stand.BEHIND:
+        return _SAID[of.stand].format(who=who + (" is" if of.count == 1 else " are"))
+    reached = {rank.reached for rank in of.ranks}
+    at = f", last entered {reached.pop()}" if len(reached) == 1 else ""
+    return f"{who} never entered {of.operation} {of.entered}{at}"
+
+
+def _who(window: Window, it: Standing) -> str:
+    """`rank 17 (node-3 GPU 4)`, or `5 of 64 ranks: 1 (node-1 GPU 1), ...`."""
+    ranks = list(zip(it.of.ranks, it.places, strict=True))[:_NAMED]
+    named = [
+        f"{rank.rank}" + (f" ({where})" if (where := _where(window, rank, place)) else "")
+        for rank, place in ranks
+    ]
+    if it.of.count == 1 and named:
+        return f"rank {named[0]}"
+    more = ", ..." if it.of.count > len(named) else ""
+    return f"{it.of.count} of {it.of.size} ranks ({', '.join(named)}{more})"
+
+
+def _where(window: Window, rank: RankStand, place: Subject | None) -> str:
+    if place is None:
+        return rank.host
+    return subject_names.label(window.whole or window, place)
+
+
+def action(window: Window, it: Standing, otherwise: str) -> str:
+    """Where to look first, where somebody is named."""
+    if not it.names:
+        return otherwise
+    return f"Look at {_who(window, it)} first: its process, GPU and node. {otherwise}"
+
+
+def severity(it: Standing | None, otherwise: Severity) -> Severity:
+    """Who is missing in a collective is no suspicion any more."""
+    named = it is not None and it.names
+    return Severity.WARNING if named and otherwise is Severity.INFO else otherwise

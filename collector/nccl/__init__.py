@@ -1,0 +1,1 @@
+"""What NCCL and PyTorch say of a job that stands still."""

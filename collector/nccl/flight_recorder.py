@@ -1,0 +1,193 @@
+"""What PyTorch's Flight Recorder wrote of one rank, as far as it says where the rank stands. Pure.
+
+The format: pytorch/pytorch v2.14.1, torch/csrc/distributed/c10d/FlightRecorderDetail.hpp:343-510. Frames,
+paths and sizes are dropped. A rank's number is in its file's name only.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gpuvigil.model import MOST_RANKS, Collective, RankStand, Source, Stand
+
+from . import containers
+from .unreadable import UnreadableError
+
+MOST_GROUPS = 8  # of one look
+MOST_ENTRIES = 100_000
+MOST_MEMBERS = 65_536
+_LONGEST = 128
+
+
+@dataclass(slots=True)
+class Course:
+    """How far a rank is in one process group."""
+
+    reached: int = 0  # the last collective that it entered, 0: none
+    open: bool = False  # it has not left that one
+    operations: dict[int, str] = field(default_factory=dict)  # those that the ring still has
+    members: tuple[int, ...] = ()  # all ranks of the group, as far as the rank knows them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dump:
+    """One rank's file, by the names of its groups."""
+
+    version: str
+    courses: Mapping[str, Course]
+
+
+def parse(content: bytes) -> Dump:
+    """Of a pickle, or of the JSON that PyTorch offers beside it; UnreadableError for all else."""
+    try:
+        value = _json(content) if content[:1] == b"{" else containers.load(content)
+        return _dump(value)
+    except UnreadableError:
+        raise
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise UnreadableError(f"it is no Flight Recorder dump: {error!r}"[:200]) from None
+
+
+def _json(content: bytes) -> Any:
+    if len(content) > containers.LARGEST_BYTES:
+        raise UnreadableError(f"the file is over {containers.LARGEST_BYTES // 1024**2} MiB")
+    try:
+        return json.loads(content)
+    except (RecursionError, ValueError) as error:
+        raise UnreadableError(f"the file is no JSON: {type(error).__name__}") from None
+
+
+def _dump(value: Mapping[str, Any]) -> Dump:
+    entries = value.get("entries", [])
+    if len(entries) > MOST_ENTRIES:
+        raise ValueError(f"over {MOST_ENTRIES} entries")
+    courses: dict[str, Course] = {}
+    numbers: dict[str, str] = {}  # names of groups, by the numbers that pg_status has
+    entries = sorted(entries, key=lambda it: _whole(it["record_id"]))
+    for entry in entries:
+        _take(entry, courses, numbers)
+    whole = not entries or _whole(entries[0]["record_id"]) == 0
+    for number, status in value.get("pg_status", {}).items():
+        if number in numbers:
+            # What the ring has lost was entered all the same.
+            course = courses[numbers[number]]
+            last = _whole(status["last_enqueued_collective"])
+            if last > course.reached:
+                course.reached, course.open = (
+                    last,
+                    _whole(status["last_completed_collective"]) < last,
+                )
+    for name, about in value.get("pg_config", {}).items():
+        # Gloo's has one without a name, which is nobody's in particular. Of a group that the ring has
+        # nothing of any more nobody knows how far it was.
+        if name and (whole or name in courses):
+            course = courses.setdefault(_text(name), Course())
+            course.members = _ranks(_text(about["ranks"], MOST_MEMBERS * 8))
+    return Dump(version=_text(value["version"]), courses=courses)
+
+
+def _take(entry: Mapping[str, Any], courses: dict[str, Course], numbers: dict[str, str]) -> None:
+    """Of several that share a number, as coalesced ones do, the last counts."""
+    if _flag(entry["is_p2p"]):
+        return
+    name = _text(entry["process_group"][0])
+    numbers[str(_whole(entry["pg_id"]))] = name
+    course = courses.setdefault(name, Course())
+    number = _whole(entry["collective_seq_id"])
+    backend, _, operation = _text(entry["profiling_name"]).rpartition(":")
+    is_open = not _flag(entry["retired"]) if backend == "gloo" else entry["state"] != "completed"
+    before = course.operations.get(number)
+    course.operations[number] = operation if before in {None, operation} else "several"
+    if number >= course.reached:
+        course.reached, course.open = number, is_open
+
+
+def _ranks(text: str) -> tuple[int, ...]:
+    """`[0, 1]`, as it is written; nothing where it is not so."""
+    words = text.strip("[] ").split(",") if text.strip("[] ") else []
+    if len(words) > MOST_MEMBERS or not all(word.strip().isdigit() for word in words):
+        return ()
+    return tuple(int(word) for word in words if len(word) < 12)
+
+
+def _text(value: object, longest: int = _LONGEST) -> str:
+    if not isinstance(value, str) or len(value) > longest:
+        raise TypeError("a text was expected")
+    return value
+
+
+def _whole(value: object) -> int:
+    """JSON has some numbers as texts."""
+    if isinstance(value, str) and len(value) < 20:
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not -1 <= value < 2**53:
+        raise TypeError("a number was expected")
+    return value
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError("true or false was expected")
+    return value
+
+
+def collectives(dumps: Mapping[int, Dump], holder: str) -> tuple[Collective, ...]:
+    """Where the ranks of these dumps stand, one for each group in which any of them waits, and the
+    largest of the others: dumps of other nodes may say that somebody waits there.
+    """
+    found: dict[str, dict[int, Course]] = {}
+    for rank, dump in sorted(dumps.items()):
+        for name, course in dump.courses.items():
+            found.setdefault(name, {})[rank] = course
+    ones = [_collective(name, courses, holder) for name, courses in found.items()]
+    ones.sort(key=lambda it: (it.stand is Stand.TOGETHER, -it.size, it.group))
+    return tuple(ones[:MOST_GROUPS])
+
+
+def _collective(name: str, courses: Mapping[int, Course], holder: str) -> Collective:
+    size = max(len(courses), *(len(course.members) for course in courses.values()))
+    top = max(course.reached for course in courses.values())
+    number, unlike = _disagreement(courses)
+    ranks = [
+        RankStand(
+            rank=rank,
+            stand=Stand.WAITING if course.open else Stand.TOGETHER,
+            reached=course.reached,
+        )
+        for rank, course in courses.items()
+    ]
+    if unlike:
+        ranks = [replace(it, stand=Stand.DIFFERENT) for it in ranks if it.rank in unlike]
+        stand = Stand.DIFFERENT
+    else:
+        stand = Stand.WAITING if any(c.open for c in courses.values()) else Stand.TOGETHER
+    ranks.sort(key=lambda it: (it.reached or 0, it.rank))
+    operations = {course.operations.get(top, "") for course in courses.values()} - {""}
+    return Collective(
+        by=Source.FLIGHT_RECORDER,
+        holder=holder,
+        stand=stand,
+        group=name,
+        size=size,
+        operation=min(operations, default=""),
+        entered=number if unlike else top,
+        count=len(ranks),
+        ranks=tuple(ranks[:MOST_RANKS]),
+    )
+
+
+def _disagreement(courses: Mapping[int, Course]) -> tuple[int, frozenset[int]]:
+    """The first collective that some ranks know by another name, and those that are fewer."""
+    numbers = sorted({number for course in courses.values() for number in course.operations})
+    for number in numbers:
+        named: dict[str, set[int]] = {}
+        for rank, course in courses.items():
+            if number in course.operations:
+                named.setdefault(course.operations[number], set()).add(rank)
+        if len(named) > 1 and "several" not in named:
+            most = max(named.values(), key=lambda them: (len(them), -min(them)))
+            return number, frozenset(courses) & frozenset.union(
+                *(frozenset(them) for them in named.values() if them is not most)
+            )
+    return 0, frozenset()

@@ -1,0 +1,52 @@
+"""Looks at where ranks stand only where a site has switched it on: else nothing of it is loaded."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from gpuvigil.clock import Clock
+from gpuvigil.config import CollectorSettings
+from gpuvigil.model import Allocation, Event
+
+from ..rows.catalogue_rows import Row
+from ..rows.events import EventMaker
+
+
+class Looker(Protocol):
+    """What the agent has of it."""
+
+    def take(
+        self,
+        rows: Iterable[Row],
+        processes: Mapping[str, Iterable[int]],
+        held: Iterable[Allocation],
+    ) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class _Off:
+    def take(self, *_: object) -> None:
+        """Nothing is looked at."""
+
+    def stop(self) -> None:
+        """Nothing runs."""
+
+
+def looker(
+    settings: CollectorSettings,
+    events: EventMaker,
+    clock: Clock,
+    post: Callable[[Callable[[], None]], None],
+    tell: Callable[[Sequence[Event]], None],
+) -> Looker:
+    """As the settings say."""
+    is_on = (
+        settings.nccl_ras
+        or settings.flight_recorder_directories
+        or settings.nccl_inspector_directories
+    )
+    if not is_on:
+        return _Off()
+    from .ranks_supervisor import Ranks  # noqa: PLC0415 - see above
+
+    return Ranks(settings, events, clock, post, tell)

@@ -1,0 +1,196 @@
+"""The child process that asks a stalled job's NCCL twice, says how its ranks stand, and ends.
+
+Before anything is sent it sees to it that whoever may answer is one of the processes that it was
+told of, in its own network namespace, with a version that may be asked.
+"""
+
+import ipaddress
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from gpuvigil import lifeline
+from gpuvigil.model import Collective, Source, Stand
+
+from ..inference.binding import listening
+from ..sensors import files
+from . import dump_files, flight_recorder, inspector, library, ras_client, versions
+from .question import Answer, Asked, Look, answer, read_question
+from .ras_client import SilentError
+from .ras_status import Place, Status
+from .ras_verdict import verdict
+from .unreadable import UnreadableError
+
+_NICE = 10  # the job comes first, also where it stands
+_MOST_JOBS = 8
+_STOP = threading.Event()
+_LOCAL = re.compile(r"\|-- (\S+)\n\s+/32 host LOCAL")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Look as the one argument asks; the answer is one line.
+
+    Who is told to stop asks nothing more, and hears the answer to the question that is under way: NCCL
+    does not look whether somebody has hung up, and its thread would turn round and round until it has its
+    answer together (NVIDIA/nccl, src/ras/client_support.cc: rasClientEventLoop).
+    """
+    lifeline.hold()
+    signal.signal(signal.SIGTERM, lambda *_: _STOP.set())
+    asked = read_question(arguments[0])
+    os.nice(_NICE)
+    sys.stdout.write(answer(_LOOKS[asked.look](asked)) + "\n")
+    sys.stdout.flush()
+    return 0
+
+
+def look(asked: Asked) -> Answer:
+    """Ask twice; whatever goes wrong is said, and nothing is tried again."""
+    try:
+        addresses = _addresses(asked)
+        before = ras_client.ask(addresses)
+        if _STOP.wait(asked.pause_seconds):
+            return Answer()
+        # Whoever listens may be another one by now.
+        after = ras_client.ask(_addresses(asked))
+    except SilentError as error:
+        return _silent(asked, str(error))
+    except UnreadableError as error:
+        return Answer(why=str(error))
+    return told(asked, before, after, own_hosts(asked.proc_root))
+
+
+def dumps(asked: Asked, sleep: Callable[[float], None] = time.sleep) -> Answer:
+    """What PyTorch's dumps of the one job say."""
+    found = dump_files.read(asked.directories, asked.users[0], asked.youth_seconds, sleep)
+    (holder,) = asked.holders
+    return Answer(found=flight_recorder.collectives(found, holder) if found else ())
+
+
+def waits(asked: Asked) -> Answer:
+    """Of each job here whose ranks tell how long they wait, the rank that waits least."""
+    ops = inspector.read(asked.directories, asked.users, asked.youth_seconds)
+    gpus, host = _inner(asked), os.uname().nodename
+    found = []
+    for one in inspector.first(ops):
+        holders = [it for it in gpus if one.pids.get(host, set()) & gpus[it].keys()]
+        if len(holders) == 1:
+            of = gpus[holders[0]].get(one.pid, {}) if one.host == host else {}
+            gpu = next(iter(of.values())) if len(of) == 1 else None
+            found.append(one.collective(holders[0], gpu))
+    return Answer(found=tuple(found[:_MOST_JOBS]))
+
+
+def told(asked: Asked, before: Status, after: Status, hosts: frozenset[str]) -> Answer:
+    """What two answers say, of the job whose processes here are in them."""
+    gpus = _inner(asked)
+    own = [_own(status, gpus, hosts) for status in (before, after)]
+    if own[0] is None or own[1] is None:
+        return Answer(why="who answers is none of the job's processes here")
+    if own[0] != own[1]:
+        return Answer(why="two jobs answered at one port, each once")
+    holder = own[0]
+    found = verdict(before, after, holder, lambda place: _gpu(place, gpus[holder], hosts), hosts)
+    return Answer(found=() if found is None else (found,))
+
+
+def _inner(asked: Asked) -> dict[str, dict[int, Mapping[int, str]]]:
+    """The GPUs of each job's processes, by the numbers that those have for themselves."""
+    return {
+        holder: {
+            inner: of for pid, of in pids.items() for inner in inner_pids(asked.proc_root, pid)
+        }
+        for holder, pids in asked.holders.items()
+    }
+
+
+def _silent(asked: Asked, why: str) -> Answer:
+    """Of several jobs behind the port nobody knows whose process is silent."""
+    if len(asked.holders) != 1:
+        return Answer(why=why)
+    (holder,) = asked.holders
+    return Answer(found=(Collective(by=Source.RAS, holder=holder, stand=Stand.SILENT),))
+
+
+def _addresses(asked: Asked) -> list[tuple[str, int]]:
+    """Where to ask; UnreadableError where somebody else might answer, or whom nobody should ask."""
+    pids = [pid for of in asked.holders.values() for pid in of]
+    users = {_user(asked.proc_root, pid) for pid in pids}
+    found: list[tuple[str, int]] = []
+    for words in listening(f"{asked.proc_root}/self", asked.port):
+        place = words[1].partition(":")[0]
+        if words[7] not in users or len(users) != 1:
+            raise UnreadableError("another user listens at NCCL's port")
+        if place in _LOOPBACK:
+            found.append((_LOOPBACK[place], asked.port))
+    if not found:
+        raise UnreadableError("nobody listens at NCCL's port in this network namespace")
+    for pid in pids:
+        if why := versions.refusal(library.loaded(asked.proc_root, pid), asked.versions):
+            raise UnreadableError(why)
+    return sorted(set(found), reverse=True)
+
+
+# As proc(5) writes them in net/tcp and net/tcp6 on a machine that is little endian.
+_LOOPBACK = {"0100007F": "127.0.0.1", "00000000000000000000000001000000": "::1"}
+
+
+def _user(proc_root: str, pid: int) -> str:
+    for line in (files.read(f"{proc_root}/{pid}/status") or "").splitlines():
+        if line.startswith("Uid:"):
+            return line.split()[2]
+    raise UnreadableError(f"process {pid} is gone")
+
+
+def inner_pids(proc_root: str, pid: int) -> tuple[int, ...]:
+    """What a process is called in each namespace of processes that it is in; the last is its own."""
+    for line in (files.read(f"{proc_root}/{pid}/status") or "").splitlines():
+        if line.startswith("NSpid:"):
+            return tuple(int(word) for word in line.split()[1:] if word.isdigit())[-1:]
+    return (pid,)
+
+
+def own_hosts(proc_root: str) -> frozenset[str]:
+    """The addresses of this machine, as far as this namespace has them (proc(5), fib_trie, if_inet6)."""
+    found = set(_LOCAL.findall(files.read(f"{proc_root}/self/net/fib_trie") or ""))
+    for line in (files.read(f"{proc_root}/self/net/if_inet6") or "").splitlines():
+        digits = line.partition(" ")[0]
+        found.add(str(ipaddress.IPv6Address(int(digits, 16))))
+    return frozenset(found)
+
+
+_Gpus = Mapping[int, Mapping[int, str]]
+
+
+def _own(status: Status, gpus: Mapping[str, _Gpus], hosts: frozenset[str]) -> str | None:
+    """The job whose processes of this node are in an answer; None for none, or for several."""
+    here = {place.pid for place in _places(status) if place.host in hosts}
+    found = [holder for holder, pids in gpus.items() if here & pids.keys()]
+    return found[0] if len(found) == 1 else None
+
+
+def _places(status: Status) -> Iterable[Place]:
+    return (place for one in status.communicators for _, place in one.places())
+
+
+def _gpu(place: Place, pids: _Gpus, hosts: frozenset[str]) -> str | None:
+    """A process with one GPU has that one, whatever number it has where the process runs."""
+    of = pids.get(place.pid, {}) if place.host in hosts else {}
+    return next(iter(of.values())) if len(of) == 1 else of.get(place.device)
+
+
+_LOOKS: Mapping[Look, Callable[[Asked], Answer]] = {
+    Look.RAS: look,
+    Look.DUMPS: dumps,
+    Look.INSPECTOR: waits,
+}
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except (BrokenPipeError, KeyboardInterrupt):
+        sys.exit(0)

@@ -1,0 +1,183 @@
+"""What NCCL's RAS socket answers to `STATUS` in JSON, as values. Pure.
+
+The format: NVIDIA/nccl v2.30.7, src/ras/client_support.cc:1918-2166; its keys are those of 2.28.7. It
+comes from a process of a user's: everything in it is checked, and what is wrong is one named error.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .unreadable import UnreadableError
+
+# 1,024 GPUs in six communicators answer 3.4 MB (555 bytes for a rank of a communicator); parsing takes
+# up to twenty times as much memory.
+LARGEST_BYTES = 4 * 1024 * 1024
+MOST_COMMUNICATORS, MOST_RANKS = 4_096, 65_536
+_LONGEST = 128
+# ncclResult_t, nccl.h.in:44: success, and in progress.
+FINE, IN_PROGRESS = 0, 7
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which GPU of which process; the same in all communicators of a job."""
+
+    host: str
+    pid: int
+    device: int  # by NVML
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rank:
+    """A rank that answered."""
+
+    rank: int
+    place: Place
+    init_state: int
+    async_error: int
+    ending: bool  # it is being finalized or destroyed
+    aborted: bool
+    counts: Mapping[str, int]  # launched so far, by type of collective
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """A rank of which nothing came."""
+
+    rank: int
+    place: Place
+    unresponsive: bool  # its process is silent; else it answered, and is not in that communicator
+    dead: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Communicator:
+    """`key` is its two hashes: one alone may be of several."""
+
+    key: str
+    size: int
+    ranks: tuple[Rank, ...]
+    missing: tuple[Missing, ...]
+
+    def places(self) -> Iterator[tuple[int, Place]]:
+        """All that are told of, by rank."""
+        yield from ((one.rank, one.place) for one in self.ranks)
+        yield from ((one.rank, one.place) for one in self.missing)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """One answer; it is of one job."""
+
+    version: str
+    communicators: tuple[Communicator, ...]
+    timeouts: int = 0
+
+
+def parse(content: bytes | bytearray) -> Status:
+    """UnreadableError for everything that is no such answer."""
+    if len(content) > LARGEST_BYTES:
+        raise UnreadableError(f"its status is over {LARGEST_BYTES // 1024**2} MiB")
+    try:
+        value = json.loads(content)
+    except RecursionError:
+        raise UnreadableError("its status is nested too deep") from None
+    except ValueError as error:
+        raise UnreadableError(f"its status is no JSON: {type(error).__name__}") from None
+    try:
+        return _status(value)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise UnreadableError(f"its status is not as NCCL writes it: {error!r}"[:200]) from None
+
+
+def _status(value: Mapping[str, Any]) -> Status:
+    said = value["communicators"]
+    if len(said) > MOST_COMMUNICATORS:
+        raise ValueError(f"over {MOST_COMMUNICATORS} communicators")
+    if sum(len(one["ranks"]) + len(one["missing_ranks"]) for one in said) > MOST_RANKS:
+        raise ValueError(f"over {MOST_RANKS} ranks")
+    return Status(
+        version=_text(value["nccl_version"]),
+        communicators=tuple(map(_communicator, said)),
+        timeouts=_count(value["ras"]["timeouts_count"]),
+    )
+
+
+def _communicator(value: Mapping[str, Any]) -> Communicator:
+    return Communicator(
+        key=f"{_text(value['hash'])} {_text(value['secondary_hash'])}",
+        size=_count(value["size"]),
+        ranks=tuple(map(_rank, value["ranks"])),
+        missing=tuple(map(_missing, value["missing_ranks"])),
+    )
+
+
+def _rank(value: Mapping[str, Any]) -> Rank:
+    status = value["status"]
+    counts = value["collective_counts"]
+    if len(counts) > 64:
+        raise ValueError("over 64 types of collectives")
+    return Rank(
+        rank=_count(value["rank"]),
+        place=_place(value),
+        init_state=_count(status["init_state"]),
+        async_error=_count(status["async_error"]),
+        ending=_flag(status["finalize_called"]) or _flag(status["destroy_flag"]),
+        aborted=_flag(status["abort_flag"]),
+        counts={_text(name): _count(count) for name, count in counts.items()},
+    )
+
+
+def _missing(value: Mapping[str, Any]) -> Missing:
+    status = value["status"]
+    return Missing(
+        rank=_count(value["rank"]),
+        place=_place(value),
+        unresponsive=_flag(status["unresponsive"]),
+        dead=_flag(status["considered_dead"]),
+    )
+
+
+def _place(value: Mapping[str, Any]) -> Place:
+    return Place(_text(value["host"]), _number(value["pid"]), _number(value["nvml_dev"]))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or len(value) > _LONGEST or not value.isprintable():
+        raise TypeError("a text was expected")
+    return value
+
+
+def _number(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not -1 <= value < 2**53:
+        raise TypeError("a number was expected")
+    return value
+
+
+def _count(value: object) -> int:
+    number = _number(value)
+    if number < 0:
+        raise ValueError("a count was expected")
+    return number
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError("true or false was expected")
+    return value
+
+
+def numbers_in_the_job(communicators: Iterable[Communicator]) -> dict[Place, int]:
+    """What people call each rank: its number in the largest communicator that it is in."""
+    found: dict[Place, int] = {}
+    for one in by_size(communicators):
+        for rank, place in one.places():
+            found.setdefault(place, rank)
+    return found
+
+
+def by_size(communicators: Iterable[Communicator]) -> Sequence[Communicator]:
+    """The largest first; of equal ones in the order of their keys."""
+    return sorted(communicators, key=lambda one: (-one.size, one.key))

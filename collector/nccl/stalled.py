@@ -1,0 +1,101 @@
+"""Which jobs on this node stand still, as their own GPUs show it, and may be asked. Pure.
+
+The limits are those by which the analyzer calls a job hung (docs/detectors.md, `gpu_hung`).
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from gpuvigil.model import Allocation
+
+from ..rows.catalogue_rows import Number
+
+_STEP_SECONDS, _STEP_TIMES = 60.0, 5.0
+_SPIN_SECONDS, _SPIN_TIMES = 300.0, 3.0
+ALL = "*"
+
+Fields = Mapping[str, Number | None]
+# Of each holder its processes, and of those their GPUs by NVML's index and UUID.
+Holders = Mapping[str, Mapping[int, Mapping[int, str]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnGpu:
+    """One GPU of this node: what was measured, who is on it, and who holds it."""
+
+    uuid: str
+    index: int
+    fields: Fields
+    pids: frozenset[int]
+    held: tuple[Allocation, ...]
+
+    @property
+    def holder(self) -> str:
+        """The one holder; "" where there is none, or where several share the GPU."""
+        names = {str(one.holder) for one in self.held}
+        return names.pop() if len(names) == 1 else ""
+
+
+def stalled(gpus: Iterable[OnGpu]) -> frozenset[str]:
+    """The holders of which a GPU here stands still, and none here says that it goes on."""
+    still, moving = set(), set()
+    for gpu in gpus:
+        steps = _steps_stopped(gpu.fields)
+        if steps is False:
+            moving.add(gpu.holder)
+        elif steps or _spins(gpu.fields):
+            still.add(gpu.holder)
+    return frozenset(still - moving - {""})
+
+
+def stalled_seconds(gpus: Iterable[OnGpu], holder: str) -> float:
+    """For how long a holder's GPUs have stood, at most."""
+    names = ("step_age_seconds", "spin_seconds")
+    said = [gpu.fields.get(name) for gpu in gpus if gpu.holder == holder for name in names]
+    return max((float(seconds) for seconds in said if seconds is not None), default=0.0)
+
+
+def _steps_stopped(fields: Fields) -> bool | None:
+    age, longest = fields.get("step_age_seconds"), fields.get("step_p99_seconds")
+    if age is None or longest is None:
+        return None
+    return age >= max(_STEP_SECONDS, _STEP_TIMES * longest)
+
+
+def _spins(fields: Fields) -> bool:
+    now, longest = fields.get("spin_seconds"), fields.get("longest_spin_seconds")
+    return now is not None and now >= max(_SPIN_SECONDS, _SPIN_TIMES * (longest or 0.0))
+
+
+def may_be_asked(
+    gpus: Iterable[OnGpu],
+    partitions: Collection[str],
+    user_of: Mapping[int, int],
+    age_of: Mapping[int, float],
+    youngest_seconds: float,
+) -> dict[int, Holders]:
+    """By user, the holders that may be asked, and of each its processes with their GPUs.
+
+    Behind a port the kernel picks any process of a user. So nobody of a user is asked while one of
+    the user's other processes here goes on, is young, or is of a partition that is not asked.
+    """
+    gpus = list(gpus)
+    still = stalled(gpus)
+    found: dict[int, dict[str, dict[int, dict[int, str]]]] = defaultdict(dict)
+    spoiled: set[int] = set()
+    for gpu in gpus:
+        asked = gpu.holder in still and any(_is_asked(one, partitions) for one in gpu.held)
+        for pid in gpu.pids:
+            user = user_of.get(pid)
+            if user is None:
+                continue
+            if not asked or age_of.get(pid, 0.0) < youngest_seconds:
+                spoiled.add(user)
+                continue
+            found[user].setdefault(gpu.holder, {}).setdefault(pid, {})[gpu.index] = gpu.uuid
+    return {user: holders for user, holders in found.items() if user not in spoiled}
+
+
+def _is_asked(one: Allocation, partitions: Collection[str]) -> bool:
+    return ALL in partitions or (one.partition is not None and one.partition in partitions)

@@ -1,0 +1,5 @@
+"""The one error of everything here that reads what a job's process wrote."""
+
+
+class UnreadableError(ValueError):
+    """What was read is not what it should be, or is too large; its text says which, in one line."""

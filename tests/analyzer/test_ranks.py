@@ -1,0 +1,248 @@
+"""Which of a hung job's ranks are said to hold the others up, and where they are."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from analyzer.correlation.all_detectors import DETECTORS
+from analyzer.detectors.gpu_hung import DETECTOR, hung_jobs
+from gpuvigil.model import Collective, Event, EventKind, Finding, RankStand, Severity, Source, Stand
+
+from .scene import NOON, Scene, allocation, event, gpu, healthy, node
+
+STALLED = {"step_age_seconds": 300.0, "step_p99_seconds": 2.0}
+NODES = 3
+
+
+def hung(*events: Event, fields: dict[str, Any] | None = None) -> Scene:
+    """Job 7 on both GPUs of three nodes, whose steps stopped five minutes ago."""
+    gpus = [gpu(number, index) for number in range(1, NODES + 1) for index in range(2)]
+    scene = healthy(nodes=NODES, seconds=60.0)
+    scene = replace(scene, allocations=tuple(allocation(one, "job 7") for one in gpus))
+    for one in gpus:
+        scene = scene.changed(one, STALLED if fields is None else fields)
+    return scene.with_events(*events)
+
+
+def found(scene: Scene) -> Finding:
+    (it,) = hung_jobs(scene.window((DETECTOR,)))
+    return it
+
+
+def said(scene: Scene) -> str:
+    first = found(scene).evidence[0]
+    return first.value if first.name == "ranks" else ""
+
+
+def tells(number: int, *them: Collective, ago: float = 30.0, source: Source = Source.RAS) -> Event:
+    """What the collector of a node heard of job 7."""
+    at = NOON - timedelta(seconds=ago)
+    ones = tuple(replace(it, by=source, holder=it.holder or "job 7") for it in them)
+    return replace(event(EventKind.COLLECTIVE, node(number), at), collectives=ones)
+
+
+def looked(stand: Stand, ranks: Iterable[RankStand] = (), **more: Any) -> Collective:
+    """Of six ranks, two on each node."""
+    ranks = tuple(ranks)
+    more = {"size": 6, "count": len(ranks), "operation": "AllReduce", "entered": 4711, **more}
+    return Collective(by=Source.RAS, holder="", stand=stand, ranks=ranks, **more)
+
+
+def at(rank: int, stand: Stand = Stand.BEHIND, **more: Any) -> RankStand:
+    more = {"host": f"10.0.0.{1 + rank // 2}", "device": rank % 2, "reached": 4710, **more}
+    return RankStand(rank=rank, stand=stand, **more)
+
+
+def test_a_rank_is_named_with_the_gpu_that_its_own_node_says() -> None:
+    """Node 2's own collector knows its GPU, whatever number it has in its container."""
+    other = looked(Stand.BEHIND, [at(3)], hosts=("10.0.0.1",))
+    own = looked(Stand.BEHIND, [at(3, gpu="GPU-2-0")], hosts=("10.0.0.2",))
+    it = found(hung(tells(1, other), tells(2, own)))
+    who = "rank 3 (node-2 GPU 0)"
+    assert it.evidence[0].text == (
+        f"ranks: {who} never entered AllReduce 4711, last entered 4710, by NCCL's RAS"
+    )
+    assert it.action.startswith(f"Look at {who} first: its process, GPU and node. Ask the job's")
+    assert (it.severity, it.certain, it.condition) == (Severity.WARNING, True, "ranks")
+    assert it.subject == found(hung()).subject
+
+
+def test_of_a_node_that_tells_its_address_the_gpu_is_known_by_its_number() -> None:
+    it = hung(
+        tells(1, looked(Stand.BEHIND, [at(3)])),
+        tells(2, looked(Stand.TOGETHER, hosts=("10.0.0.2",))),
+    )
+    assert said(it).startswith("rank 3 (node-2 GPU 1) never")
+    elsewhere = hung(tells(1, looked(Stand.BEHIND, [at(3, device=9)], hosts=("10.0.0.2",))))
+    assert said(elsewhere).startswith("rank 3 (node-1) never")
+
+
+def test_the_one_node_that_says_nothing_is_the_one_whose_address_nobody_has() -> None:
+    told = looked(Stand.DEAD, [at(4, Stand.DEAD), at(5, Stand.DEAD)])
+    events = [tells(n, replace(told, hosts=(f"10.0.0.{n}",))) for n in (1, 2)]
+    assert said(hung(*events)).startswith(
+        "2 of 6 ranks (4 (node-3 GPU 0), 5 (node-3 GPU 1)) are dead"
+    )
+    # Of two such nodes nobody knows which it is.
+    assert said(hung(events[0])).startswith("2 of 6 ranks (4 (10.0.0.3), 5 (10.0.0.3)) are dead")
+
+
+def test_an_address_that_two_nodes_have_is_nobody_s() -> None:
+    told = looked(Stand.DEAD, [at(0, Stand.DEAD)], hosts=("10.0.0.1",))
+    assert said(hung(tells(1, told), tells(2, told))).startswith("rank 0 (10.0.0.1) is dead")
+
+
+@pytest.mark.parametrize(
+    ("stand", "words"),
+    [
+        (Stand.DEAD, "rank 0 (node-1 GPU 0) is dead"),
+        (Stand.UNREACHABLE, "rank 0 (node-1 GPU 0) is unreachable from the other ranks"),
+        (Stand.FAILED, "rank 0 (node-1 GPU 0) is reporting an NCCL error"),
+        (Stand.DIFFERENT, "rank 0 (node-1 GPU 0) called another collective than the other ranks"),
+    ],
+)
+def test_what_is_wrong_with_a_rank_is_said(stand: Stand, words: str) -> None:
+    it = found(hung(tells(1, looked(stand, [at(0, stand)], hosts=("10.0.0.1",)))))
+    assert it.evidence[0].value.startswith(words)
+    assert it.condition == "ranks"
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        (looked(Stand.TOGETHER), "all 6 ranks stand at the same collective: stalled or idle"),
+        (looked(Stand.SILENT), "the job's own process does not answer on node-1"),
+        (looked(Stand.STARTING, [at(0)]), "rank 0 (10.0.0.1) is still creating a communicator"),
+    ],
+)
+def test_where_nobody_is_to_blame_the_finding_stays_as_it_was(told: Collective, words: str) -> None:
+    it, before = found(hung(tells(1, told))), found(hung())
+    assert it.evidence[0].value == f"{words}, by NCCL's RAS"
+    assert replace(it, evidence=it.evidence[1:]) == before
+
+
+@pytest.mark.parametrize(("count", "names"), [(3, True), (4, False)])
+def test_most_of_the_ranks_are_not_to_blame(count: int, names: bool) -> None:
+    it = found(hung(tells(1, looked(Stand.BEHIND, [at(n) for n in range(count)]))))
+    assert (it.condition == "ranks") is names
+
+
+def test_the_gravest_that_any_node_heard_is_told() -> None:
+    behind, dead = looked(Stand.BEHIND, [at(1)]), looked(Stand.DEAD, [at(5, Stand.DEAD)])
+    assert "is dead" in said(hung(tells(1, behind), tells(2, dead)))
+
+
+@pytest.mark.parametrize(("ago", "counts"), [(309.0, True), (311.0, False)])
+def test_what_was_heard_before_the_job_stalled_says_nothing(ago: float, counts: bool) -> None:
+    """Its line is ten seconds old, and says 300."""
+    assert bool(said(hung(tells(1, looked(Stand.BEHIND, [at(1)]), ago=ago)))) is counts
+
+
+def test_of_a_node_the_last_word_counts_and_of_another_job_none() -> None:
+    behind, fine = looked(Stand.BEHIND, [at(1)]), looked(Stand.TOGETHER)
+    assert "stalled or idle" in said(hung(tells(1, behind, ago=60.0), tells(1, fine)))
+    assert said(hung(tells(1, replace(behind, holder="job 8")))) == ""
+
+
+def test_what_only_spins_becomes_a_warning_where_somebody_is_missing() -> None:
+    spins = {
+        "utilization_percent": 100,
+        "memory_utilization_percent": 0,
+        "power_watts": 130.0,
+        "power_limit_watts": 700.0,
+        "nvlink_receive_bytes": 0,
+        "pcie_receive_bytes_per_second": 0.0,
+        "spin_seconds": 120.0,
+        "longest_spin_seconds": 0.0,
+    }
+    before = replace(healthy(nodes=NODES, seconds=120.0), allocations=hung().allocations)
+    for one in hung().allocations:
+        before = before.changed(one.subject, spins)
+    assert found(before).severity is Severity.INFO
+    behind = before.with_events(tells(1, looked(Stand.BEHIND, [at(1)]), ago=100.0))
+    assert (found(behind).severity, found(behind).certain) == (Severity.WARNING, True)
+    together = before.with_events(tells(1, looked(Stand.TOGETHER)))
+    assert (found(together).severity, found(together).certain) == (Severity.INFO, False)
+
+
+def test_an_event_alone_is_no_finding() -> None:
+    moving = hung(tells(1, looked(Stand.DEAD, [at(1)])), fields={})
+    assert [it for d in DETECTORS for it in d.find(moving.window())] == []
+
+
+# --- PyTorch's dumps, of a rank each -----------------------------------------------------------------
+
+
+def dump(ranks: dict[int, int], *, left: Iterable[int] = (), **more: Any) -> Collective:
+    """How far ranks are in a group; those in `left` wait for nobody."""
+    left = set(left)
+    stands = [
+        RankStand(rank=n, stand=Stand.TOGETHER if n in left else Stand.WAITING, reached=reached)
+        for n, reached in ranks.items()
+    ]
+    more = {"size": 6, "group": "0", "operation": "all_reduce", **more}
+    entered = max(ranks.values())
+    return Collective(
+        by=Source.FLIGHT_RECORDER,
+        holder="job 7",
+        stand=Stand.WAITING,
+        ranks=tuple(stands),
+        entered=entered,
+        count=len(stands),
+        **more,
+    )
+
+
+def dumps(number: int, *them: Collective) -> Event:
+    return tells(number, *them, source=Source.FLIGHT_RECORDER)
+
+
+def test_dumps_of_several_nodes_name_who_never_came() -> None:
+    events = [dumps(1, dump({0: 9, 1: 9})), dumps(2, dump({2: 9, 3: 8}, left=[3]))]
+    it = found(hung(*events, dumps(3, dump({4: 9, 5: 9}))))
+    assert it.evidence[0].value == (
+        "rank 3 (node-2) never entered all_reduce 9, last entered 8, by PyTorch's Flight Recorder"
+    )
+    assert it.condition == "ranks"
+
+
+def test_dumps_that_all_wait_in_one_place_say_that_it_is_stalled() -> None:
+    events = [dumps(n, dump({2 * n - 2: 9, 2 * n - 1: 9})) for n in (1, 2, 3)]
+    it = found(hung(*events))
+    assert it.evidence[0].value.startswith("all 6 ranks entered all_reduce 9, and none has left it")
+    assert it.condition == "no_steps"
+
+
+def test_without_the_dumps_of_some_nothing_is_known_of_them() -> None:
+    it = hung(dumps(1, dump({0: 9, 1: 9})))
+    assert said(it) == ""
+
+
+def test_a_rank_that_waits_in_a_small_group_is_not_blamed_in_the_large_one() -> None:
+    world = dump({0: 9, 1: 9, 2: 9, 3: 9, 4: 8, 5: 8}, left=[4, 5])
+    pair = dump({4: 7, 5: 6}, left=[5], group="1", size=2)
+    assert said(hung(dumps(3, world, pair))).startswith(
+        "rank 5 (node-3) never entered all_reduce 7"
+    )
+
+
+def test_of_a_rank_whose_dump_lies_on_every_node_the_node_is_not_known() -> None:
+    whole = dump({0: 9, 1: 9, 2: 9, 3: 8, 4: 9, 5: 9}, left=[3])
+    assert said(hung(dumps(1, whole), dumps(2, whole))).startswith("rank 3 never entered")
+
+
+def test_nccl_and_pytorch_that_agree_are_both_named() -> None:
+    by_ras = tells(1, looked(Stand.TOGETHER))
+    by_dumps = [dumps(n, dump({2 * n - 2: 9, 2 * n - 1: 9})) for n in (1, 2, 3)]
+    assert said(hung(by_ras, *by_dumps)).endswith("by PyTorch's Flight Recorder and NCCL's RAS")
+
+
+# --- NCCL Inspector, of jobs that go on --------------------------------------------------------------
+
+
+def test_who_is_waited_for_says_nothing_of_a_job_that_hangs() -> None:
+    first = looked(Stand.FIRST, [at(1, Stand.FIRST)])
+    assert said(hung(tells(1, first, source=Source.INSPECTOR))) == ""

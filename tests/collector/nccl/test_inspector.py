@@ -1,0 +1,203 @@
+"""Whom the others wait for, by the lines of NCCL Inspector."""
+
+import json
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collector.nccl import inspector, ranks_child
+from collector.nccl.inspector import LONGEST_LINE, TAIL_BYTES, First, first, parse
+from collector.nccl.question import Asked, Look
+from collector.nccl.unreadable import UnreadableError
+from gpuvigil.model import Source, Stand
+from tests.collector.nccl.inspector_lines import line
+
+RANKS = 4
+SLOW = 2
+Exec = Callable[[int, int], int]
+
+
+def waits(rank: int, _: int) -> int:
+    """Rank 2 comes last."""
+    return 100 if rank == SLOW else 400
+
+
+def of(took: Exec, count: int = 30, ranks: int = RANKS, **more: Any) -> list[First]:
+    lines = (line(r, n, took(r, n), **more) for n in range(count) for r in range(ranks))
+    return first(op for it in lines if (op := parse(it)) is not None)
+
+
+def test_the_rank_that_is_in_every_collective_for_the_shortest_time_is_waited_for() -> None:
+    (found,) = of(waits)
+    assert (found.op.rank, found.compared, found.percent) == (SLOW, 30, 100)
+    told = found.collective("job 7", "GPU-2")
+    assert (told.by, told.stand, told.size, told.operation) == (
+        *(Source.INSPECTOR, Stand.FIRST, 4, "AllReduce"),
+    )
+    assert (told.ranks[0].microseconds, told.microseconds, told.ranks[0].gpu) == (100, 400, "GPU-2")
+
+
+@pytest.mark.parametrize(
+    ("took", "count", "ranks", "is_found"),
+    [
+        (waits, 20, 4, True),
+        (waits, 19, 4, False),
+        (waits, 30, 3, False),
+        (lambda r, n: 200 if r == SLOW else 400, 30, 4, True),
+        (lambda r, n: 201 if r == SLOW else 400, 30, 4, False),
+        (lambda r, n: 100 if r == (SLOW if n % 10 < 7 else 1) else 400, 30, 4, True),
+        (lambda r, n: 100 if r == (SLOW if n % 10 < 6 else 1) else 400, 30, 4, False),
+        (lambda r, n: 100 if r == n % 4 else 400, 40, 4, False),
+        (lambda r, n: 100 if r < 2 else 400, 30, 4, False),
+        (lambda r, n: 0, 30, 4, False),
+    ],
+)
+def test_it_is_one_rank_and_much_and_mostly(
+    took: Exec, count: int, ranks: int, is_found: bool
+) -> None:
+    assert bool(of(took, count, ranks)) is is_found
+
+
+def test_only_what_all_ranks_told_of_by_one_clock_is_compared() -> None:
+    """Rank 2 lost half of its lines in the ring, and measured the others by another clock."""
+    lines = [line(r, n, waits(r, n)) for n in range(30) for r in range(4) if r != SLOW or n % 2]
+    assert [it.compared for it in _of_lines(lines)] == []
+    more = [line(r, n, waits(r, n)) for n in range(60) for r in range(4) if r != SLOW or n % 2]
+    assert [it.compared for it in _of_lines(more)] == [30]
+    clocks = [
+        line(r, n, waits(r, n), clock="kernel_cpu" if r == SLOW else "kernel_gpu")
+        for n in range(30)
+        for r in range(4)
+    ]
+    assert _of_lines(clocks) == []
+
+
+def _of_lines(lines: list[bytes]) -> list[First]:
+    return first(op for it in lines if (op := parse(it)) is not None)
+
+
+@pytest.mark.parametrize("version", ["v1.0", "v4.0", "v5.0"])
+def test_a_version_that_has_the_names_is_read(version: str) -> None:
+    assert len(of(waits, version=version)) == 1
+
+
+def test_a_send_is_no_collective() -> None:
+    value = json.loads(line(0, 1, 2))
+    value["p2p_perf"] = value.pop("coll_perf")
+    assert parse(json.dumps(value).encode()) is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"[" * 5000,
+        b'{"coll_perf": 1}',
+        b"\x00" * 100,
+        line(0, 1, "nan"),
+        line(0, 1, -1),
+        line(0, 1, 2**53),
+        line(0, 1, 2, host="\x1b[2J"),
+        line(0, 1, 2, host="n" * 129),
+        line(0, 1, 2) + b" " * LONGEST_LINE,
+    ],
+)
+def test_what_is_no_line_is_one_named_error(content: bytes) -> None:
+    with pytest.raises(UnreadableError):
+        parse(content)
+
+
+@given(st.randoms(use_true_random=False), st.integers(1, 10))
+def test_no_damaged_line_raises_anything_else(chance: random.Random, times: int) -> None:
+    content = bytearray(line(0, 1, 2))
+    for _ in range(times):
+        at = chance.randrange(len(content))
+        content[at : at + chance.randrange(3)] = chance.randbytes(chance.randrange(4))
+    try:
+        first([op] if (op := parse(bytes(content))) is not None else [])
+    except UnreadableError:
+        return
+
+
+# --- files -------------------------------------------------------------------------------------------
+
+
+def write(directory: Path, took: Exec = waits, count: int = 30, **more: Any) -> Iterator[Path]:
+    for rank in range(RANKS):
+        file = directory / f"n1-pid{4242 + rank}.log"
+        lines = [line(rank, n, took(rank, n), **more) for n in range(count)]
+        file.write_bytes(b"\n".join(lines) + b"\n")
+        yield file
+
+
+def read(directory: Path, youth: float = 60.0, user: int | None = None) -> list[First]:
+    users = [os.getuid() if user is None else user]
+    return first(inspector.read([str(directory)], users, youth))
+
+
+def test_files_of_the_users_that_changed_lately_are_read(tmp_path: Path) -> None:
+    files = list(write(tmp_path))
+    os.mkfifo(tmp_path / "pipe.log")
+    (tmp_path / "link.log").symlink_to("/etc/passwd")
+    (tmp_path / "n1-pid1.log").write_bytes(b"\x00" * 10_000 + b"\nno line\n")
+    assert [it.op.rank for it in read(tmp_path)] == [SLOW]
+    assert read(tmp_path, user=os.getuid() + 1) == []
+    assert read(tmp_path / "none") == []
+    old = time.time() - 61.0
+    for file in files:
+        os.utime(file, (old, old))
+    assert read(tmp_path) == []
+
+
+def test_only_the_end_of_a_file_is_read_also_after_it_was_cut(tmp_path: Path) -> None:
+    """It once was another rank; a line of the cut is not whole."""
+    length = len(line(0, 1000, 400)) + 1
+    for file in write(tmp_path, count=30):
+        end = file.read_bytes()
+        file.write_bytes((b"x" * (length - 1) + b"\n") * (TAIL_BYTES // length) + end)
+        with file.open("ab") as stream:
+            stream.write(b'{"header": {"id"')
+    (found,) = read(tmp_path)
+    assert found.compared == 30
+    for file in write(tmp_path, lambda r, n: 100 if r == 1 else 400, count=25):
+        assert file.stat().st_size < TAIL_BYTES
+    (found,) = read(tmp_path)
+    assert (found.op.rank, found.compared) == (1, 25)
+
+
+@pytest.mark.parametrize(("pid", "host", "gpu"), [(0, "", "GPU-0"), (0, "n9", None), (1, "", None)])
+def test_it_is_told_of_the_job_whose_process_wrote_it(
+    tmp_path: Path, pid: int, host: str, gpu: str | None
+) -> None:
+    """The slow rank is a process here, on another node, or is not; rank 0 is always one of here."""
+    own, here = os.getpid(), os.uname().nodename
+    for rank in range(RANKS):
+        is_slow = rank == SLOW
+        number = own if rank == 0 or (is_slow and not pid) else 10_000_000 + rank
+        lines = [
+            line(rank, n, waits(rank, n), pid=number, host=(is_slow and host) or here)
+            for n in range(30)
+        ]
+        (tmp_path / f"{rank}.log").write_bytes(b"\n".join(lines) + b"\n")
+    asked = Asked(
+        proc_root="/proc",
+        port=0,
+        pause_seconds=0.0,
+        versions=(),
+        holders={"job 7": {own: {0: "GPU-0"}}, "job 8": {1: {1: "GPU-1"}}},
+        look=Look.INSPECTOR,
+        directories=(str(tmp_path),),
+        users=(os.getuid(),),
+        youth_seconds=60.0,
+    )
+    (found,) = ranks_child.waits(asked).found
+    assert (found.holder, found.ranks[0].rank, found.ranks[0].gpu) == ("job 7", SLOW, gpu)
