@@ -9,6 +9,7 @@ Where somebody reads the fabric, a switch that does not answer any more is told 
 
 import re
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from gpuvigil.clock import moment
@@ -68,17 +69,42 @@ def switches_down(window: Window) -> list[Finding]:
         if is_switch(of_switch, _peers(window, rows, of_switch)) and is_complete(
             of_switch, window.now
         ):
-            found.append(_finding(window, of_switch))
+            found.append(_by_name(window, _finding(window, of_switch)))
     return [*found, *_lost(window, found)]
+
+
+def _by_name(window: Window, found: Finding) -> Finding:
+    """The same with all ports at the switches that do not answer any more, where it is about theirs.
+
+    Not every node tells of its port by an event; that such a port is down is the switch's doing, too.
+    """
+    ports = {found.subject, *found.members}
+    lost = [it for it in fabric.lost(window) if not ports.isdisjoint(fabric.hosts_of(window, it))]
+    if not lost:
+        return found
+    for switch in lost:
+        ports |= set(fabric.hosts_of(window, switch))
+    return replace(
+        found,
+        evidence=(*found.evidence, Evidence(name="do not answer", value=_called(lost))),
+        action=_FAULT.action,
+        title="",
+        condition="",
+        members=tuple(sorted(ports - {found.subject})),
+    )
 
 
 def _lost(window: Window, found: Sequence[Finding]) -> Iterator[Finding]:
     """Switches that whoever reads the fabric misses, but those whose ports the nodes told of.
 
-    Those that went within two minutes have one cause.
+    Those that went within two minutes have one cause. Nor is one told that somebody took out of service.
     """
     told = {port for finding in found for port in (finding.subject, *finding.members)}
-    left = [it for it in fabric.lost(window) if told.isdisjoint(fabric.hosts_of(window, it))]
+    left = [
+        it
+        for it in fabric.lost(window)
+        if told.isdisjoint(fabric.hosts_of(window, it)) and not fabric.is_taken_out(window, it)
+    ]
     left.sort(key=lambda it: (it.subject.cluster, it.lost_at, it.subject))
     while left:
         first, *others = left

@@ -16,9 +16,8 @@ from gpuvigil.model import ErrorCount, Evidence, Subject, Switch
 from gpuvigil.numbers_in_words import natural, speed
 
 from ..window.window import Window
-from .fabric import Cable, End, answering, cables, end_of, has_collector
+from .fabric import DISABLED, Cable, End, answering, cables, end_of, has_collector
 
-_DISABLED = "Disabled"  # by somebody
 # So many links of one sort, or between two switches, and so many of them, must have one speed.
 _PEERS, _BESIDE, _MOST = 5, 4, 0.8
 _SPAN = timedelta(minutes=10)
@@ -69,7 +68,7 @@ def down(window: Window) -> Iterator[Trouble]:
     there = {(it.subject.cluster, it.subject.node) for it in answering(window).values()}
     for cable in cables(window):
         ends = [end for end in cable.ends if not end.port.up and end.is_confirmed]
-        if not ends or any(end.port.physical_state == _DISABLED for end in cable.ends):
+        if not ends or any(end.port.physical_state == DISABLED for end in cable.ends):
             continue
         cluster, host = cable.between[0], cable.near.port.host
         expected = host is not None and (cluster, host[0]) in alive
