@@ -34,8 +34,8 @@ from .run import stamp
 
 RESULT = Path(__file__).with_suffix(".json")
 HOSTS, BOTH = "hosts", "hosts and switches"
-_NODES, _HOURS, _BLOCK = 2 * NODES_PER_POD, 4.0, timedelta(minutes=30)
-_RACK = 8
+_NODES, _GPUS, _RACK = NODES_PER_POD + 16, 4, 8
+_HOURS, _BLOCK = 2.5, timedelta(minutes=30)
 # Of a host's link or a node, and of a whole leaf; the others are between switches.
 OF_LINKS = ("port down", "port flap", "bad cable", "slow link", "slow receiver", "lossy path",
             "hot module", "slow node network")  # fmt: skip
@@ -48,7 +48,9 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 # Those that nobody sees without a job over several nodes.
 _NEED_JOBS = frozenset({"slow receiver", "lossy path", "slow node network", "congestion"})
 _EACH_LINK, _EACH_UPLINK = 1, 2
-_BEGIN_HOURS, _LAST_HOURS = (0.75, 2.75), (0.5, 1.0)
+_BEGIN_HOURS, _LAST_HOURS = (0.6, 1.6), (0.4, 0.7)
+# Faults of a whole leaf, one after the other: when each begins, and for how many seconds it stays.
+_LEAF_HOURS, _LEAF_SECONDS = (0.6, 1.5), 1800.0
 # Work that spans nodes, so that the network has something to carry [chosen].
 _MIX = (
     ("data parallel", 0.5),
@@ -59,7 +61,7 @@ _MIX = (
 
 
 def fleet_of(seed: int) -> FleetSettings:
-    """A fleet like the world whose switches are read: two pods, one for faults of leaves.
+    """A fleet like the world whose switches are read: a pod for faults of leaves, and half another one.
 
     Elsewhere each kind is on a node, or a cable, of its own; the lost spine has no other fault.
     """
@@ -69,20 +71,21 @@ def fleet_of(seed: int) -> FleetSettings:
         nodes=_NODES,
         days=_HOURS / 24.0,
         faults_per_1000_node_days=0.0,
+        gpus_per_node=_GPUS,
         nodes_per_rack=_RACK,
         mix=_MIX,
         switches=True,
     )
     jobs = build(bare).plan.jobs
-    nodes = chance.sample(range(NODES_PER_POD, _NODES), NODES_PER_POD)
+    nodes = chance.sample(range(NODES_PER_POD, _NODES), _NODES - NODES_PER_POD)
 
     def busy(node: int, port: int, start: float) -> bool:
-        gpus = peers(jobs, (8 * node + port,), start)
-        return len({gpu // 8 for gpu in gpus}) > 1
+        gpus = peers(jobs, (_GPUS * node + port,), start)
+        return len({gpu // _GPUS for gpu in gpus}) > 1
 
     orders = []
     for kind in [it for it in OF_LINKS for _ in range(_EACH_LINK)]:
-        start, port = _begin(chance), chance.randrange(8)
+        start, port = _begin(chance), chance.randrange(_GPUS)
         node = next(
             (it for it in nodes if kind not in _NEED_JOBS or busy(it, port, start)), nodes[0]
         )
@@ -90,9 +93,11 @@ def fleet_of(seed: int) -> FleetSettings:
         target = KINDS[kind].target
         order = FaultOrder(kind=kind, node=node, start_seconds=start, seconds=_length(chance))
         orders.append(replace(order, port=port if target == "port" else None))
-    for kind, hour, port in zip(OF_LEAVES, (0.8, 2.3), chance.sample(range(8), 2), strict=True):
-        node = next((it for it in range(NODES_PER_POD) if busy(it, port, hour * 3600.0)), 0)
-        order = FaultOrder(kind=kind, node=node, start_seconds=hour * 3600.0, seconds=2400.0)
+    rails = chance.sample(range(_GPUS), len(OF_LEAVES))
+    for kind, hour, port in zip(OF_LEAVES, _LEAF_HOURS, rails, strict=True):
+        start = hour * 3600.0
+        node = next((it for it in range(NODES_PER_POD) if busy(it, port, start)), 0)
+        order = FaultOrder(kind=kind, node=node, start_seconds=start, seconds=_LEAF_SECONDS)
         orders.append(replace(order, port=port))
     return replace(bare, faults=(*orders, *_between(chance)))
 
@@ -113,7 +118,7 @@ def _between(chance: Random) -> Iterator[FaultOrder]:
             if it.target == "spine":
                 yield replace(order, spine=lost)
             else:
-                yield replace(order, port=chance.randrange(8), uplink=next(uplinks))
+                yield replace(order, port=chance.randrange(_GPUS), uplink=next(uplinks))
 
 
 def _begin(chance: Random) -> float:

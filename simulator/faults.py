@@ -191,7 +191,7 @@ KINDS: dict[str, Kind] = {
     "spine-down": Kind(
         target=Target.PORT,
         effect=Effect.SPINE,
-        sentence="a spine above the port's leaf is lost: no host sees it",
+        sentence="a spine above the port's leaf, its last, is lost: no host sees it",
     ),
 }
 

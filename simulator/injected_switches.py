@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from .fabric.cabling import Cabling, Odd
+from .fabric.cabling import SPINES, Cabling, Odd
 from .faults import Effect, InjectedFault
 from .sensors import is_down
 
@@ -32,7 +32,7 @@ def lost(cabling: Cabling, faults: Iterable[InjectedFault], now: datetime) -> Co
         if where is not None and fault.kind.loses_leaf:
             found.add(cabling.leaf(*where))
         elif where is not None and fault.kind.effect is Effect.SPINE:
-            found.add(cabling.spine(0))
+            found.add(cabling.spine(SPINES - 1))
     return found
 
 

@@ -291,7 +291,7 @@ def switches(live: LiveFleet, seconds: int, *faults: InjectedFault) -> dict[str,
     [
         ("uplink-slow", "mlx5_1", {"leaf-01-1", "spine-1"}),
         ("port-down", "mlx5_1", {"leaf-01-1"}),
-        ("spine-down", "mlx5_0", {"spine-1", *(f"leaf-01-{rail}" for rail in range(4))}),
+        ("spine-down", "mlx5_0", {"spine-4", *(f"leaf-01-{rail}" for rail in range(4))}),
         ("leaf-down", "mlx5_0", {"leaf-01-0", *(f"spine-{number}" for number in range(1, 5))}),
     ],
 )
