@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from gpuvigil.model import Allocation, Event, Inventory, Scheduler
+from gpuvigil.model import Allocation, Event, Inventory, Scheduler, Switch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,3 +22,4 @@ class Block:
     inventories: tuple[Inventory, ...] = ()
     allocations: tuple[Allocation, ...] = ()
     schedulers: tuple[Scheduler, ...] = ()
+    switches: tuple[Switch, ...] = ()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 # The fleet, its parameter ranges, and which fleets are played.
-_FLEET = ("simulator/fleet", "evaluation/fleets.py")
+_FLEET = ("simulator/fleet", "simulator/fabric", "evaluation/fleets.py")
 # Who says what was right, and what others are given.
 _JUDGE = ("evaluation/baselines", "evaluation/judge", "evaluation/replay.py")
 DETECTORS = ("analyzer", "gpuvigil/faults", "gpuvigil/data", "gpuvigil/lifecycle.py")

@@ -48,10 +48,13 @@ class Played:
         }
 
 
-def play(settings: FleetSettings) -> Played:
-    """Plan the fleet, play it, judge what was said; ValueError where a setting makes no sense."""
+def play(settings: FleetSettings, switches: bool = True) -> Played:
+    """Plan the fleet, play it, judge what was said; ValueError where a setting makes no sense.
+
+    Without `switches` the analyzer hears hosts alone.
+    """
     fleet = build(settings)
-    replay = Replay(ahead=_BLOCK)
+    replay = Replay(ahead=_BLOCK, switches=switches)
     for happening in fleet.happenings():
         if happening.kind == "hub restart":
             replay.hub_away(happening.start, happening.end)

@@ -33,6 +33,7 @@ class Order:
     built_in: bool  # the product's own kinds beside those of the file
     rate: float | None  # faults per 1,000 node-days; None is the description's, or the usual one
     fleet: Path | None = None  # what describes it, beside its number of nodes
+    hosts_only: bool = False  # nobody tells the analyzer what switches say
 
     def settings(self, seed: int, nodes: int | None = None) -> FleetSettings:
         """The fleet of that seed; ValueError says what is wrong with a file."""
@@ -57,7 +58,11 @@ def main(arguments: Sequence[str]) -> int:
     """0 once everything was played, 2 when a file or an option makes no sense."""
     chosen = _parser().parse_args(arguments)
     order = Order(
-        kinds=chosen.kinds, built_in=chosen.built_in_kinds, rate=chosen.faults, fleet=chosen.fleet
+        kinds=chosen.kinds,
+        built_in=chosen.built_in_kinds,
+        rate=chosen.faults,
+        fleet=chosen.fleet,
+        hosts_only=chosen.hosts_only,
     )
     try:
         wanted = list(_wanted(order, chosen.seed, chosen.node_days))
@@ -118,7 +123,7 @@ def _played(order: Order, wanted: Sequence[tuple[int, int]], workers: int) -> It
 
 
 def _one(order: Order, seed: int, nodes: int) -> Played:
-    return play(order.settings(seed, nodes))
+    return play(order.settings(seed, nodes), switches=not order.hosts_only)
 
 
 def _json(seed: int, counts: Counts, fleets: Sequence[Played]) -> dict[str, Any]:
@@ -173,6 +178,11 @@ def _parser() -> argparse.ArgumentParser:
         type=_not_negative,
         metavar="RATE",
         help=f"faults per 1,000 node-days; if left out {_FAULTS:g}, or what --fleet says",
+    )
+    parser.add_argument(
+        "--hosts-only",
+        action="store_true",
+        help="keep what switches tell from the analyzer, where the fleet's are read",
     )
     parser.add_argument(
         "--workers", type=int, default=2, help="fleets played at a time; 2 if left out"

@@ -29,6 +29,7 @@ from gpuvigil.model import (
     RecordKind,
     Scheduler,
     Subject,
+    Switch,
     Transition,
 )
 
@@ -65,12 +66,14 @@ class Telemetry(Protocol):
     def allocations(self) -> tuple[Allocation, ...]: ...
     @property
     def schedulers(self) -> tuple[Scheduler, ...]: ...
+    @property
+    def switches(self) -> tuple[Switch, ...]: ...
 
 
 class Replay:
     """One analyzer in fast time: give it block after block, then ask what it concluded.
 
-    `ahead` is the length of the longest block. An interval in which the hub was away has no pass,
+    `ahead` is the length of the longest block. Without `switches` nobody tells it what those say. An interval in which the hub was away has no pass,
     and the silence of nodes counts from its end, as for the service.
     """
 
@@ -80,7 +83,9 @@ class Replay:
         detectors: Sequence[Detector] = DETECTORS,
         ahead: timedelta = timedelta(hours=1),
         observe: Observe | None = None,
+        switches: bool = True,
     ) -> None:
+        self._switches = switches
         self.settings = settings or AnalyzerSettings()
         self._step = timedelta(seconds=self.settings.tick_seconds)
         self._store = RollingStore(questions(detectors), self.settings, self._step, ahead)
@@ -107,19 +112,24 @@ class Replay:
             self._store.take(measurement, table, arrived_us)
             if measurement == "node":
                 self._ear.take(table, arrived_us)
+        self._give_records(block)
+        self._ear.listens_since(block.start)
+        now = block.start + self._step
+        while now <= block.end:
+            self._go_to(now)
+            now += self._step
+
+    def _give_records(self, block: Telemetry) -> None:
         for inventory in block.inventories:
             self._give(inventory.at, inventory.to_record())
         for allocation in block.allocations:
             self._give(allocation.ended_at or allocation.started_at, allocation.to_record())
         for said in block.schedulers:
             self._give(said.at, said.to_record())
+        for switch in block.switches if self._switches else ():
+            self._give(switch.at, switch.to_record())
         for event, arrived_at in zip(block.events, block.event_arrivals, strict=True):
             self._give(arrived_at, event.to_record())
-        self._ear.listens_since(block.start)
-        now = block.start + self._step
-        while now <= block.end:
-            self._go_to(now)
-            now += self._step
 
     def _give(self, due: datetime, record: Record) -> None:
         # The hub keeps one record of an id and version: what is told twice is known once.

@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 
 from analyzer.correlation.all_detectors import DETECTORS
-from evaluation import slow
+from evaluation import network, slow
 from evaluation.holders import page as holders_page
 from evaluation.holders import play as holders
 from evaluation.page import page
@@ -268,6 +268,8 @@ def accuracy() -> Iterator[str]:
     yield from page(read())
     yield ""
     yield from slow.section(json.loads(slow.RESULT.read_text()))
+    yield ""
+    yield from network.section(json.loads(network.RESULT.read_text()))
 
 
 def idle_accuracy() -> Iterator[str]:

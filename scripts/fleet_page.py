@@ -1,11 +1,11 @@
 """The tables of the simulated fleet, for `docs/fleet-tables.md`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from scripts.figures import FLEET, Figures
 from simulator.fleet.hardware import MODELS
-from simulator.fleet.kinds import KINDS
+from simulator.fleet.kinds import KINDS, OF_SWITCHES
 from simulator.fleet.site import FaultKind
 from simulator.fleet.workloads import WORKLOADS
 
@@ -21,17 +21,9 @@ def page(figures: Figures) -> Iterator[str]:
     yield ""
     yield "Written from `simulator/fleet/` by `make docs`; [Simulated fleet](fleet.md) says what they mean."
     yield ""
-    yield f"## Faults: {len(KINDS)}"
-    yield ""
-    yield f"{_HOURS}\n"
-    yield "| fault | of a | magnitude | hours | severity | cause | secondary symptoms | right action |"
-    yield "|---|---|---|---|---|---|---|---|"
-    for kind in KINDS.values():
-        yield (
-            f"| {kind.key} | {kind.target} | {magnitude(kind)} | {hours(kind)} "
-            f"| {kind.severity.value} | {kind.cause} | {', '.join(kind.symptoms)} | {kind.action} |"
-        )
-    yield ""
+    yield from _faults(f"## Faults: {len(KINDS)}", _HOURS, KINDS.values())
+    between = f"## Faults between switches: {len(OF_SWITCHES)}"
+    yield from _faults(between, "Only where somebody reads the switches.", OF_SWITCHES.values())
     yield "## Workloads"
     yield ""
     yield "Shares are of what the GPU can do; a slot is the stretch over which work is on or off. What asks for 0 % runs only in a [fleet like the world](fleet.md#like-the-world)."
@@ -59,6 +51,18 @@ def page(figures: Figures) -> Iterator[str]:
         )
     yield ""
     yield from speed(figures)
+
+
+def _faults(title: str, said: str, kinds: Iterable[FaultKind]) -> Iterator[str]:
+    yield from (title, "", said, "")
+    yield "| fault | of a | magnitude | hours | severity | cause | secondary symptoms | right action |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for kind in kinds:
+        yield (
+            f"| {kind.key} | {kind.target} | {magnitude(kind)} | {hours(kind)} "
+            f"| {kind.severity.value} | {kind.cause} | {', '.join(kind.symptoms)} | {kind.action} |"
+        )
+    yield ""
 
 
 def speed(figures: Figures) -> Iterator[str]:

@@ -38,7 +38,14 @@ class Effect(str, Enum):
     PORT_DOWN = "port down"
     PORT_FLAP = "port flap"
     PORT_NUMBERS = "port numbers"
+    UPLINK = "uplink"
+    SPINE = "spine"
     NODE_SILENT = "node silent"
+
+    @property
+    def is_beyond_hosts(self) -> bool:
+        """Whether it is between switches, where no host sees it."""
+        return self in {Effect.UPLINK, Effect.SPINE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +62,7 @@ class Kind:
     sets: Mapping[str, float] = field(default_factory=dict)
     times: Mapping[str, float] = field(default_factory=dict)
     on_rail: bool = False  # the port of that name of up to 32 nodes: those at one leaf
+    loses_leaf: bool = False  # which does not answer any more
 
 
 def _xid(code: int, sentence: str, uncorrected_errors: int = 0) -> Kind:
@@ -160,6 +168,30 @@ KINDS: dict[str, Kind] = {
         effect=Effect.PORT_DOWN,
         sentence="the leaf of the port is lost: all its nodes lose that port",
         on_rail=True,
+        loses_leaf=True,
+    ),
+    "uplink-errors": Kind(
+        target=Target.PORT,
+        effect=Effect.UPLINK,
+        sentence="a cable from the port's leaf to a spine has symbol errors, one a second",
+        grows={"symbol_errors": 1.0},
+    ),
+    "uplink-slow": Kind(
+        target=Target.PORT,
+        effect=Effect.UPLINK,
+        sentence="a cable from the port's leaf to a spine trains anew with a quarter of its lanes",
+        times={"speed_bits_per_second": 0.25, "width_lanes": 0.25},
+    ),
+    "uplink-down": Kind(
+        target=Target.PORT,
+        effect=Effect.UPLINK,
+        sentence="a cable from the port's leaf to a spine loses its link",
+        sets={"up": 0},
+    ),
+    "spine-down": Kind(
+        target=Target.PORT,
+        effect=Effect.SPINE,
+        sentence="a spine above the port's leaf, its last, is lost: no host sees it",
     ),
 }
 

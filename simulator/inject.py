@@ -18,10 +18,10 @@ from gpuvigil.model import PortIdentity
 from gpuvigil.state_directory import config_of_up, is_at_rest
 
 from .cluster import Node, build, node_name
+from .fabric.cabling import AT_LEAF
 from .faults import KINDS, Effect, InjectedFault, Target, change, read
 
 EVERYTHING = "all"
-_AT_LEAF = 32  # nodes, as in the simulated fleet's pods
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -110,6 +110,8 @@ def wanted(chosen: argparse.Namespace, settings: SimulatorSettings, now: datetim
         return replace(fault, gpu=_gpu(chosen.gpu, node))
     if fault.kind.target is Target.PORT:
         port = _port(chosen.device, chosen.port, node)
+        if fault.kind.effect.is_beyond_hosts and port.role != "fabric":
+            raise ConfigError(f"{name} needs a port of the fabric; {port.device} is none")
         return replace(fault, device=port.device, port=port.port)
     return fault
 
@@ -117,8 +119,8 @@ def wanted(chosen: argparse.Namespace, settings: SimulatorSettings, now: datetim
 def _on_rail(fault: InjectedFault, settings: SimulatorSettings) -> list[InjectedFault]:
     """The same fault on that port of all nodes at its leaf; the one that was named comes first."""
     nodes = [node.subject.node for node in _nodes(settings)]
-    first = nodes.index(fault.node) // _AT_LEAF * _AT_LEAF
-    others = [name for name in nodes[first : first + _AT_LEAF] if name != fault.node]
+    first = nodes.index(fault.node) // AT_LEAF * AT_LEAF
+    others = [name for name in nodes[first : first + AT_LEAF] if name != fault.node]
     return [fault, *(replace(fault, node=name) for name in others)]
 
 

@@ -33,9 +33,10 @@ from .fleet.changes import Change, On
 from .fleet.plan import Plan
 from .fleet.play import Playing
 from .fleet.records import Teller
+from .fleet.switches import LOOK_SECONDS, SwitchLooks
 from .fleet.topology import Topology
-from .live_faults import changes
-from .player import FaultTeller
+from .live_faults import changes, switch_changes
+from .player import READER, SWITCHES_PER_BODY, FaultTeller
 
 log = Log("simulator")
 
@@ -98,6 +99,7 @@ class Story:
             start=self.origin,
             fault_rate=self.fault_rate,
             faults=(self._slow_link(),) if self.fault_rate else (),
+            switches=True,
         )
 
     def _slow_link(self) -> FaultOrder:
@@ -176,6 +178,8 @@ class LiveFleet:
         self._injected = FaultTeller(self._places, run)
         self._teller = Teller(self._fleet.settings, plan)
         self._posting = Posting(SIMULATED_CLUSTER)
+        self._looks = SwitchLooks.of(self._fleet.settings, plan)
+        self._looked = -math.inf
         self._coming: list[tuple[datetime, int, Arriving]] = []
         self._count = 0
         self._next = self._tick(now)
@@ -210,6 +214,22 @@ class LiveFleet:
             given = {*IDENTITY, "Gpuvigil-Sent-At"}  # by the spool and the shipper of this machine
             headers = {name: value for name, value in body.headers.items() if name not in given}
             yield replace(body, headers=headers)
+
+    def switches(self, now: datetime, faults: Sequence[InjectedFault] = ()) -> Iterator[Body]:
+        """What whoever reads the switches has to tell, once a look is due again."""
+        seconds = (now - self.story.origin).total_seconds()
+        if seconds - self._looked < LOOK_SECONDS:
+            return
+        self._looked = seconds
+        bent = changes(faults, self._places, self.story.origin, now)
+        cabling = self._fleet.plan.topology.cabling
+        if cabling is not None:
+            bent = [*bent, *switch_changes(faults, cabling, now)]
+        self._looks.bend((*self._fleet.plan.changes, *bent))
+        records = [switch.to_record() for switch in self._looks.look(seconds)]
+        sender = Sender(cluster=SIMULATED_CLUSTER, node=READER, boot=self._run)
+        for start in range(0, len(records), SWITCHES_PER_BODY):
+            yield sender.records(records[start : start + SWITCHES_PER_BODY], now)
 
     def _block(self, tick: int) -> Block:
         """One tick's numbers, and all records since the last one."""
@@ -246,8 +266,9 @@ def play(
     clock: Clock,
     stop: threading.Event,
     faults: Callable[[], Sequence[InjectedFault]] = tuple,
+    switches: Spool | None = None,
 ) -> None:
-    """Put into the spool what the fleet's nodes would send, until `stop`."""
+    """Put into the spools what the fleet's nodes would send, and who reads its switches, until `stop`."""
     path = settings.spool_directory / _STORY_NAME
     before = Story.read(path)
     number = 0
@@ -261,13 +282,13 @@ def play(
         if before is not None:
             for body in _ended(before.held(), kept, now):
                 spool.put(body)
-        before = _tell(live, path, spool, faults, clock, stop)
+        before = _tell(live, path, _Spools(spool, switches), faults, clock, stop)
 
 
 def _tell(
     live: LiveFleet,
     path: Path,
-    spool: Spool,
+    spools: "_Spools",
     faults: Callable[[], Sequence[InjectedFault]],
     clock: Clock,
     stop: threading.Event,
@@ -276,14 +297,24 @@ def _tell(
     story = live.story
     while not stop.is_set() and not story.is_over(clock.now()):
         now = clock.now()
-        bodies = list(live.due(now, faults()))
-        for body in bodies:
-            spool.put(body)
+        for body in list(live.due(now, faults())):
+            spools.nodes.put(body)
+        if spools.switches is not None:
+            for body in live.switches(now, faults()):
+                spools.switches.put(body)
         if now - story.told_at >= timedelta(seconds=1) or story is live.story:
             story = replace(story, told_at=now)
             story.write(path)
         clock.wait(stop, _STEP_SECONDS)
     return story
+
+
+@dataclass(frozen=True, slots=True)
+class _Spools:
+    """Of the nodes, and of whoever reads the switches, where anybody may tell of those."""
+
+    nodes: Spool
+    switches: Spool | None
 
 
 def _ended(

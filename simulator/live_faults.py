@@ -8,8 +8,10 @@ from datetime import datetime
 from gpuvigil.model import Unmeasured
 
 from .cluster import Node
+from .fabric.cabling import LANES, Cabling
 from .faults import Effect, InjectedFault, Target
 from .fleet.changes import FOREVER, Change, How, On
+from .injected_switches import lost, odd_ports
 from .sensors import (
     BAD_LINK,
     HOT_CELSIUS,
@@ -61,6 +63,29 @@ def changes(
                 )
             )
     return found
+
+
+def switch_changes(
+    faults: Sequence[InjectedFault], cabling: Cabling, at: datetime
+) -> Iterator[Change]:
+    """What they do beyond the ports of hosts, as of `at`."""
+    for place, odd in odd_ports(cabling, [it for it in faults if _is_beyond(it)], at).items():
+        for name, value in odd.counted.items():
+            yield _now(On.SWITCH_PORT, name, place, How.STEP, float(value))
+        for name, share in (("speed", odd.speed), ("lanes", odd.lanes / LANES)):
+            yield _now(On.SWITCH_PORT, name, place, How.TIMES, share)
+        if not odd.up:
+            yield _now(On.SWITCH_PORT, "up", place, How.SET, 0.0)
+    for switch in lost(cabling, faults, at):
+        yield _now(On.SWITCH, "lost", switch, How.SET, 1.0)
+
+
+def _is_beyond(fault: InjectedFault) -> bool:
+    return fault.kind.effect.is_beyond_hosts
+
+
+def _now(on: On, name: str, target: int, how: How, value: float) -> Change:
+    return Change(on=on, name=name, targets=(target,), start=0.0, end=FOREVER, how=how, value=value)
 
 
 def _hit(fault: InjectedFault, node: Node, number: int, at: datetime) -> _Hit:
@@ -148,4 +173,6 @@ _BENDS: Mapping[Effect, Callable[[_Hit], Iterator[_Bend]]] = {
     Effect.PORT_FLAP: _port,
     Effect.PORT_NUMBERS: _port_numbers,
     Effect.NODE_SILENT: _node_silent,
+    Effect.UPLINK: lambda _: iter(()),
+    Effect.SPINE: lambda _: iter(()),
 }

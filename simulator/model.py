@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from gpuvigil.model import PortIdentity
 
 from .cluster import GPU_MEMORY_BYTES, NOTEBOOK, Node, Slot, node_number
+from .fabric.cabling import FABRIC_BITS_PER_SECOND
 
-_FABRIC_BITS_PER_SECOND = 400_000_000_000
 _MANAGEMENT_BITS_PER_SECOND = 10_000_000_000
 _HOST_MEMORY_BYTES = 2 * 1024**4
 
@@ -194,7 +194,7 @@ def port_fields(port: PortIdentity, fabric_bytes: float, elapsed_seconds: float)
         return {
             "up": 1,
             "physical_state": 5,
-            "speed_bits_per_second": _FABRIC_BITS_PER_SECOND,
+            "speed_bits_per_second": FABRIC_BITS_PER_SECOND,
             "receive_bytes": moved,
             "transmit_bytes": moved,
             "receive_errors": 0,

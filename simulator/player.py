@@ -17,7 +17,10 @@ from gpuvigil.config import SimulatorSettings
 from gpuvigil.model import Allocation, Inventory, Record
 
 from .cluster import DRIVER, KERNEL, Cluster, Node, allocations, build
+from .fabric.cabling import FABRIC_BITS_PER_SECOND, Cabling, guids_of, names_of
+from .fabric.reader import Reader
 from .faults import InjectedFault
+from .injected_switches import lost, odd_ports
 from .sensors import Moment, NodeSensors, events
 
 # An injected fault is dated before its file is written, so that a look at the file may come
@@ -26,6 +29,10 @@ _LOOK_BACK = timedelta(seconds=5)
 # What happened while the simulator was away is told when it starts.
 _FIRST_LOOK_BACK = timedelta(hours=1)
 _RECORDS_PER_BODY = 500
+# A real fabric is read once a minute; who tries out a fault is told of it sooner.
+_LOOKS_APART, SWITCHES_PER_BODY = timedelta(seconds=10), 20
+# Who reads the switches; no node has its name.
+READER = "fabric"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +190,39 @@ def _by_node(faults: Iterable[InjectedFault]) -> dict[str, list[InjectedFault]]:
     for fault in faults:
         grouped[fault.node].append(fault)
     return grouped
+
+
+class SwitchTeller:
+    """Tells what somebody who reads the cluster's switches sees: leaves, spines and their cables."""
+
+    def __init__(self, cluster: Cluster, boot: str) -> None:
+        first = cluster.nodes[0]
+        hosts = tuple(node.subject.node for node in cluster.nodes)
+        devices = tuple(port.device for port in first.ports if port.role == "fabric")
+        names = names_of(len(hosts), len(devices))
+        self._cabling = Cabling(
+            cluster=first.subject.cluster,
+            names=names,
+            guids=guids_of(names),
+            hosts=hosts,
+            devices=devices,
+            bits_per_second=FABRIC_BITS_PER_SECOND,
+        )
+        self._reader = Reader(first.subject.cluster)
+        self._sender = Sender(cluster=first.subject.cluster, node=READER, boot=boot)
+        self._looked: datetime | None = None
+
+    def bodies(self, now: datetime, faults: Sequence[InjectedFault]) -> Iterator[Body]:
+        """What is news since the last look, once one is due again."""
+        if self._looked is not None and now - self._looked < _LOOKS_APART:
+            return
+        self._looked = now
+        seen = self._cabling.seen(
+            odd_ports(self._cabling, faults, now), lost(self._cabling, faults, now)
+        )
+        records = [switch.to_record() for switch in self._reader.look(seen, now)]
+        for start in range(0, len(records), SWITCHES_PER_BODY):
+            yield self._sender.records(records[start : start + SWITCHES_PER_BODY], now)
 
 
 class FaultTeller:

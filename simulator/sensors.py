@@ -177,7 +177,11 @@ def _without(
 def _port(
     node: Node, port: PortIdentity, moment: Moment, faults: Sequence[InjectedFault]
 ) -> Fields:
-    mine = [f for f in faults if f.device == port.device and f.port == port.port]
+    mine = [
+        f
+        for f in faults
+        if (f.device, f.port) == (port.device, port.port) and not f.kind.effect.is_beyond_hosts
+    ]
     downs = [f for f in mine if f.kind.effect is Effect.PORT_DOWN]
     moved = _without(lambda t: fabric_bytes(node, t), moment, downs)
     fields = port_fields(port, moved, moment.counted_seconds)

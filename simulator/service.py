@@ -4,7 +4,8 @@ import argparse
 import math
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from collector.spool.body import Body
@@ -20,7 +21,7 @@ from gpuvigil.log import Log
 
 from .cluster import build
 from .faults import FaultsFile, InjectedFault
-from .player import Player, Story
+from .player import Player, Story, SwitchTeller
 
 log = Log("simulator")
 
@@ -62,7 +63,29 @@ def run(config: Config, chosen: argparse.Namespace, stop: threading.Event) -> No
     shipping = threading.Thread(target=shipper.run, args=(stop,), name="shipper")
     shipping.start()
     try:
-        _player(settings)(config, spool, clock, stop)
+        with _switches_told(config, clock, stop) as switches:
+            _player(settings)(config, spool, clock, stop, switches)
+    finally:
+        stop.set()
+        shipping.join(_STOP_SECONDS)
+
+
+@contextmanager
+def _switches_told(config: Config, clock: Clock, stop: threading.Event) -> Iterator[Spool | None]:
+    """Where to put what switches are seen to do: no collector may tell it, so a service's token is needed.
+
+    None without one: then nobody reads the simulated switches.
+    """
+    if config.hub.service_token_file is None:
+        yield None
+        return
+    token = secret_source(config.hub.service_token_file, "hub.service_token_file", "service token")
+    spool = Spool(config.simulator.spool_directory / "switches", _SPOOL_BYTES)
+    shipper = Shipper(spool, config.hub.url, token, clock, connections=1, trust=trust(config.hub))
+    shipping = threading.Thread(target=shipper.run, args=(stop,), name="switches")
+    shipping.start()
+    try:
+        yield spool
     finally:
         stop.set()
         shipping.join(_STOP_SECONDS)
@@ -70,7 +93,7 @@ def run(config: Config, chosen: argparse.Namespace, stop: threading.Event) -> No
 
 def _player(
     settings: SimulatorSettings,
-) -> Callable[[Config, Spool, Clock, threading.Event], None]:
+) -> Callable[[Config, Spool, Clock, threading.Event, Spool | None], None]:
     if not settings.fleet:
         return play
     try:
@@ -80,13 +103,19 @@ def _player(
             f"simulator.fleet needs numpy and pyarrow ({error}); install gpuvigil[hub]"
         ) from error
     watched = _Faults(FaultsFile(settings.faults_file))
-    return lambda config, spool, clock, stop: live.play(
-        config.simulator, spool, clock, stop, watched.faults
+    return lambda config, spool, clock, stop, switches: live.play(
+        config.simulator, spool, clock, stop, watched.faults, switches
     )
 
 
-def play(config: Config, spool: Spool, clock: Clock, stop: threading.Event) -> None:
-    """Put into the spool what the simulated nodes would send, until `stop`."""
+def play(
+    config: Config,
+    spool: Spool,
+    clock: Clock,
+    stop: threading.Event,
+    switches: Spool | None = None,
+) -> None:
+    """Put into the spools what the simulated nodes would send, and who reads their switches, until `stop`."""
     settings = config.simulator
     now, path = clock.now(), settings.spool_directory / _STORY_NAME
     before = Story.read(path)
@@ -97,12 +126,15 @@ def play(config: Config, spool: Spool, clock: Clock, stop: threading.Event) -> N
     replace(story, told_at=now).write(path)
     log.info("simulating", nodes=settings.nodes, gpus=settings.nodes * settings.gpus_per_node)
     watched = _Faults(FaultsFile(settings.faults_file))
+    reader = SwitchTeller(cluster, secrets.token_hex(4))
     while not stop.is_set():
         now, faults = clock.now(), watched.faults()
         _put(spool, player.events(now, faults))
         if _put(spool, player.jobs(now)):
             replace(story, told_at=now).write(path)
         _put(spool, player.telemetry(now, faults, spool.oldest_seconds(now)))
+        if switches is not None:
+            _put(switches, reader.bodies(now, faults))
         clock.wait(stop, _STEP_SECONDS)
 
 

@@ -26,7 +26,7 @@ FLOORS: dict[str, set[str]] = {
     "report": {"accounting", "gpuvigil"},
     "integrations": {"collector", "gpuvigil"},
     "cli": {"accounting", "dashboard", "gpuvigil", "report"},
-    "simulator": {"collector", "gpuvigil"},
+    "simulator": {"collector", "gpuvigil", "integrations"},
     "evaluation": {"accounting", "alerts", "analyzer", "collector", "gpuvigil", "simulator"},
 }
 TOOLS = {"scripts", "benchmarks", "soak", "hardware"}

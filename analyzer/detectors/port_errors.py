@@ -1,13 +1,13 @@
 """A network port with physical errors that its peers do not have."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 
 import numpy as np
 
 from gpuvigil.faults import FAULTS, found_by
-from gpuvigil.model import Evidence, Finding, Subject
+from gpuvigil.model import SWITCH_DEVICE, Evidence, Finding, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence import fabric_links
@@ -48,8 +48,31 @@ _AT_SWITCHES = {
 
 
 def bad_ports(window: Window) -> list[Finding]:
-    """One finding per port, and one per cable of which a switch counts errors."""
-    return [*_of_hosts(window), *_of_cables(window)]
+    """One finding per port, and one per cable of which a switch counts errors.
+
+    What a switch told first goes on as that while the host's port counts errors: it is one cable.
+    """
+    cables, told = list(_of_cables(window)), _told_by_switches(window)
+    named = {it.subject for it in cables}
+    hosts = [(it, told.get(it.subject)) for it in _of_hosts(window)]
+    return [
+        *(it if end is None else _at(it, end) for it, end in hosts if end not in named),
+        *cables,
+    ]
+
+
+def _told_by_switches(window: Window) -> Mapping[Subject, Subject]:
+    """By hosts' ports the ends at switches of which an incident stands."""
+    return {
+        Subject.parse(member): it.subject
+        for it in window.stood
+        if it.fault == "port_errors" and it.subject.device == SWITCH_DEVICE and not it.resolved_at
+        for member in it.members
+    }
+
+
+def _at(found: Finding, end: Subject) -> Finding:
+    return replace(found, subject=end, members=(found.subject,))
 
 
 def _of_hosts(window: Window) -> list[Finding]:

@@ -9,12 +9,14 @@ Where somebody reads the fabric, a switch that does not answer any more is told 
 
 import re
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Severity, Subject, Switch
+from gpuvigil.store import Aggregate, Function
 
 from ..evidence import fabric
 from ..evidence.grouping import rack_mates
@@ -35,7 +37,11 @@ from ..window.window import Need, Span, Window
 from . import Detector
 from .node_silent import Hearing, hearing
 
-NEEDS = (Need(measurement="port", span=Span.NOW, fields=("up", "enabled")),)
+_UP = Aggregate(function=Function.MAX, field="up")
+NEEDS = (
+    Need(measurement="port", span=Span.NOW, fields=("up", "enabled")),
+    Need(measurement="port", span=Span.FLAP, aggregates=(_UP,)),
+)
 
 _FAULT, _LOST = FAULTS["switch_down"], CONDITIONS["switch_lost"]
 # Of a rack's nodes that have the port.
@@ -68,17 +74,67 @@ def switches_down(window: Window) -> list[Finding]:
         if is_switch(of_switch, _peers(window, rows, of_switch)) and is_complete(
             of_switch, window.now
         ):
-            found.append(_finding(window, of_switch))
+            whole = [*of_switch, *_by_numbers(window, rows, of_switch)]
+            found.append(_by_name(window, _finding(window, whole)))
     return [*found, *_lost(window, found)]
+
+
+def _by_numbers(window: Window, rows: Rows, group: Sequence[Drop]) -> Iterator[Drop]:
+    """Ports of these names on the racks' other nodes that went down, too: not every node tells of it by an event.
+
+    One that stands in the switch's incident goes on as a part of it.
+    """
+    mates, names = rack_mates(window), {drop.name for drop in group}
+    hit = {drop.port.of_node() for drop in group}
+    beside = {mate for one in hit for mate in mates.get(one, ())} - hit
+    span, stood = window.get("port", Span.FLAP), _stood(window)
+    for node in sorted(beside):
+        for port in fabric_ports(window, node):
+            row, lately = rows.get(port), span.get(port)
+            is_down = row is not None and row["up"] == 0 and (port.device, port.port) in names
+            fell = lately is not None and lately[_UP.column] == 1
+            if is_down and (fell or port.key in stood):
+                yield replace(group[0], port=port)
+
+
+def _stood(window: Window) -> set[str]:
+    """The ports of switches whose incidents stand."""
+    standing = (it for it in window.stood if it.fault == _FAULT.key and it.resolved_at is None)
+    return {member for it in standing for member in it.members}
+
+
+def _by_name(window: Window, found: Finding) -> Finding:
+    """The same with all ports at the switches that do not answer any more, where it is about theirs.
+
+    Not every node tells of its port by an event; that such a port is down is the switch's doing, too.
+    """
+    ports = {found.subject, *found.members}
+    lost = [it for it in fabric.lost(window) if not ports.isdisjoint(fabric.hosts_of(window, it))]
+    if not lost:
+        return found
+    for switch in lost:
+        ports |= set(fabric.hosts_of(window, switch))
+    return replace(
+        found,
+        evidence=(*found.evidence, Evidence(name="do not answer", value=_called(lost))),
+        action=_FAULT.action,
+        title="",
+        condition="",
+        members=tuple(sorted(ports - {found.subject})),
+    )
 
 
 def _lost(window: Window, found: Sequence[Finding]) -> Iterator[Finding]:
     """Switches that whoever reads the fabric misses, but those whose ports the nodes told of.
 
-    Those that went within two minutes have one cause.
+    Those that went within two minutes have one cause. Nor is one told that somebody took out of service.
     """
     told = {port for finding in found for port in (finding.subject, *finding.members)}
-    left = [it for it in fabric.lost(window) if told.isdisjoint(fabric.hosts_of(window, it))]
+    left = [
+        it
+        for it in fabric.lost(window)
+        if told.isdisjoint(fabric.hosts_of(window, it)) and not fabric.is_taken_out(window, it)
+    ]
     left.sort(key=lambda it: (it.subject.cluster, it.lost_at, it.subject))
     while left:
         first, *others = left

@@ -16,6 +16,7 @@ from ..window.window import Window
 _OLD = timedelta(minutes=15)
 # What one look saw, the next one must have seen, too: they are at least five seconds apart.
 _CONFIRMED = timedelta(seconds=4)
+DISABLED = "Disabled"  # a port's physical state: by somebody
 Key = tuple[Subject, str]  # a switch, and what its port is called
 
 
@@ -94,6 +95,19 @@ def lost(window: Window) -> Sequence[Switch]:
         and is_fresh(window, switch)
         and switch.at - switch.lost_at >= _CONFIRMED
     ]
+
+
+def is_taken_out(window: Window, switch: Switch) -> bool:
+    """Whether somebody switched off all its cables at the other switches, and no host hangs on it."""
+    name, cluster = switch.subject.node, switch.subject.cluster
+    ends = [
+        port.physical_state
+        for it in answering(window).values()
+        if it.subject.cluster == cluster
+        for port in it.ports
+        if port.at_switch and port.peer == name
+    ]
+    return set(ends) == {DISABLED} and not plugged_hosts(window, switch)
 
 
 def is_fresh(window: Window, switch: Switch) -> bool:

@@ -11,14 +11,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from gpuvigil.clock import moment
+from gpuvigil.clock import EPOCH, moment
 from gpuvigil.model import ErrorCount, Evidence, Subject, Switch
 from gpuvigil.numbers_in_words import natural, speed
 
 from ..window.window import Window
-from .fabric import Cable, End, answering, cables, end_of, has_collector
+from .fabric import DISABLED, Cable, End, answering, cables, end_of, has_collector
 
-_DISABLED = "Disabled"  # by somebody
 # So many links of one sort, or between two switches, and so many of them, must have one speed.
 _PEERS, _BESIDE, _MOST = 5, 4, 0.8
 _SPAN = timedelta(minutes=10)
@@ -69,7 +68,7 @@ def down(window: Window) -> Iterator[Trouble]:
     there = {(it.subject.cluster, it.subject.node) for it in answering(window).values()}
     for cable in cables(window):
         ends = [end for end in cable.ends if not end.port.up and end.is_confirmed]
-        if not ends or any(end.port.physical_state == _DISABLED for end in cable.ends):
+        if not ends or any(end.port.physical_state == DISABLED for end in cable.ends):
             continue
         cluster, host = cable.between[0], cable.near.port.host
         expected = host is not None and (cluster, host[0]) in alive
@@ -152,9 +151,12 @@ def erroneous(window: Window, limits: Mapping[str, float]) -> Iterator[Trouble]:
     `limits`: by the field of `ErrorCount`. What came with the link itself does not count.
     """
     for cable in cables(window):
-        bad = [(end, grown) for end in cable.ends if (grown := _grown(end, limits))]
+        bad = _bad_ends(cable, limits)
         # The host's own counters, or its port's state, have told it already.
-        if not bad or (cable.host is not None and _is_told(window, cable.host)):
+        if bad and cable.host is not None:
+            told_until = _told_until(window, cable.host)
+            bad = _bad_ends(cable, limits, told_until) if told_until < window.now else []
+        if not bad:
             continue
         # The end that counts errors is known, even where the cable's other one is a guess.
         turned = cable.guessed and bad[0][0] is not cable.near
@@ -177,12 +179,19 @@ def erroneous(window: Window, limits: Mapping[str, float]) -> Iterator[Trouble]:
         )
 
 
-def _grown(end: End, limits: Mapping[str, float]) -> dict[str, int]:
+def _bad_ends(
+    cable: Cable, limits: Mapping[str, float], after: datetime = EPOCH
+) -> list[tuple[End, dict[str, int]]]:
+    """The ends that counted too much, beyond what had come by then, and what."""
+    return [(end, grown) for end in cable.ends if (grown := _grown(end, limits, after))]
+
+
+def _grown(end: End, limits: Mapping[str, float], after: datetime) -> dict[str, int]:
     """By field how much it grew, where that is over its limit."""
     counts = end.port.counts
     if not end.port.up or not counts:
         return {}
-    start = max(end.switch.at - _SPAN, end.port.since)
+    start = max(end.switch.at - _SPAN, end.port.since, after)
     growth = {name: _growth(counts, name, start) for name in limits}
     for name in limits:
         # One that is full tells nothing more: for an hour it counts as it grew until then.
@@ -224,8 +233,10 @@ def _first(end: End) -> datetime:
     return next((count.at for count in end.port.counts[1:] if count.at > start), end.switch.at)
 
 
-def _is_told(window: Window, port: Subject) -> bool:
-    return any(it.subject == port and it.resolved_at is None for it in window.stood)
+def _told_until(window: Window, port: Subject) -> datetime:
+    """When the last incident about a host's port was over; now where one stands."""
+    ends = (it.resolved_at or window.now for it in window.stood if it.subject == port)
+    return max(ends, default=EPOCH)
 
 
 def beyond(window: Window, port: Subject) -> tuple[Evidence, ...]:

@@ -1,8 +1,8 @@
 """Which faults must be inferred: an Xid, a counter or a setting of its own is no inference."""
 
-from simulator.fleet.kinds import KINDS
+from simulator.fleet.kinds import KINDS, OF_SWITCHES
 
-NAMES_ITSELF = frozenset(kind.key for kind in KINDS.values() if kind.names_itself)
+NAMES_ITSELF = frozenset(kind.key for kind in (KINDS | OF_SWITCHES).values() if kind.names_itself)
 
 
 def is_inferred(kind: str) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 
-from gpuvigil.model import Severity, Subject
+from gpuvigil.model import SWITCH_DEVICE, Severity, Subject
 from simulator.fleet import Truth
 
 from .claims import Claim
@@ -74,10 +74,10 @@ def judge(truths: Sequence[Truth], claims: Iterable[Claim]) -> tuple[list[Outcom
     """An outcome for each fault, in their order, and a verdict for each message about a fault."""
     near: dict[Subject, list[Truth]] = defaultdict(list)
     for truth in truths:
-        for node in {subject.of_node() for subject in (truth.subject, *truth.affected)}:
+        for node in {it.of_node() for it in (truth.subject, *truth.also, *truth.affected)}:
             near[node].append(truth)
     judged = [
-        _judged(message, near.get(message.subject.of_node(), ()))
+        _judged(message, _about_it(message, near.get(message.subject.of_node(), ())))
         for claim in claims
         if not is_of_use(claim.fault, claim.said)
         for message in claim.messages()
@@ -87,6 +87,13 @@ def judge(truths: Sequence[Truth], claims: Iterable[Claim]) -> tuple[list[Outcom
         if one.truth is not None:
             belonging[one.truth].append(one)
     return [_outcome(truth, belonging[truth.id]) for truth in truths], judged
+
+
+def _about_it(claim: Claim, truths: Sequence[Truth]) -> Sequence[Truth]:
+    """Those that a claim may be about: of a switch not all of its ports, but the very one."""
+    if claim.subject.device != SWITCH_DEVICE:
+        return truths
+    return [it for it in truths if claim.subject in (it.subject, *it.also, *it.affected)]
 
 
 def began(claim: Claim, truth: Truth, until: datetime) -> datetime | None:
@@ -123,7 +130,7 @@ def _judged(claim: Claim, truths: Iterable[Truth]) -> Judged:
         key = (
             in_time,
             is_named(truth, claim.fault, claim.said),
-            _about(claim, truth.subject),
+            _is_at(claim, truth),
             truth.start,
         )
         if best is None or key > best[0]:
@@ -146,6 +153,10 @@ def _of_own_machine(claim: Claim, truth: Truth) -> bool:
 
     Of a rack or a switch every machine is as good a name as the one that the truth is filed under.
     """
+    if claim.subject in (truth.subject, *truth.also):
+        return True
+    if SWITCH_DEVICE in {claim.subject.device, truth.subject.device}:
+        return False
     if claim.subject.of_node() == truth.subject.of_node():
         return True
     return truth.group is not None and is_named(truth, claim.fault, claim.said)
@@ -153,6 +164,11 @@ def _of_own_machine(claim: Claim, truth: Truth) -> bool:
 
 def _about(claim: Claim, subject: Subject) -> bool:
     return claim.subject == subject or subject.key in claim.members
+
+
+def _is_at(claim: Claim, truth: Truth) -> bool:
+    """Whether it is about the very thing, by one of its names."""
+    return any(_about(claim, it) for it in (truth.subject, *truth.also))
 
 
 def _outcome(truth: Truth, judged: Sequence[Judged]) -> Outcome:
@@ -168,7 +184,7 @@ def _outcome(truth: Truth, judged: Sequence[Judged]) -> Outcome:
         magnitude=truth.magnitude,
         seconds=None if first is None else _seconds(truth, first),
         cause=any(named_for_good(claim, truth) for claim in right),
-        place=any(_about(one.claim, truth.subject) for _, one in read),
+        place=any(_is_at(one.claim, truth) for _, one in read),
         action=any(steps(one.claim.action) == steps(truth.action) for _, one in read),
         incidents=len({one.claim.id for one in judged if _read_at(one, truth) is not None}),
         named=len({one.claim.id for _, one in read if one.verdict is Verdict.RIGHT}),

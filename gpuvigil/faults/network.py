@@ -42,7 +42,7 @@ ROWS = (
         of_maker=False,
         settles_seconds=30.0,
         tuned_by="port_down_seconds",
-        simulated_as=("port down",),
+        simulated_as=("port down", "uplink down"),
         played=Played(
             port=port("mlx5_1", "storage"),
             port_fields={"up": 0, "physical_state": 2},
@@ -118,7 +118,7 @@ ROWS = (
         of_maker=False,
         settles_seconds=0.0,
         tuned_by="steady_seconds",
-        simulated_as=("bad cable",),
+        simulated_as=("bad cable", "bad uplink"),
         played=Played(
             port=port("mlx5_1", "storage"),
             port_fields={"up": 1, "receive_errors": Grows(per_second=40.0)},
@@ -158,7 +158,7 @@ ROWS = (
         of_maker=False,
         settles_seconds=0.0,
         tuned_by=None,
-        simulated_as=("slow link",),
+        simulated_as=("slow link", "slow uplink"),
         played=Played(
             port=port("mlx5_1", "storage"),
             port_fields={
@@ -387,7 +387,7 @@ ROWS = (
         of_maker=False,
         settles_seconds=0.0,
         tuned_by=None,
-        simulated_as=("leaf down",),
+        simulated_as=("leaf down", "spine lost"),
         played=Played(
             nodes=3, rack="selftest-leaf", port=port("mlx5_0", "fabric"), told=(_GOES_DOWN,)
         ),

@@ -24,6 +24,7 @@ The rules of a block, which its readers may lean on:
   says the same of `events`.
 - a block is about measured time by the hub's clock: a row belongs to the block in which it was
   measured, whenever it arrives.
+- `switches` are what whoever reads the switches told of looks in the block, of `switches=True` alone.
 - `allocations` are those that were opened in the block (`ended_at` None) and those that ended in
   it (`ended_at` set; the same `id`). `inventories` are sent at the start of the fleet, at a boot
   and when something changed.

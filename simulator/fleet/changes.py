@@ -20,6 +20,12 @@ class On(Enum):
     GPU = "gpu"  # a field; GPUs
     PORT = "port"  # a field; ports
     NODE = "node"  # a field; nodes
+    SWITCH_PORT = (
+        "switch port"  # a name of `switches.PORT_FIELDS`; ports by their place in the cabling
+    )
+    SWITCH = (
+        "switch"  # `lost`, or `unread` by whoever reads them; switches as the cabling numbers them
+    )
     LINK = "link"  # a name of `links.NEWS`; links as `topology.LINKS` numbers them
     DELIVERY = "delivery"  # `silent`, `late`, `step`, `lost`; nodes
 

@@ -20,11 +20,11 @@ from typing import Any
 import tomllib
 
 from .hardware import MODELS
-from .kinds import KINDS
+from .kinds import KINDS, OF_SWITCHES
 from .model import FleetSettings, Range, Shares, WorldSettings
 from .site import FaultKind
 from .workloads import WORKLOADS
-from .world import MIX, NATURAL_RATE, WEIGHTS, world
+from .world import MIX, NATURAL_RATE, weights_of, world
 
 
 class DescriptionError(ValueError):
@@ -35,8 +35,8 @@ class DescriptionError(ValueError):
 class Key:
     """One key of the file.
 
-    `shape` is a number, a whole number, a range of two numbers, names out of a list, or shares by
-    such names; `field` is the parameter of `world.world`, or of `WorldSettings`, that it gives.
+    `shape` is a number, a whole number, a flag, a range of two numbers, names out of a list, or shares
+    by such names; `field` is the parameter of `world.world`, or of `WorldSettings`, that it gives.
     """
 
     name: str
@@ -96,6 +96,8 @@ KEYS: tuple[Key, ...] = (
         sentence="counters without events"),
     Key(name="telemetry.host_sensors", field="host_sensors", high=1.0, unit=_NODES,
         sentence="host memory errors, power supplies, fans, mounts and disk space are read"),
+    Key(name="telemetry.switches", field="switches", shape="flag", unit="", default=False,
+        sentence="somebody reads the switches: what they tell, and faults between them"),
     Key(name="work.demand", field="demand", low=0.01, high=3.0, default=0.9,
         unit="share of GPU time", sentence="what jobs ask for, of what there is"),
     Key(name="work.mix", field="mix", shape="shares", unit="parts of GPU time", default=MIX,
@@ -151,7 +153,8 @@ def settings_of(
         place[key.field] = _checked(key, value, _names(key, more_kinds))
     if given["kinds"] == ():
         given["kinds"] = None
-    given["weights"] = tuple({**dict(WEIGHTS), **dict(given["weights"])}.items())
+    known = dict(weights_of(given["switches"]))
+    given["weights"] = tuple({**known, **dict(given["weights"])}.items())
     settings = WorldSettings(**of_world)
     return world(seed, **given, settings=settings, more_kinds=tuple(more_kinds))
 
@@ -169,7 +172,7 @@ def _flat(tables: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
 def _names(key: Key, more_kinds: Sequence[FaultKind]) -> Mapping[str, Any]:
     """The names that may stand in the key's list, or before its shares."""
     if key.field in {"kinds", "weights"}:
-        return KINDS | {kind.key: kind for kind in more_kinds}
+        return KINDS | OF_SWITCHES | {kind.key: kind for kind in more_kinds}
     known: Mapping[str, Mapping[str, Any]] = {"models": MODELS, "mix": WORKLOADS}
     return known.get(key.field, {})
 
@@ -180,6 +183,8 @@ def _checked(key: Key, value: Any, names: Mapping[str, Any]) -> Any:
         return _SHAPES[key.shape](key, value, names)
     if key.shape == "range":
         return _range(key, value)
+    if key.shape == "flag":
+        return _flag(key, value)
     number = _number(key, value)
     return int(number) if key.shape == "whole" else number
 
@@ -218,6 +223,12 @@ def _range(key: Key, value: Any) -> Range:
     return low, high
 
 
+def _flag(key: Key, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise DescriptionError(f"{key.name} = {value!r}: takes true or false")
+    return value
+
+
 def _number(key: Key, value: Any, part: str = "") -> float:
     name = f"{key.name}, {part}" if part else key.name
     right = isinstance(value, int | float) and not isinstance(value, bool)
@@ -244,18 +255,23 @@ def _known(name: Any, known: Mapping[str, Any], words: str) -> Any:
     raise DescriptionError(f"{name!r} {words}; {hint}")
 
 
+_TAKES = {"names": "list of names", "shares": "table of shares", "flag": "true or false"}
+
+
 def rows() -> Iterable[str]:
     """The table of keys, for the documentation."""
     yield "| key | takes | unit | default | meaning | where the default is from |"
     yield "|---|---|---|---|---|---|"
     for key in KEYS:
-        takes = {"names": "list of names", "shares": "table of shares"}.get(key.shape)
+        takes = _TAKES.get(key.shape)
         if takes is None:
             most = "" if math.isinf(key.high) else f" to {key.high:,g}"
             takes = f"{key.low:g}{most}" + (", two" if key.shape == "range" else "")
         usual = key.usual
         if key.shape in {"range", "names"}:
             usual = list(usual)
+        if key.shape == "flag":
+            usual = str(usual).lower()
         shown = "" if usual in ([], ()) else "the mix below" if key.field == "mix" else f"`{usual}`"
         shown = shown.replace("'", '"')
         yield f"| `{key.name}` | {takes} | {key.unit} | {shown} | {key.sentence} | {key.source} |"

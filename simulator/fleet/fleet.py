@@ -2,19 +2,22 @@
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import numpy as np
 
 from gpuvigil.model import Subject
 
+from ..fabric.cabling import SPINES, UPLINKS
 from .hardware import MODELS
 from .kinds import kinds_of
-from .model import Block, FleetSettings, Happening, Truth
+from .model import Block, FaultOrder, FleetSettings, Happening, Truth
 from .plan import Plan, make
 from .play import Playing
 from .records import Teller
 from .site import FaultKind, Site
+from .switches import SwitchLooks
 from .workloads import DAY, WORKLOADS
 
 
@@ -60,22 +63,29 @@ class Fleet:
             raise ValueError("start and block_seconds are whole numbers of ticks")
         playing = Playing(self.settings, self.plan, tick_seconds)
         teller = Teller(self.settings, self.plan)
+        looks = SwitchLooks.of(self.settings, self.plan)
         happenings = self.happenings()
         at = 0.0
         while at < last:
             until = min(at + block_seconds, last if at >= first else first)
             ticks = np.arange(_ticks(at, tick_seconds), _ticks(until, tick_seconds))
             shown = playing.play(ticks, shown=at >= first)
+            switches = looks.until(until)
             if shown is not None:
                 tables, arrivals = shown
                 begun = _begun(happenings, self.at(at), self.at(until))
-                yield teller.block((at, until), first, tables, arrivals, begun)
+                block = teller.block((at, until), first, tables, arrivals, begun)
+                yield replace(block, switches=switches) if switches else block
             at = until
 
     def subject(self, what: tuple[str, int]) -> Subject:
-        """The subject of ("gpu" | "port" | "node", number)."""
+        """The subject of ("gpu" | "port" | "node" | "switch" | "switch port", number)."""
         kind, number = what
         topology = self.plan.topology
+        if topology.cabling is not None and kind == "switch":
+            return topology.cabling.subject(number)
+        if topology.cabling is not None and kind == "switch port":
+            return topology.cabling.port_subject(number)
         if kind == "gpu":
             return topology.gpu_subject(number)
         return topology.port_subject(number) if kind == "port" else topology.node_subject(number)
@@ -87,11 +97,10 @@ class Fleet:
         return otherwise if at is None else (at - self.settings.start).total_seconds()
 
     def _truth(self, kind: FaultKind, site: Site) -> Truth:
-        number = {"gpu": site.gpu, "port": site.port, "node": site.node}[kind.target]
-        subject = (kind.target, number)
+        subject = site.subject
         affected = dict.fromkeys(one for one in site.affected if one != subject)
         return Truth(
-            id=f"{kind.key} {site.node} {site.order.gpu} {site.order.port} {site.start}",
+            id=_id(kind, site),
             fault=kind.key,
             subject=self.subject(subject),
             start=self.at(site.start),
@@ -105,10 +114,17 @@ class Fleet:
             unit=kind.unit,
             affected=tuple(self.subject(one) for one in affected),
             group=site.group,
+            also=tuple(self.subject(one) for one in site.also),
             named_by=kind.named_by,
             pace_lost=site.pace_lost,
             costs=site.costs,
         )
+
+
+def _id(kind: FaultKind, site: Site) -> str:
+    order = site.order
+    beyond = [f" {it}" for it in (order.uplink, order.spine) if it is not None]
+    return f"{kind.key} {site.node} {order.gpu} {order.port}{''.join(beyond)} {site.start}"
 
 
 def _begun(
@@ -146,12 +162,18 @@ def _check(settings: FleetSettings) -> None:
     for order in settings.faults:
         if not 0 <= order.node < settings.nodes:
             raise ValueError(f"fault {order.kind!r}: there is no node {order.node}")
-        _check_place(order.kind, known[order.kind].target, order.gpu, order.port, settings)
+        _check_place(order, known[order.kind].target, settings)
 
 
-def _check_place(
-    kind: str, target: str, gpu: int | None, port: int | None, settings: FleetSettings
-) -> None:
-    place = {"gpu": gpu, "port": port, "node": 0}[target]
-    if place is None or not 0 <= place < settings.gpus_per_node:
-        raise ValueError(f"fault {kind!r} needs a {target} of 0 to {settings.gpus_per_node - 1}")
+def _check_place(order: FaultOrder, target: str, settings: FleetSettings) -> None:
+    per_node = settings.gpus_per_node
+    needed = {
+        "gpu": (("gpu", order.gpu, per_node),),
+        "port": (("port", order.port, per_node),),
+        "node": (),
+        "uplink": (("port", order.port, per_node), ("uplink", order.uplink, UPLINKS)),
+        "spine": (("spine", order.spine, SPINES),),
+    }[target]
+    for word, place, below in needed:
+        if place is None or not 0 <= place < below:
+            raise ValueError(f"fault {order.kind!r} needs a {word} of 0 to {below - 1}")

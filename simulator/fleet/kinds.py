@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from . import gpu_faults, link_faults, node_faults, port_faults
+from . import gpu_faults, link_faults, node_faults, port_faults, switch_faults
 from .model import FleetSettings
 from .site import FaultKind
 
@@ -11,8 +11,11 @@ KINDS: dict[str, FaultKind] = {
     for faults in (gpu_faults, link_faults, port_faults, node_faults)
     for kind in faults.KINDS
 }
+# Beside them, where somebody reads the switches: nobody else could see them.
+OF_SWITCHES: dict[str, FaultKind] = {kind.key: kind for kind in switch_faults.KINDS}
 
 
 def kinds_of(settings: FleetSettings) -> Mapping[str, FaultKind]:
     """All that this fleet may have: the table's, and those that it brings along."""
-    return KINDS | {kind.key: kind for kind in settings.more_kinds}
+    known = KINDS | OF_SWITCHES if settings.switches else KINDS
+    return known | {kind.key: kind for kind in settings.more_kinds}

@@ -30,6 +30,8 @@ UPGRADE_SECONDS = 900.0
 _COLLECTOR_SECONDS = 24.0
 # What happens to nodes that come and go, and how long before it their last jobs are ended.
 TAKEN_BACK = frozenset({"scaled down", "spot reclaim"})
+# Turns in which a machine has no power, or begins anew.
+AWAY = TAKEN_BACK | {"reboot", "driver upgrade", "maintenance"}
 _NOTICE_SECONDS = 120.0
 _ELASTIC_MOST = 100  # nodes that come and go
 _ELASTIC_SHARE = 0.1

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from gpuvigil.clock import from_text, to_text
-from gpuvigil.model import Allocation, Event, Holder, Inventory, Scheduler, Severity, Subject
+from gpuvigil.model import (
+    Allocation,
+    Event,
+    Holder,
+    Inventory,
+    Scheduler,
+    Severity,
+    Subject,
+    Switch,
+)
 
 if TYPE_CHECKING:
     from .site import FaultKind
@@ -19,7 +28,7 @@ BEGINNING = datetime(2026, 1, 5, tzinfo=timezone.utc)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultOrder:
-    """A fault that shall happen at a place; `kind` is a key of `kinds.KINDS`.
+    """A fault that shall happen at a place; `kind` is a key of `kinds.KINDS`, or of its `OF_SWITCHES`.
 
     `gpu` and `port` are indices within the node; a fault of another sort of subject leaves them
     out. Without a magnitude the kind's own range decides by the seed.
@@ -31,6 +40,9 @@ class FaultOrder:
     seconds: float
     gpu: int | None = None
     port: int | None = None
+    # Of the cables from the leaf of that port to spines, or of the spines; counted from 0.
+    uplink: int | None = None
+    spine: int | None = None
     magnitude: float | None = None
 
 
@@ -90,6 +102,8 @@ class FleetSettings:
     kinds: tuple[str, ...] | None = None  # that random faults are drawn from; None is all
     faults: tuple[FaultOrder, ...] = ()  # beside the random ones
     more_kinds: tuple["FaultKind", ...] = ()  # beside those of `kinds.KINDS`
+    # Whether somebody reads the switches: there are faults of theirs, too, and records of what is seen.
+    switches: bool = False
     # None is a fleet as in a laboratory: nodes all alike, every sample there, faults well apart.
     world: WorldSettings | None = None
     mix: Shares = ()  # GPU time by workload, of any sum; nothing is the workloads' own
@@ -119,6 +133,7 @@ class Truth:
     unit: str = ""
     affected: tuple[Subject, ...] = ()  # others that show it: the GPUs of a node, a job's peers
     group: str | None = None  # the rack or switch, where the cause is one
+    also: tuple[Subject, ...] = ()  # the same thing by other names: the other end of its cable
     # Faults and conditions of the product that name it, where the judge's own table does not know it.
     named_by: tuple[str, ...] = ()
     # Share of their pace that the jobs on it lost; None where the kind does not say.
@@ -152,6 +167,7 @@ class Truth:
             "unit": self.unit,
             "affected": [subject.key for subject in self.affected],
             "group": self.group,
+            "also": [subject.key for subject in self.also],
             "named_by": list(self.named_by),
             "pace_lost": self.pace_lost,
             "costs": None
@@ -172,6 +188,7 @@ class Truth:
                 "named_by": tuple(values.get("named_by", ())),
                 "severity": Severity(values["severity"]),
                 "affected": tuple(Subject.parse(key) for key in values["affected"]),
+                "also": tuple(Subject.parse(key) for key in values.get("also", ())),
                 "costs": _costs(values.get("costs")),
             }
         )
@@ -204,4 +221,5 @@ class Block:
     inventories: tuple[Inventory, ...] = ()
     allocations: tuple[Allocation, ...] = ()
     schedulers: tuple[Scheduler, ...] = ()
+    switches: tuple[Switch, ...] = ()
     happenings: tuple[Happening, ...] = field(default=())  # of life that began in the block

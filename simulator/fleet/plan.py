@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gpuvigil.model import EventKind
 
-from . import kernel_log_lines, random_faults, world_life
+from . import kernel_log_lines, random_faults, switch_life, world_life
 from . import life as living
 from .chance import Dice
 from .changes import Change, On
@@ -51,6 +51,7 @@ def make(settings: FleetSettings) -> Plan:
     schedule = Schedule(settings, topology, life.outages)
     jobs = [job for job in schedule.jobs if job.end > 0.0]
     world_life.slow_jobs(life, settings, jobs)
+    switch_life.add(life, settings, topology)
     orders = [*settings.faults, *random_faults.drawn(settings, topology, life, jobs)]
     orders.sort(key=lambda order: (order.start_seconds, order.node, order.kind))
     sites = [_site(order, settings, topology, jobs) for order in orders]
@@ -85,9 +86,14 @@ def _site(
     if size is None and kind.sizes:
         size = _size(kind, dice)
     site = Site(order=order, topology=topology, magnitude=size, dice=dice)
-    held = {"gpu": (site.gpu,), "port": (site.gpu_of_port,), "node": site.gpus()}[kind.target]
+    held = {"gpu": (site.gpu,), "port": (site.gpu_of_port,), "node": site.gpus()}.get(
+        kind.target, ()
+    )
     site.peers = peers(jobs, held, order.start_seconds)
     kind.make(site)
+    if kind.target == "port" and site.group is None and topology.cabling is not None:
+        end = topology.cabling.downlink(site.node, order.port or 0)
+        site.also.append(("switch port", end))
     return kind, site
 
 

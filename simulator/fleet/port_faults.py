@@ -6,9 +6,11 @@ where the fault is shows in who waits, who makes others wait, and what is sent a
 
 from gpuvigil.model import EventKind, Severity
 
+from ..fabric.cabling import UPLINKS
 from .changes import How, On
 from .ports import TICKS_PER_SECOND
 from .site import FaultKind, Site
+from .switch_faults import beside
 
 _CRITICAL, _WARNING = Severity.CRITICAL, Severity.WARNING
 _FLAP_DOWN_SECONDS = 8.0
@@ -62,6 +64,10 @@ def congestion(site: Site) -> None:
     site.bend(On.PORT, "transmit_discards", ports, How.COUNT, 200.0 * site.size)
     _waits(site, ports, 0.25 + 0.5 * site.size)
     site.affected += [("port", port) for port in ports]
+    if site.topology.cabling is not None:
+        # What the leaf cannot pass on in time it drops on its way to the spines.
+        full = [site.cabling.uplink(site.leaf, number) for number in range(UPLINKS)]
+        site.bend(On.SWITCH_PORT, "transmit_discards", full, How.COUNT, 200.0 * site.size)
 
 
 def slow_link(site: Site) -> None:
@@ -150,6 +156,10 @@ def leaf_down(site: Site) -> None:
     _port_goes(site, ports, site.start, site.end)
     site.bend(On.WORK, "wait", _gpus_of_pod(site), How.SET, _DETOUR)
     site.affected += [("port", port) for port in ports]
+    if site.topology.cabling is not None:
+        site.bend(On.SWITCH, "lost", (site.leaf,), How.SET)
+        site.also.append(("switch", site.leaf))
+        site.affected += beside(site.cabling, site.leaf)
 
 
 def _rail(site: Site) -> tuple[int, ...]:

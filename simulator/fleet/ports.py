@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from ..fabric.cabling import FABRIC_BITS_PER_SECOND
 from .chance import Floats, lane, mix
 from .holding import Asked
 from .physics import Played
 from .sensors import Counters, Moment, Numbers, sixth, whole
-from .topology import FABRIC_BITS_PER_SECOND, MANAGEMENT_BITS_PER_SECOND, Topology
+from .topology import MANAGEMENT_BITS_PER_SECOND, Topology
 
 # A ConnectX's tick without credit is not published [chosen].
 TICKS_PER_SECOND = 45_000_000.0

@@ -1,10 +1,12 @@
 """Faults that come by themselves: which, where, when and for how long."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from ..fabric.cabling import CABLES, SPINES, UPLINKS
 from .chance import Dice
-from .changes import How, On
+from .changes import Change, How, On
 from .hardware import MODELS
 from .jobs import Job
 from .kinds import kinds_of
@@ -42,7 +44,9 @@ _NETWORK = (
     (0.4, 0.6688), (0.5, 1.0), (0.6, 1.4953), (0.7, 2.2996), (0.8, 3.8057), (0.9, 7.6532),
     (0.95, 13.6269), (0.98, 26.0855), (0.99, 40.2163), (1.0, 135.0),
 )  # fmt: skip
-LENGTHS = {"gpu": _HARDWARE, "node": _HARDWARE, "port": _NETWORK}
+LENGTHS = {
+    "gpu": _HARDWARE, "node": _HARDWARE, "port": _NETWORK, "uplink": _NETWORK, "spine": _NETWORK,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +68,7 @@ def drawn(
 ) -> list[FaultOrder]:
     """Random faults, never two on a node at a time, nor while life has it away."""
     chances = _Chances(
-        settings=settings, topology=topology, jobs=jobs, taken=_taken(settings, life)
+        settings=settings, topology=topology, jobs=jobs, taken=_taken(settings, topology, life)
     )
     if settings.world is not None:
         return _like_the_world(chances, settings.world.faulty_share)
@@ -152,19 +156,30 @@ def _windows_seconds(order: FaultOrder) -> float:
     return (last - first) * WINDOW_SECONDS
 
 
-def _taken(settings: FleetSettings, life: Life) -> dict[int, list[tuple[float, float]]]:
-    """When each node is away, or has a fault by order."""
+def _taken(
+    settings: FleetSettings, topology: Topology, life: Life
+) -> dict[int, list[tuple[float, float]]]:
+    """When each node, or spine, is away or has a fault by order."""
     taken: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for order in settings.faults:
-        taken[order.node].append((order.start_seconds, order.start_seconds + order.seconds))
+        place = order.node if order.uplink is order.spine is None else touched(order, topology)[0]
+        taken[place].append((order.start_seconds, order.start_seconds + order.seconds))
     for change in life.changes:
-        if change.on is On.DELIVERY and change.name == "silent" and change.how is How.SET:
-            for node in change.targets:
-                taken[node].append((change.start, change.end))
-        if change.on is On.GPU and change.name == "mute":
-            for gpu in change.targets:
-                taken[gpu // settings.gpus_per_node].append((change.start, change.end))
+        for place in _away(change, topology):
+            taken[place].append((change.start, change.end))
     return taken
+
+
+def _away(change: Change, topology: Topology) -> Iterable[int]:
+    """The nodes, and the spines numbered after them, that a turn of life takes away."""
+    if change.on is On.DELIVERY and change.name == "silent" and change.how is How.SET:
+        return change.targets
+    if change.on is On.SWITCH and change.name == "lost" and topology.cabling is not None:
+        first = topology.nodes - topology.cabling.leaves
+        return [first + switch for switch in change.targets]
+    if change.on is On.GPU and change.name == "mute":
+        return [gpu // topology.per_node for gpu in change.targets]
+    return ()
 
 
 def _draw(kind: FaultKind, settings: FleetSettings, topology: Topology, dice: Dice) -> FaultOrder:
@@ -180,7 +195,9 @@ def _draw(kind: FaultKind, settings: FleetSettings, topology: Topology, dice: Di
         start_seconds=float(start),
         seconds=float(seconds),
         gpu=slot if kind.target == "gpu" else None,
-        port=slot if kind.target == "port" else None,
+        port=slot if kind.target in {"port", "uplink"} else None,
+        uplink=dice.below(UPLINKS) if kind.target == "uplink" else None,
+        spine=dice.below(SPINES) if kind.target == "spine" else None,
     )
 
 
@@ -199,7 +216,10 @@ def _where(settings: FleetSettings, topology: Topology, dice: Dice) -> int:
 
 
 def touched(order: FaultOrder, topology: Topology) -> list[int]:
-    """The nodes that a fault is about."""
+    """The nodes that a fault is about; of one between switches the spine, numbered after the nodes."""
+    if order.spine is not None or order.uplink is not None:
+        spine = order.spine if order.uplink is None else order.uplink // CABLES
+        return [topology.nodes + (spine or 0)]
     place = topology.places[order.node]
     if order.kind in {"rack inlet", "power feed", "driver drift"}:
         return topology.nodes_of_rack(place.rack)

@@ -6,6 +6,7 @@ from typing import Any
 
 from gpuvigil.model import EventKind, Holder, Severity
 
+from ..fabric.cabling import Cabling
 from . import kernel_log_lines
 from .chance import Dice
 from .changes import Change, How, On
@@ -53,6 +54,7 @@ class Site:
     told: list[Told] = field(default_factory=list)
     stops: list[Stop] = field(default_factory=list)
     affected: list[tuple[str, int]] = field(default_factory=list)
+    also: list[tuple[str, int]] = field(default_factory=list)  # the same thing by other names
     group: str | None = None
     delay: float = 0.0  # until the first difference that can be seen
     seen: float = 0.0  # when that is: not before there is work, where it takes some
@@ -93,6 +95,38 @@ class Site:
     def gpu_of_port(self) -> int:
         """The GPU whose rail the port is."""
         return self.node * self.topology.per_node + (self.order.port or 0)
+
+    @property
+    def cabling(self) -> Cabling:
+        """Of a fleet whose switches are read."""
+        assert self.topology.cabling is not None
+        return self.topology.cabling
+
+    @property
+    def leaf(self) -> int:
+        """The switch of the port."""
+        return self.cabling.leaf(self.node, self.order.port or 0)
+
+    @property
+    def uplink(self) -> int:
+        """The leaf's end of a cable to a spine, by its place."""
+        return self.cabling.uplink(self.leaf, self.order.uplink or 0)
+
+    @property
+    def spine(self) -> int:
+        return self.cabling.spine(self.order.spine or 0)
+
+    @property
+    def subject(self) -> tuple[str, int]:
+        """What the fault is filed under."""
+        order = self.order
+        if order.spine is not None:
+            return "switch", self.spine
+        if order.uplink is not None:
+            return "switch port", self.uplink
+        if order.port is not None:
+            return "port", self.port
+        return ("node", self.node) if order.gpu is None else ("gpu", self.gpu)
 
     @property
     def size(self) -> float:
@@ -188,7 +222,7 @@ class FaultKind:
     """One sort of fault, and what is right to say about it."""
 
     key: str
-    target: str  # "gpu", "port" or "node"
+    target: str  # "gpu", "port", "node", "uplink" or "spine"
     make: Callable[[Site], None]
     severity: Severity
     action: str

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from gpuvigil.model import SIMULATED_CLUSTER, GpuIdentity, PortIdentity, Subject
 
+from ..fabric.cabling import AT_LEAF, FABRIC_BITS_PER_SECOND, Cabling, guids_of, names_of
 from .chance import Bits, Dice, Floats, at_share, key, keys, lane, mix
 from .hardware import MODELS, GpuModel
 from .model import FleetSettings
 
-NODES_PER_POD = 32
-FABRIC_BITS_PER_SECOND = 400_000_000_000  # NDR InfiniBand
+NODES_PER_POD = AT_LEAF
 MANAGEMENT_BITS_PER_SECOND = 10_000_000_000
 # Beside the fabric ports, one per GPU: management, and one that nobody ever plugged in.
 OTHER_PORTS = 2
@@ -88,6 +88,24 @@ class Topology:
         return (
             self.world is not None
             and Dice(self.settings.seed, "fabric").share() < self.world.roce_fleets
+        )
+
+    @cached_property
+    def cabling(self) -> Cabling | None:
+        """The switches and their cables; None where nobody reads them."""
+        if not self.settings.switches:
+            return None
+        names = names_of(self.nodes, self.per_node)
+        if self.world is not None:
+            names = tuple(_names(self.settings, "sw-", len(names)))
+        return Cabling(
+            cluster=SIMULATED_CLUSTER,
+            names=names,
+            guids=guids_of(names),
+            hosts=tuple(place.name for place in self.places),
+            devices=tuple(it.device for it in self.port_identities()[: self.per_node]),
+            bits_per_second=FABRIC_BITS_PER_SECOND,
+            is_ethernet=self.is_roce,
         )
 
     @property
@@ -301,6 +319,8 @@ class Topology:
         )
 
     def leaf(self, node: int, rail: int) -> str:
+        if self.cabling is not None:
+            return self.cabling.names[self.cabling.leaf(node, rail)]
         return f"leaf-{self.places[node].pod + 1:02d}-{rail}"
 
     def nodes_of_rack(self, rack: int) -> list[int]:

@@ -55,6 +55,11 @@ WEIGHTS: Shares = (
     *((kind, count / len(them)) for count, them in _INTERRUPTIONS.items() for kind in them),
     *_SLOW.items(),
 )
+# Beside them, of faults between switches, where somebody reads those: their cables are half as many as
+# those of hosts, and fail as often [chosen].
+SWITCH_WEIGHTS: Shares = (
+    ("bad uplink", 6.0), ("slow uplink", 6.0), ("uplink down", 6.0), ("spine lost", 1.0),
+)  # fmt: skip
 # Of a cluster of A100s (Meta, "Revisiting Reliability", HPCA 2025), per 1,000 node-days.
 NATURAL_RATE = 6.5
 
@@ -69,15 +74,17 @@ def world(  # noqa: PLR0913 - each is a key of a description
     models: tuple[str, ...] = ("H100",),
     demand: float = 0.9,
     mix: Shares = MIX,
-    weights: Shares = WEIGHTS,
+    weights: Shares | None = None,
     gpus_per_node: int = 8,
     nodes_per_rack: int = 4,
     more_kinds: tuple[FaultKind, ...] = (),
+    switches: bool = False,
     settings: WorldSettings = WorldSettings(),  # noqa: B008 - frozen
 ) -> FleetSettings:
     """The settings of a fleet like the world; `simulator.fleet.build` says what makes no sense.
 
-    `kinds` are those that happen, all of them by default, as often as `weights` says.
+    `kinds` are those that happen, all of them by default, as often as `weights` says. With `switches`
+    somebody reads those.
     """
     return FleetSettings(
         seed=seed,
@@ -91,6 +98,12 @@ def world(  # noqa: PLR0913 - each is a key of a description
         kinds=kinds,
         world=settings,
         mix=mix,
-        fault_weights=weights,
+        fault_weights=weights_of(switches) if weights is None else weights,
         more_kinds=more_kinds,
+        switches=switches,
     )
+
+
+def weights_of(switches: bool) -> Shares:
+    """Of all kinds that a fleet has."""
+    return WEIGHTS + SWITCH_WEIGHTS if switches else WEIGHTS

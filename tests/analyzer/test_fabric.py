@@ -320,8 +320,25 @@ def test_what_the_switch_counts_of_a_host_is_told_unless_the_host_told_it() -> N
     assert (named([found]), found.members) == ([("leaf1", "2")], (port(2),))
     standing = incident("port_errors", port(2))
     assert bad_ports(replace(seen, stood=(standing,))) == []
-    over = replace(standing, resolved_at=NOON)
-    assert bad_ports(replace(seen, stood=(over,))) == [found]
+    # What had come by its end it told.
+    for seconds, again in ((59, []), (61, [found])):
+        over = replace(standing, resolved_at=NOON - timedelta(seconds=seconds))
+        assert bad_ports(replace(seen, stood=(over,))) == again
+
+
+@pytest.mark.parametrize("still", [False, True])
+def test_what_the_switch_told_first_goes_on_while_the_host_counts_errors(still: bool) -> None:
+    scene = healthy(nodes=HOSTS, seconds=600).rising(port(2), "symbol_errors", 1.0)
+    counts = (ErrorCount(at=NOON - DAY), ErrorCount(at=NOON - MINUTE, symbol_errors=500))
+    those = changed(fabric(), "leaf1", 2, counts=counts) if still else fabric()
+    switches = {it.subject.key: it for it in those.values()}
+    end = those["leaf1"].port_subject(2)
+    told = replace(incident("port_errors", end), members=(port(2).key,))
+    (found,) = bad_ports(replace(scene.window(), switches=switches, stood=(told,)))
+    assert (found.subject, found.members) == (end, (port(2),))
+    over = replace(told, resolved_at=NOON)
+    hosts = bad_ports(replace(scene.window(), switches=switches, stood=(over,)))
+    assert port(2) in {it.subject for it in hosts}
 
 
 def lost_leaf(collectors: int) -> Window:
@@ -383,6 +400,46 @@ def test_a_spine_is_a_warning() -> None:
     those["spine1"] = replace(those["spine1"], lost_at=NOON - MINUTE)
     (found,) = switches_down(window(those))
     assert (found.subject.node, found.severity) == ("spine1", Severity.WARNING)
+
+
+@pytest.mark.parametrize(("switched_off", "told"), [(3, True), (4, False)])
+def test_a_spine_that_somebody_took_out_of_service_is_none(switched_off: int, told: bool) -> None:
+    those = fabric()
+    those["spine1"] = replace(those["spine1"], lost_at=NOON - MINUTE)
+    ends = [("leaf1", 21), ("leaf1", 22), ("leaf2", 21), ("leaf2", 22)]
+    for name, number in ends:
+        those = down(those, name, number)
+    for name, number in ends[:switched_off]:
+        those = changed(those, name, number, physical_state="Disabled")
+    assert bool(switches_down(window(those))) is told
+
+
+def test_a_leaf_with_hosts_is_told_though_its_cables_are_switched_off() -> None:
+    those = fabric()
+    those["leaf1"] = replace(those["leaf1"], lost_at=NOON - MINUTE)
+    for number in (11, 12):
+        those = changed(down(those, "spine1", number), "spine1", number, physical_state="Disabled")
+    assert named(switches_down(window(those))) == [("leaf1", "0")]
+
+
+def test_a_lost_leaf_takes_also_the_ports_of_nodes_that_tell_no_events() -> None:
+    scene = healthy(nodes=HOSTS, seconds=700)
+    for number in range(1, HOSTS + 1):
+        scene = scene.changed(port(number), {"up": 0, "physical_state": 2}, 645)
+        if number < HOSTS:
+            at = NOON - timedelta(seconds=645)
+            scene = scene.with_events(event(EventKind.PORT_DOWN, port(number), at))
+    seen = scene.window()
+    (silent,) = [it for it in broken_ports(seen) if it.subject == port(HOSTS)]
+    (found,) = switches_down(seen)
+    assert port(HOSTS) not in found.members
+    seen = replace(seen, switches=lost_leaf(0).switches)
+    (found,) = switches_down(seen)
+    assert port(HOSTS) in found.members
+    assert of(found)["do not answer"].startswith("leaf1")
+    believed = {found.fingerprint, silent.fingerprint}
+    told = observe(seen, [found, silent], (), believed).candidates
+    assert set(told) == {found.fingerprint}
 
 
 def test_a_leaf_whose_nodes_told_of_it_is_told_once_and_by_its_name() -> None:

@@ -10,7 +10,7 @@ import pytest
 from analyzer.detectors.switch_down import AT_ONCE, DETECTOR, switches_down
 from gpuvigil.model import EventKind, Finding, PortIdentity, Subject
 
-from .scene import NOON, Scene, event, healthy, node, port
+from .scene import NOON, Scene, event, healthy, incident, node, port
 from .test_port_drops import lost, with_two_ports
 
 SECOND, MICROSECOND = timedelta(seconds=1), timedelta(microseconds=1)
@@ -72,6 +72,29 @@ def test_a_younger_line_must_say_that_a_port_is_down_and_wanted(
         for it in unread.inventories
     )
     assert found(replace(unread, inventories=management)) == []
+
+
+@pytest.mark.parametrize(
+    ("fell_before", "stood", "taken"), [(190, False, True), (210, False, False), (210, True, True)]
+)
+def test_a_node_that_tells_no_events_loses_its_port_with_those_of_its_rack(
+    fell_before: int, stood: bool, taken: bool
+) -> None:
+    scene = racked(healthy(nodes=5, seconds=300.0, gpus=0), 5).changed(
+        port(5), {"up": 0}, fell_before
+    )
+    scene = lost(scene, 1, 2, 3)
+    [one] = found(scene)
+    assert port(5) not in ports_of(racked(scene, 1))[0]
+    window = scene.window((DETECTOR,))
+    if stood:
+        told = replace(incident(one.fault, one.subject), members=(port(5).key,))
+        window = replace(window, stood=(told,))
+    [one] = switches_down(window)
+    assert (port(5) in one.members) is taken
+    assert port(4) not in one.members  # it is up
+    up = scene.changed(port(5), {"up": 1}, 25)
+    assert port(5) not in ports_of(up)[0]
 
 
 @pytest.mark.parametrize(("size", "numbers"), [(6, {1, 2, 3}), (7, {1, 2, 3, 8})])

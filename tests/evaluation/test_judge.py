@@ -12,9 +12,9 @@ from evaluation.judge.claims import Claim, Said
 from evaluation.judge.fault_names import names
 from evaluation.judge.matching import ECHO, Verdict, judge
 from evaluation.judge.tally import Tally, tally
-from gpuvigil.model import Severity, Subject
+from gpuvigil.model import SWITCH_DEVICE, Severity, Subject
 from simulator.fleet import Truth
-from tests.evaluation.made import NOON, gpu, node
+from tests.evaluation.made import NOON, gpu, node, port
 
 END = NOON + timedelta(hours=4)
 HERE = gpu(1)
@@ -308,3 +308,38 @@ def test_slowness_names_what_slows_it() -> None:
         for condition in ("", "gpu_clocks", "nvlink_crc")
     }
     assert named == {"": {"slow GPU"}, "gpu_clocks": {"stuck clocks"}, "nvlink_crc": {"NVLink CRC"}}
+
+
+def at_switch(switch: str, port: str) -> Subject:
+    return Subject(cluster="c", node=switch, device=SWITCH_DEVICE, port=port)
+
+
+NEAR, FAR = at_switch("leaf", "33"), at_switch("spine", "1")
+CABLE = truth(NEAR, "bad uplink", also=(FAR,))
+
+
+@pytest.mark.parametrize("end", [NEAR, FAR])
+def test_a_cable_is_as_well_named_by_either_of_its_ends(end: Subject) -> None:
+    (outcome,), (judged,) = judge([CABLE], [claim(subject=end, fault="port_errors")])
+    assert judged.verdict is Verdict.RIGHT
+    assert (outcome.cause, outcome.place, outcome.exactly_one) == (True, True, True)
+
+
+def test_another_cable_of_the_same_switch_is_about_nothing() -> None:
+    other = claim(subject=at_switch("leaf", "34"), fault="port_errors")
+    assert verdict([CABLE], other) is Verdict.FALSE
+
+
+def test_what_follows_from_a_lost_spine_has_not_found_it() -> None:
+    lost = truth(at_switch("spine", "0"), "spine lost", group="spine", affected=(NEAR,))
+    down = claim(subject=NEAR, fault="port_down")
+    (outcome,), (judged,) = judge([lost], [down])
+    assert (judged.verdict, outcome.found) == (Verdict.SYMPTOM, False)
+    assert verdict([lost], claim(subject=lost.subject, fault="switch_down")) is Verdict.RIGHT
+
+
+def test_a_hosts_link_is_named_by_its_switch_too() -> None:
+    link = truth(port(1), "bad cable", also=(NEAR,))
+    assert verdict([link], claim(subject=NEAR, fault="port_errors")) is Verdict.RIGHT
+    assert verdict([link], claim(subject=NEAR, fault="port_down")) is Verdict.OTHER
+    assert verdict([link], claim(subject=FAR, fault="port_errors")) is Verdict.FALSE

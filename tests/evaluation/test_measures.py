@@ -27,7 +27,7 @@ from evaluation.judge.measures import (
 )
 from evaluation.judge.tally import Tally, tally
 from evaluation.page import ranked
-from simulator.fleet.kinds import KINDS
+from simulator.fleet.kinds import KINDS, OF_SWITCHES
 from tests.evaluation.made import NOON, node
 from tests.evaluation.test_judge import DAY, claim, truth
 
@@ -132,7 +132,7 @@ def test_criticals_alone_are_a_point_of_their_own() -> None:
 
 
 def test_faults_that_name_themselves_stand_apart() -> None:
-    assert set(KINDS) > NAMES_ITSELF
+    assert set(KINDS | OF_SWITCHES) > NAMES_ITSELF
     for kind in ("dead node", "slow GPU", "heatsink", "fan", "leaf down", "hung process"):
         assert is_inferred(kind)
     both = [Tally(node_days=1.0, outcomes=(Outcome(fault="fan"), Outcome(fault="off the bus")))]

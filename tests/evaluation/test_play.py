@@ -26,6 +26,20 @@ def dies(fault: Fault) -> None:
 
 
 @pytest.mark.slow
+def test_what_only_switches_see_is_found_by_those_who_hear_them() -> None:
+    order = FaultOrder(
+        kind="slow uplink", node=0, port=0, uplink=3, start_seconds=400.0, seconds=500.0
+    )
+    settings = FleetSettings(
+        seed=3, nodes=2, days=0.25 / 24, gpus_per_node=1, faults=(order,), life=False, switches=True
+    )
+    for switches in (True, False):
+        counts = Counts.of([play(settings, switches)])
+        assert (counts.faults, counts.one_incident) == (1, int(switches))
+        assert sum(counts.wrong.values()) == 0
+
+
+@pytest.mark.slow
 def test_a_kind_from_outside_is_found_and_judged(tmp_path: Path) -> None:
     path = tmp_path / "kinds.py"
     path.write_text(_KINDS, encoding="utf-8")

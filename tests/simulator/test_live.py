@@ -16,7 +16,7 @@ from collector.spool.queue import Spool
 from collector.spool.subscriptions import Lane
 from gpuvigil.clock import ManualClock
 from gpuvigil.config import SimulatorSettings
-from gpuvigil.model import Unmeasured
+from gpuvigil.model import Record, Switch, Unmeasured
 from simulator import inject
 from simulator.faults import InjectedFault, read
 from simulator.live import LiveFleet, Story, held, nodes, play
@@ -276,3 +276,36 @@ def test_inject_names_the_nodes_of_the_fleet(
     (fault,) = read(tmp_path / "faults.json")
     assert (fault.node, fault.gpu) == ("sim-00001", 1)
     assert "nobody holds" not in capsys.readouterr().out
+
+
+def switches(live: LiveFleet, seconds: int, *faults: InjectedFault) -> dict[str, Switch]:
+    """The last word of each in that time, asked for every second."""
+    moments = (NOON + timedelta(seconds=second) for second in range(seconds))
+    bodies = [body for now in moments for body in live.switches(now, faults)]
+    told = (Switch.from_record(Record.from_json(it)) for it in records(bodies))
+    return {switch.subject.node: switch for switch in told}
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "wrong"),
+    [
+        ("uplink-slow", "mlx5_1", {"leaf-01-1", "spine-1"}),
+        ("port-down", "mlx5_1", {"leaf-01-1"}),
+        ("spine-down", "mlx5_0", {"spine-4", *(f"leaf-01-{rail}" for rail in range(4))}),
+        ("leaf-down", "mlx5_0", {"leaf-01-0", *(f"spine-{number}" for number in range(1, 5))}),
+    ],
+)
+def test_the_fleets_switches_are_read_and_injected_faults_show_there(
+    name: str, device: str, wrong: set[str]
+) -> None:
+    at = NOON + timedelta(seconds=30)
+    fault = InjectedFault(name=name, node="sim-00000", device=device, port="1", at=at)
+    found = switches(LiveFleet(story(), 5.0, NOON, "1"), 100, fault)
+    assert len(found) == 8
+    odd = {
+        node
+        for node, it in found.items()
+        if it.lost_at is not None
+        or any(not p.up or p.bits_per_second != p.best_bits_per_second for p in it.ports)
+    }
+    assert odd == wrong

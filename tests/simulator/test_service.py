@@ -133,3 +133,24 @@ def test_what_is_missing_is_one_line_and_exit_code_2(
     assert ended.returncode == 2
     (line,) = ended.stderr.splitlines()
     assert said in line
+
+
+def test_what_switches_are_seen_to_do_lies_apart_since_no_collector_may_tell_it(
+    tmp_path: Path,
+) -> None:
+    config = config_in(tmp_path)
+    directory = config.simulator.spool_directory
+    spools = [Spool(it, 10**8) for it in (directory, directory / "switches")]
+    try:
+        play(config, spools[0], ShortClock(NOON, 150), threading.Event(), spools[1])
+        told = [spool.next((Lane.RECORDS,)) for spool in spools]
+        kinds = [
+            {json.loads(line)["kind"] for line in body.content.splitlines()}
+            for body in told
+            if body is not None
+        ]
+    finally:
+        for spool in spools:
+            spool.close()
+    assert "switch" not in kinds[0]
+    assert kinds[1] == {"switch"}

@@ -1,0 +1,1 @@
+"""The switches of simulated clusters, which hosts and fleets hang at."""

@@ -1,0 +1,118 @@
+"""What switches of a healthy fleet go through: much of it looks like a fault of theirs.
+
+Rates are chosen so that some tens of fleet-days have some of each.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..fabric.cabling import CABLES, SPINES, UPLINKS, Cabling
+from .chance import Dice
+from .changes import Change, How, On
+from .life import Life, Turn
+from .model import FleetSettings
+from .topology import Topology
+from .workloads import DAY, MINUTE
+
+# Somebody who takes a spine out of service switches its cables off first, at the leaves [chosen].
+_BEFORE_SECONDS = 5 * MINUTE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookAlike:
+    """Something harmless; `like` are the kinds of fault that it is taken for."""
+
+    per_day: float
+    do: Callable[[Life, Cabling, float, Dice], None]
+    like: tuple[str, ...]
+
+
+def add(life: Life, settings: FleetSettings, topology: Topology) -> None:
+    """All of it, into `life`; nothing where nobody reads the switches, or life is switched off."""
+    if topology.cabling is None or not settings.life:
+        return
+    times = 1.0 if settings.world is None else settings.world.look_alikes
+    for name, it in LOOK_ALIKES.items():
+        dice = Dice(settings.seed, "switches", name)
+        at = dice.gap(DAY / max(it.per_day * times, 1e-9))
+        while at < settings.days * DAY:
+            it.do(life, topology.cabling, float(round(at)), dice)
+            at += dice.gap(DAY / max(it.per_day * times, 1e-9))
+
+
+def _bend(
+    life: Life,
+    what: tuple[On, str],
+    targets: tuple[int, ...],
+    value: tuple[How, float],
+    span: tuple[float, float],
+) -> None:
+    (on, name), (how, amount), (start, end) = what, value, span
+    life.changes.append(
+        Change(on=on, name=name, targets=targets, start=start, end=end, how=how, value=amount)
+    )
+
+
+def _turn(life: Life, kind: str, subject: tuple[str, int], start: float, end: float) -> None:
+    life.turns.append(Turn(kind=kind, subject=subject, start=start, end=end))
+
+
+def _any_uplink(cabling: Cabling, dice: Dice) -> int:
+    return cabling.uplink(dice.below(cabling.leaves), dice.below(UPLINKS))
+
+
+def _maintained(life: Life, cabling: Cabling, at: float, dice: Dice) -> None:
+    """A spine gets new firmware or a new supply: its cables are switched off, then it goes."""
+    number = dice.below(SPINES)
+    spine, end = cabling.spine(number), at + round(dice.between(10.0, 60.0) * MINUTE)
+    ends = tuple(
+        cabling.uplink(leaf, number * CABLES + cable)
+        for leaf in range(cabling.leaves)
+        for cable in range(CABLES)
+    )
+    off = (at, end + _BEFORE_SECONDS)
+    _bend(life, (On.SWITCH_PORT, "disabled"), ends, (How.SET, 1.0), off)
+    gone = (at + _BEFORE_SECONDS, end)
+    _bend(life, (On.SWITCH, "lost"), (spine,), (How.SET, 1.0), gone)
+    _turn(life, "switch maintenance", ("switch", spine), *off)
+
+
+def _taken_out(life: Life, cabling: Cabling, at: float, dice: Dice) -> None:
+    """Somebody works on a cable between switches and has switched its port off before."""
+    place, end = _any_uplink(cabling, dice), at + round(dice.between(10.0, 120.0) * MINUTE)
+    ends = (place, cabling.far(place))
+    _bend(life, (On.SWITCH_PORT, "disabled"), ends[dice.below(2) :][:1], (How.SET, 1.0), (at, end))
+    _turn(life, "cable taken out", ("switch port", place), at, end)
+
+
+def _some_errors(life: Life, cabling: Cabling, at: float, dice: Dice) -> None:
+    """Somebody touched a cable: some symbol errors at once, and none after it."""
+    place, count = _any_uplink(cabling, dice), float(1 + dice.below(15))
+    _bend(life, (On.SWITCH_PORT, "symbol_errors"), (place,), (How.STEP, count), (at, at + MINUTE))
+    _turn(life, "burst of symbol errors", ("switch port", place), at, at + MINUTE)
+
+
+def _some_drops(life: Life, cabling: Cabling, at: float, dice: Dice) -> None:
+    """Many hosts send to one at once: its leaf drops some, and nobody waits for long."""
+    place, end = _any_uplink(cabling, dice), at + round(dice.between(1.0, 5.0) * MINUTE)
+    rate = dice.between(1.0, 20.0)
+    _bend(life, (On.SWITCH_PORT, "transmit_discards"), (place,), (How.COUNT, rate), (at, end))
+    _turn(life, "burst of drops", ("switch port", place), at, end)
+
+
+def _unread(life: Life, cabling: Cabling, at: float, dice: Dice) -> None:
+    """Whoever reads the switches is away, or gets no answer."""
+    end = at + round(dice.between(3.0, 30.0) * MINUTE)
+    _bend(life, (On.SWITCH, "unread"), tuple(range(len(cabling.names))), (How.SET, 1.0), (at, end))
+    _turn(life, "switches unread", ("switch", 0), at, end)
+
+
+LOOK_ALIKES: dict[str, LookAlike] = {
+    "switch maintenance": LookAlike(
+        per_day=0.5, do=_maintained, like=("spine lost", "uplink down")
+    ),
+    "cable taken out": LookAlike(per_day=2.0, do=_taken_out, like=("uplink down",)),
+    "burst of symbol errors": LookAlike(per_day=6.0, do=_some_errors, like=("bad uplink",)),
+    "burst of drops": LookAlike(per_day=4.0, do=_some_drops, like=("congestion",)),
+    "switches unread": LookAlike(per_day=1.0, do=_unread, like=("spine lost", "leaf down")),
+}

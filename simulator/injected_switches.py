@@ -1,0 +1,72 @@
+"""What injected faults do to the switches of a simulated cluster. Pure."""
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from .fabric.cabling import SPINES, Cabling, Odd
+from .faults import Effect, InjectedFault
+from .sensors import is_down
+
+# What a host's port counts that its switch counts at its end of the cable, too.
+_BOTH_COUNT = frozenset({"symbol_errors"})
+
+
+def odd_ports(
+    cabling: Cabling, faults: Iterable[InjectedFault], now: datetime
+) -> Mapping[int, Odd]:
+    """By place what differs at ports of switches; counters keep what a fault gave them."""
+    found: dict[int, Odd] = {}
+    for fault in faults:
+        for place in _places(cabling, fault):
+            found[place] = _bent(found.get(place, Odd()), fault, now)
+    return found
+
+
+def lost(cabling: Cabling, faults: Iterable[InjectedFault], now: datetime) -> Collection[int]:
+    """The switches that do not answer."""
+    found = set()
+    for fault in faults:
+        where = _where(cabling, fault) if fault.active(now) else None
+        if where is not None and fault.kind.loses_leaf:
+            found.add(cabling.leaf(*where))
+        elif where is not None and fault.kind.effect is Effect.SPINE:
+            found.add(cabling.spine(SPINES - 1))
+    return found
+
+
+def _where(cabling: Cabling, fault: InjectedFault) -> tuple[int, int] | None:
+    """The host and the rail; None for what is no port of the fabric."""
+    if fault.node not in cabling.hosts or fault.device not in cabling.devices:
+        return None
+    return cabling.hosts.index(fault.node), cabling.devices.index(fault.device)
+
+
+def _places(cabling: Cabling, fault: InjectedFault) -> Collection[int]:
+    where = _where(cabling, fault)
+    if where is None or fault.kind.effect is Effect.SPINE:
+        return ()
+    if fault.kind.effect is Effect.UPLINK:
+        place = cabling.uplink(cabling.leaf(*where), 0)
+        return (place, cabling.far(place))
+    return (cabling.downlink(*where),)
+
+
+def _bent(odd: Odd, fault: InjectedFault, now: datetime) -> Odd:
+    kind = fault.kind
+    gained = {
+        name: odd.counted.get(name, 0) + math.floor(rate * fault.lasted_seconds(now))
+        for name, rate in kind.grows.items()
+        if name in _BOTH_COUNT
+    }
+    odd = replace(odd, counted={**odd.counted, **gained})
+    if not fault.active(now):
+        return odd
+    loses = kind.effect in {Effect.PORT_DOWN, Effect.PORT_FLAP} and is_down(fault, now)
+    return replace(
+        odd,
+        up=odd.up and not loses and kind.sets.get("up") != 0,
+        speed=odd.speed * kind.times.get("speed_bits_per_second", 1.0),
+        lanes=max(round(odd.lanes * kind.times.get("width_lanes", 1.0)), 1),
+    )

@@ -1,0 +1,122 @@
+"""What switch counters add: the fleets that are played for it, and what is written of them."""
+
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+from functools import cache
+from typing import Any
+
+import pytest
+
+from analyzer.window.window import Window
+from evaluation import network
+from evaluation.network import BOTH, GROUPS, HOSTS, details, fleet_of, section
+from evaluation.replay import Replay
+from evaluation.run import _ASKED
+from gpuvigil.model import Finding, Subject
+from simulator.fabric.cabling import CABLES
+from simulator.fleet import FleetSettings, build
+from simulator.fleet.topology import NODES_PER_POD
+
+
+@cache
+def fleet() -> FleetSettings:
+    return fleet_of(21001)
+
+
+@pytest.mark.slow
+def test_a_fleet_has_each_kind_and_no_two_at_one_place() -> None:
+    orders = fleet().faults
+    kinds = Counter(it.kind for it in orders)
+    assert set(kinds) == {kind for them in GROUPS.values() for kind in them}
+    links = [it for it in orders if it.kind in network.OF_LINKS]
+    assert len({it.node for it in links}) == len(links)
+    assert min(it.node for it in links) >= NODES_PER_POD
+    assert all(it.node < NODES_PER_POD for it in orders if it.kind in network.OF_LEAVES)
+    uplinks = [it.uplink for it in orders if it.uplink is not None]
+    assert len(set(uplinks)) == len(uplinks)
+    [lost] = [it.spine for it in orders if it.spine is not None]
+    assert all(uplink // CABLES != lost for uplink in uplinks)
+
+
+@pytest.mark.slow
+def test_faults_that_need_a_job_over_several_nodes_have_one() -> None:
+    hidden = {it.fault for it in build(fleet()).truths() if it.hidden}
+    assert len(hidden) <= 1
+
+
+SWITCHES = [
+    Subject(cluster="simulated", node=name)
+    for name in ("leaf-01-0", *(f"spine-{n}" for n in range(1, 5)))
+]
+
+
+def test_an_analyzer_that_hears_hosts_alone_hears_no_switch() -> None:
+    settings = FleetSettings(
+        seed=11, nodes=2, days=0.2 / 24, gpus_per_node=1, life=False, switches=True, demand=0.1
+    )
+    known: dict[bool, set[str]] = {}
+    for switches in (False, True):
+        seen = known[switches] = set[str]()
+
+        def look(window: Window, seen: set[str] = seen) -> list[Finding]:
+            seen.update(window.switches)
+            return []
+
+        looks = replace(_ASKED, find=look)
+        replay = Replay(None, (looks,), timedelta(minutes=30), switches=switches)
+        for block in build(settings).blocks(block_seconds=720.0):
+            replay.feed(block)
+    assert known == {False: set(), True: {it.key for it in SWITCHES}}
+
+
+def fault(kind: str, seconds: float | None, one: bool = True) -> dict[str, Any]:
+    found = seconds is not None
+    return {
+        "id": f"{kind} 1",
+        "kind": kind,
+        "seconds": seconds,
+        "cause": found,
+        "place": found,
+        "one": found and one,
+        "incidents": int(found),
+    }
+
+
+def message(verdict: str, truth: str | None = None) -> dict[str, Any]:
+    return {"title": "t", "subject": "c/n", "at": "now", "verdict": verdict, "truth": truth}
+
+
+def played() -> dict[str, Any]:
+    hosts = {"faults": [fault("bad cable", 60.0), fault("bad uplink", None)], "messages": []}
+    both = {
+        "faults": [fault("bad cable", 60.0, one=False), fault("bad uplink", 90.0)],
+        "messages": [message("right", "bad cable 1"), message("symptom"), message("false")],
+    }
+    return {"seed": 7, "roce": True, "node_days": 10.0, "cpu_seconds": 1, HOSTS: hosts, BOTH: both}
+
+
+RESULT = {"command": "c", "commit": "0" * 40, "fleet": "f", "judge": "j", "fleets": [played()]}
+
+
+def test_the_section_sets_both_beside_each_other() -> None:
+    lines = list(section(RESULT))
+    rows = {
+        tuple(cell.strip() for cell in line.split("|")[1:3]): line
+        for line in lines
+        if line.startswith("| ")
+    }
+    assert "0.00 (0.00 to 0.79, 0 of 1)" in rows["between switches", HOSTS]
+    assert "1.00 (0.21 to 1.00, 1 of 1)" in rows["between switches", BOTH]
+    assert rows["a host's link", BOTH].endswith("0.00 (0.00 to 0.79, 0 of 1) | 60 |")
+    assert rows["a leaf", HOSTS].count(" - ") == 5
+    # What follows from a fault that is there is no wrong message.
+    assert "| 0.67 (0.21 to 0.94, 2 of 3) | 0.10 (1) |" in rows[BOTH, "3"]
+    assert any("bad uplink 0 of 1 and 1 of 1" in line for line in lines)
+
+
+def test_who_tunes_reads_what_was_missed_doubled_or_wrong() -> None:
+    lines = "\n".join(details([played()]))
+    assert lines.count("bad uplink 1") == 1
+    assert lines.count("'id': 'bad cable 1'") == 1
+    assert lines.count("WRONG") == 1
