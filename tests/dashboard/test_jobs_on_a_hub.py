@@ -75,11 +75,11 @@ def feed(process: HubProcess) -> None:
                 "up": 1,
                 "index": number,
                 "utilization_percent": 99,
-                "sm_activity_percent": 90.0,
+                "sm_activity_percent": 40.0,
                 "rank": number,
                 "step": second,
                 "step_seconds": 1.0,
-                "step_own_seconds": 0.4,
+                "step_own_seconds": 0.1,
                 "checkpoint_age_seconds": 600 + second,
             }
             at = to_ns(now - timedelta(seconds=300 - second))
