@@ -134,7 +134,9 @@ def size_grid(found: Reliability) -> Grid:
         (one.nodes, one.mttf, one.interval, None if one.ettr is None else 100.0 * one.ettr)
         for one in found.sizes
     ]
-    return Grid(columns=SIZES, rows=rows if found.rate.failures else [], empty="No failure yet.")
+    return Grid(
+        columns=SIZES, rows=rows if found.rate.per_node_day else [], empty="No failure yet."
+    )
 
 
 def cause_grid(found: Reliability) -> Grid:
