@@ -155,8 +155,8 @@ def test_the_table_has_every_column_for_each_and_sorts_what_is_known_first() -> 
 SPAN_OF_INCIDENTS = (NOON - timedelta(days=10), NOON + timedelta(days=20))
 
 
-def site(*incidents: Incident, jobs: tuple[Ended, ...] = ()) -> Reliability:
-    return reliability("prod", 64, incidents, jobs, [], SPAN_OF_INCIDENTS)
+def site(*incidents: Incident) -> Reliability:
+    return reliability("prod", 64, SPAN_OF_INCIDENTS, incidents)
 
 
 def test_failures_of_a_site_say_how_often_to_write_checkpoints() -> None:
@@ -165,7 +165,7 @@ def test_failures_of_a_site_say_how_often_to_write_checkpoints() -> None:
     assert [it.nodes for it in found.sizes] == [1, 4, 16, 64]
     assert "On 64 nodes a failure ends a job every 30 d" in advice(found, 64)
     assert advice(site(), 64) == ""
-    young = reliability("prod", 1, [LOST], (), [], (NOON - SPAN, NOON))
+    young = reliability("prod", 1, (NOON - SPAN, NOON), [LOST])
     assert "too few" in sentence(young)
     assert not size_grid(young).rows
     assert len(size_grid(found).rows) == 4
