@@ -14,7 +14,6 @@ from dashboard.lists.table import Grid, length
 from gpuvigil.hub_client import Hub
 from gpuvigil.numbers_in_words import counted
 
-
 _DAYS = 1.5
 
 
