@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from accounting.cost.money import Prices
 from dashboard.lists.fleet_now import Moment
-from dashboard.lists.job_board import board
+from dashboard.lists.job_board import board, failures
 from dashboard.lists.job_list import grid
 from dashboard.lists.job_losses import Reliability, sentence
 from dashboard.lists.jobs import Fleet
@@ -14,11 +14,14 @@ from dashboard.lists.table import Grid, length
 from gpuvigil.hub_client import Hub
 from gpuvigil.numbers_in_words import counted
 
+_DAYS = 1.5
+
 
 def look(hub: Hub, moment: Moment, lately: timedelta, prices: Prices) -> Grid:
     """HubUnavailable, HubRefused or StoreError when the hub or the store does not answer."""
     shown = {one.name for one in moment.clusters}
-    found = board(hub, Fleet.of(moment), prices, lately)
+    fleet = Fleet.of(moment)
+    found = board(hub, fleet, prices, lately)
     known = all(one.strip.holders_known for one in moment.clusters)
     table = grid(
         found.running,
@@ -27,7 +30,7 @@ def look(hub: Hub, moment: Moment, lately: timedelta, prices: Prices) -> Grid:
         prices,
         holders_known=known,
     )
-    here = [one for one in found.reliability if one.cluster in shown]
+    here = [one for one in failures(hub, fleet) if one.cluster in shown]
     return replace(table, notes=[*table.notes, *(line for one in here for line in _lines(one))])
 
 
@@ -46,4 +49,5 @@ def _lines(found: Reliability) -> Sequence[str]:
     ]
     said = [sentence(found)]
     said += [f"Jobs on {'; '.join(sizes)}."] if sizes else []
-    return said + ([f"Lost in {found.days:.0f} days by {'; '.join(causes)}."] if causes else [])
+    within = "a day" if found.days < _DAYS else f"{found.days:.0f} days"
+    return said + ([f"Lost within {within} by {'; '.join(causes)}."] if causes else [])

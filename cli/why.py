@@ -49,7 +49,9 @@ def look(
     events, incidents = around_its_end(hub, told)
     found, stands = verdict(told.ending, events, incidents), standing(hub, told)
     named = [*(one.where for one in found.clues), *(one.subject.key for one in stands)]
-    now = running_now(hub, told, stands, prices) if told.runs else None
+    # A scheduler's word that it ended comes before its node's.
+    runs = told.runs and told.ending.ended_at is None
+    now = running_now(hub, told, stands, prices) if runs else None
     return grid(told, found, stands, _indices(hub, {Subject.parse(key) for key in named}), now)
 
 

@@ -27,6 +27,10 @@ MEMORY_DRAM_PERCENT = 60.0
 STEP_SHARE = 0.2
 # Of its speed, what a link carries on average where it is what the job waits for, bursts and all [ours].
 LINK_SHARE = 0.5
+# A step computes for so many times its forward pass: the backward pass is twice as much (Kaplan et al.,
+# "Scaling Laws for Neural Language Models", 2020), and the forward pass once more where activations are
+# recomputed. What is left of a step is at least communication.
+PASSES = 4.0
 # Bytes a second of a node that are heartbeats and mounts, and no work [ours].
 HEARTBEAT_BYTES = 1e6
 # Of the time for which others stop a port [ours]; links without a finding are listed from 1 % on.
@@ -182,12 +186,22 @@ def _shares(job: Activity, steps: Steps) -> Iterator[tuple[Bound, float, str]]:
         share = steps.input_seconds / steps.seconds
         said = f"{steps.input_seconds:.2f} of {steps.seconds:.2f} s of a step wait for input"
         yield Bound.INPUT, share * inside, said
-    if steps.own_seconds is not None and job.gpus > 1:
-        waits = max(steps.seconds - steps.own_seconds - (steps.input_seconds or 0.0), 0.0)
-        said = (
-            f"{waits:.2f} of {steps.seconds:.2f} s of a step are communication or waits for others"
-        )
-        yield _where(job), waits / steps.seconds * inside, said
+    beyond = _beyond_passes(job, steps)
+    if beyond is not None:
+        said = f"at least {beyond:.2f} of {steps.seconds:.2f} s of a step are communication or waits for others"
+        yield _where(job), beyond / steps.seconds * inside, said
+
+
+def _beyond_passes(job: Activity, steps: Steps) -> float | None:
+    """Of a step, what no pass of this model explains: its ranks wait in collectives.
+
+    Own work ends with the forward pass, and what comes behind it computes and talks at once.
+    """
+    fills = job.sm_percent is not None and job.sm_percent >= EFFECTIVE_SM_PERCENT
+    if steps.own_seconds is None or job.gpus < 2 or fills:
+        return None
+    passes = PASSES * steps.own_seconds
+    return max(steps.seconds - passes - (steps.input_seconds or 0.0), 0.0)
 
 
 def _where(job: Activity) -> Bound:

@@ -14,6 +14,7 @@ from accounting.job_ending import Ending, Why, verdict
 from gpuvigil.faults.affected import struck
 from gpuvigil.model import Allocation, Holder, Incident, Job, Subject
 
+Key = tuple[str, Holder]  # cluster, holder
 Begin = tuple[str, str | None, str | None, datetime]  # cluster, user, name, when a job began
 _HOUR = timedelta(hours=1)
 # Who ends by these loses nothing by a failure: it is done, was told to stop, or its program is to blame.
@@ -123,7 +124,7 @@ class Cause:
 def losses(
     jobs: Iterable[Ended],
     incidents: Iterable[Incident],
-    checkpoints: Mapping[Holder, datetime] | None = None,
+    checkpoints: Mapping[Key, datetime] | None = None,
 ) -> Sequence[Loss]:
     """Those of the jobs that a failure ended, newest first; `checkpoints`: when each wrote its last."""
     by_node: defaultdict[str, list[Incident]] = defaultdict(list)
@@ -136,14 +137,14 @@ def losses(
 
 
 def _loss(
-    job: Ended, by_node: Mapping[str, Sequence[Incident]], checkpoints: Mapping[Holder, datetime]
+    job: Ended, by_node: Mapping[str, Sequence[Incident]], checkpoints: Mapping[Key, datetime]
 ) -> Loss | None:
     nodes = [Subject(cluster=job.cluster, node=name) for name in job.nodes]
     near = {one.id: one for node in nodes for one in by_node.get(node.key, ())}
     found = verdict(job.ending, (), near.values())
     if found.why not in _FAILURES:
         return None
-    last = checkpoints.get(job.holder)
+    last = checkpoints.get((job.cluster, job.holder))
     since = job.started_at if last is None else last
     known = None
     if job.gpus and since is not None:

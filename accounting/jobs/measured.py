@@ -167,8 +167,8 @@ class Rank:
     span_seconds: float | None = None  # that it was seen
 
     @property
-    def waits_seconds(self) -> float | None:
-        """Of a step, what is communication or a wait for other ranks."""
+    def after_own_seconds(self) -> float | None:
+        """Of a step, what comes behind its own work: the rest of the passes, communication and waits."""
         if self.step_seconds is None or self.own_seconds is None:
             return None
         return max(self.step_seconds - self.own_seconds - (self.input_seconds or 0.0), 0.0)

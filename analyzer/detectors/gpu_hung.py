@@ -164,6 +164,7 @@ def _with_a_rank_gone(window: Window, gone: job_steps.Gone) -> Finding:
         subject=first.of_node() if others else first,
         severity=Severity.WARNING,
         since=gone.since,
+        certain=gone.is_sure,
         evidence=gone.evidence,
         detector="gpu_hung",
         title="A rank of the job has died, and the others wait for it",

@@ -33,7 +33,7 @@ STEP_SECONDS, STEP_TIMES = 60.0, 5.0
 # A checkpoint or an evaluation that takes longer than this is no pause any more.
 _PAUSE_SECONDS = 1800.0
 # Ranks write once a second, so one whose last step is so long ago, and two of its usual ones, waits.
-_WAIT_SECONDS, _WAIT_TIMES = 3.0, 2.0
+_WAIT_SECONDS, _WAIT_TIMES = 2.0, 2.0
 # A step that was on its way when a rank died may end after that, and so do clocks differ.
 _IN_FLIGHT_SECONDS = 2.0
 
@@ -116,6 +116,7 @@ class Gone:
 
     gpus: tuple[Subject, ...]
     since: datetime
+    is_sure: bool  # all others wait
     evidence: tuple[Evidence, ...]
 
 
@@ -145,6 +146,7 @@ def _gone(window: Window, dead: list[tuple[Subject, Row]]) -> Gone | None:
     return Gone(
         gpus=tuple(sorted(gpus)),
         since=since,
+        is_sure=len(waiting) == len(others),
         evidence=(
             *(
                 Evidence(

@@ -29,7 +29,7 @@ _SLACK_SECONDS = 1.0
 # So long a rank that is gone is told of: its job has ended by then, or somebody looks at it.
 _GONE_SECONDS = 600.0
 # So long after a rank was lost its job's others wait for it, or do not: that is worth an early look.
-_SETTLED_SECONDS, _ASKED_SECONDS = 4.0, 1.0
+_SETTLED_SECONDS, _ASKED_SECONDS = 2.0, 1.0
 PHASES = ("work", "input", "collective", "checkpoint", "evaluation")
 _STOPPED = len(PHASES)
 # proc(5): stopped by a signal, or by a debugger; dead, though nobody has waited for it yet.

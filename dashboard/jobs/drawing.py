@@ -39,6 +39,8 @@ _RUN = {
     "partition": "Partition",
     "name": "Name",
 }
+# Short texts stay on one line, and a command is cut.
+_SHAPES = {"job": "whole", "user": "whole", "bound": "whole", "state": "whole", "name": "cut"}
 _OVER = {
     "job": "Job",
     "user": "User",
@@ -168,12 +170,13 @@ def _name(row: Sequence[Value], places: Mapping[str, int]) -> str:
 
 def _cell(key: str, column: Column, row: Sequence[Value], places: Mapping[str, int]) -> Node:
     value = row[places[key]]
-    kind = "number" if column.right else None
+    kind = "number" if column.right else _SHAPES.get(key)
     if value is None:
         return el("td", _DASH, class_=kind)
     href = _href(key, row, places)
     text = column.show(value)
-    return el("td", el("a", text, href=href) if href else text, class_=kind)
+    cut = text if kind == "cut" else None
+    return el("td", el("a", text, href=href) if href else text, class_=kind, title=cut)
 
 
 def _href(key: str, row: Sequence[Value], places: Mapping[str, int]) -> str:

@@ -33,7 +33,7 @@ FIRST_SECONDS, NEXT_SECONDS = 0.6, 0.2
 ENDED_FRESH_SECONDS, INCIDENTS_FRESH_SECONDS = 60.0, 20.0
 # A job that began just now is shown with as much before it as makes a chart.
 _SHORTEST = timedelta(minutes=15)
-_LONGEST = timedelta(days=7)
+_LONGEST, _ROUND = timedelta(days=7), timedelta(minutes=5)
 _UNNAMED = "The link names no job: the page Jobs lists them."
 
 
@@ -103,7 +103,8 @@ def _over() -> Sequence[Node]:
 
 def _window(job: JobNow, now: datetime) -> Window:
     """The window of the address; without one the last hour of the job, or all of it."""
-    ran = min(max(now - job.started_at, _SHORTEST), timedelta(hours=1))
+    # In whole steps, so that the window of a young job is the same question for a while.
+    ran = min(max((now - job.started_at) // _ROUND * _ROUND, _SHORTEST), timedelta(hours=1))
     kept = timedelta(days=live.shared().config.hub.telemetry_days)
     return asked(st.query_params.to_dict(), now, kept, ran).window
 

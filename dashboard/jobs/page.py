@@ -1,5 +1,8 @@
 """Draws the page of jobs: thin glue between what is known, the hub and Streamlit."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import streamlit as st
 
 from accounting.cost.money import Prices
@@ -15,13 +18,14 @@ from ..data.questions import Said
 from ..data.snapshot import Snapshot
 from ..layout import panels
 from ..layout.tree import show
-from ..lists.job_board import Board, board
+from ..lists.job_board import Board, board, failures
+from ..lists.job_losses import Reliability
 from ..lists.jobs import Fleet, running
 from .drawing import page
 from .filters import Filters
 
 # The store is asked for minutes of every GPU and port: not more often than this for all who look.
-FRESH_SECONDS = 20.0
+FRESH_SECONDS, FAILURES_FRESH_SECONDS = 20.0, 300.0
 # The page is there at once: what is not known yet comes with a renewal.
 FIRST_SECONDS, PATIENCE_SECONDS = 0.6, 0.1
 READING = "What bounds each job is being read; it takes some seconds."
@@ -63,9 +67,25 @@ def jobs(
     except HubError:
         now = fleet(snapshot, only)
         found = running(now, None, Prices(settings=config.cost))
-        return Board(now=now.now, running=found, over=(), reliability=()), [READING]
-    found_board: Board = said.value
-    return found_board, live.outdated("everything below is", said)
+        return Board(now=now.now, running=found, over=()), [READING]
+    notes = live.outdated("everything below is", said)
+    return replace(said.value, reliability=_failures(shared)), notes
+
+
+def _failures(shared: live.Shared) -> Sequence[Reliability]:
+    """What failures cost: of a month, so that it is asked for rarely; nothing before the hub has said it."""
+    try:
+        said: Said = shared.questions.ask(
+            "job failures",
+            lambda hub: failures(hub, fleet(shared.snapshot)),
+            FAILURES_FRESH_SECONDS,
+            patience_seconds=PATIENCE_SECONDS,
+            first_seconds=PATIENCE_SECONDS,
+        )
+    except HubError:
+        return ()
+    found: Sequence[Reliability] = said.value
+    return found
 
 
 def _asked(hub: Hub, snapshot: Snapshot, config: Config) -> Board:

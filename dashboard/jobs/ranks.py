@@ -28,9 +28,7 @@ def _seconds(value: float) -> str:
 
 MEASURES = (
     Measure(key="own", title="Own work", value=lambda it: it.own_seconds, show=_seconds),
-    Measure(
-        key="waits", title="Waits for others", value=lambda it: it.waits_seconds, show=_seconds
-    ),
+    Measure(key="after", title="After it", value=lambda it: it.after_own_seconds, show=_seconds),
     Measure(key="input", title="Input", value=lambda it: it.input_seconds, show=_seconds),
     Measure(key="sm", title="SM activity", value=lambda it: it.sm_percent, show="{:.0f} %".format),
     Measure(

@@ -1,23 +1,29 @@
-"""All jobs at one moment, with what failures cost them: asked of the hub once for page and command."""
+"""All jobs at one moment, and what failures cost them: asked of the hub once for page and command."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from accounting.cost.money import Prices
-from accounting.jobs.losses import Ended
+from accounting.jobs.losses import Begin, Ended, losses
 from gpuvigil.clock import from_text
 from gpuvigil.hub_client import Hub
+from gpuvigil.model import Subject
 from gpuvigil.schedulers.jobs import by_holder, going_on
+from gpuvigil.store.external import store_of
 
 from . import job_losses
 from .job_list import ended
 from .job_losses import Reliability, incidents_of
-from .jobs import Fleet, JobNow, asked, running
+from .jobs import Fleet, JobNow, Key, asked, running
 
 LATELY = timedelta(days=1)
 _RUN = ("RUNNING", "COMPLETING", "SUSPENDED")
+# Of so many of the newest jobs that a failure ended it is asked when they wrote their last checkpoint.
+_MOST_ASKED = 20
+_BEFORE_END, _AFTER_END, _STEP = timedelta(minutes=5), timedelta(minutes=1), timedelta(minutes=1)
+_AGE = "checkpoint_age_seconds"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,27 +33,62 @@ class Board:
     now: datetime
     running: Sequence[JobNow]
     over: Sequence[Ended]
-    reliability: Sequence[Reliability]
+    reliability: Sequence[Reliability] = ()
 
 
 def board(hub: Hub, fleet: Fleet, prices: Prices, lately: timedelta = LATELY) -> Board:
-    """HubError or StoreError when the hub or the store does not answer.
+    """Without what failures cost. HubError or StoreError when the hub or the store does not answer.
 
     What schedulers say of jobs that run is asked for where `fleet` does not say it.
     """
-    oldest, now = hub.status()["store"].get("oldest_at"), fleet.now
     fleet = fleet if fleet.jobs else replace(fleet, jobs=by_holder(going_on(hub, _RUN)))
-    found = running(fleet, asked(hub, now), prices)
-    over = ended(hub, now - job_losses.SPAN, found)
+    found = running(fleet, asked(hub, fleet.now), prices)
+    over = ended(hub, fleet.now - lately, found)
+    return Board(now=fleet.now, running=found, over=over)
+
+
+def failures(hub: Hub, fleet: Fleet) -> Sequence[Reliability]:
+    """What failures cost in 30 days, of each cluster with GPUs; raises as `board`."""
+    oldest, now = hub.status()["store"].get("oldest_at"), fleet.now
+    found = running(fleet)
+    over, incidents = ended(hub, now - job_losses.SPAN, found), incidents_of(hub, now)
+    written = _checkpoints(hub, [one.job for one in losses(over, incidents)])
+    lost = losses(over, incidents, written)
+    begins: list[Begin] = [
+        (one.cluster, one.user, one.name, one.started_at) for one in over if one.started_at
+    ]
+    begins += [(one.cluster, one.user, one.name, one.started_at) for one in found]
     start = now if oldest is None else max(now - job_losses.SPAN, from_text(oldest))
-    incidents = incidents_of(hub, now)
     nodes = Counter(one.subject.cluster for one in fleet.inventories if one.gpus)
-    return Board(
-        now=now,
-        running=found,
-        over=[one for one in over if one.ended_at >= now - lately],
-        reliability=[
-            job_losses.reliability(cluster, count, incidents, over, found, (start, now))
-            for cluster, count in sorted(nodes.items())
-        ],
-    )
+    return [
+        job_losses.reliability(cluster, count, (start, now), incidents, lost, begins)
+        for cluster, count in sorted(nodes.items())
+    ]
+
+
+def _checkpoints(hub: Hub, jobs: Iterable[Ended]) -> Mapping[Key, datetime]:
+    """When the newest of these jobs wrote their last one, as far as the first of their nodes tells."""
+    asked_of = list(jobs)[:_MOST_ASKED]
+    found = {(job.cluster, job.holder): _checkpoint(hub, job) for job in asked_of if job.nodes}
+    return {key: at for key, at in found.items() if at is not None}
+
+
+def _checkpoint(hub: Hub, job: Ended) -> datetime | None:
+    where = {"cluster": job.cluster, "node": job.nodes[0]}
+    span = job.ended_at - _BEFORE_END, job.ended_at + _AFTER_END
+    rows = [
+        row
+        for row in store_of(hub).series("gpu", (_AGE,), where, span, _STEP).to_pylist()
+        if row[_AGE] is not None
+    ]
+    keys = {Subject(cluster=job.cluster, node=row["node"], gpu=row["uuid"]).key for row in rows}
+    # A node may have had several jobs: whose GPUs are whose has to be known, or the job had all of them.
+    if not keys or (not job.gpu_keys and len(keys) * len(job.nodes) != job.gpus):
+        return None
+    written = [
+        row["at"] + timedelta(seconds=row["offset_seconds"] - row[_AGE])
+        for row in rows
+        if not job.gpu_keys
+        or Subject(cluster=job.cluster, node=row["node"], gpu=row["uuid"]).key in job.gpu_keys
+    ]
+    return max((at for at in written if at <= job.ended_at), default=None)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from accounting.jobs.losses import Begin, Cause, Ended, by_cause, losses, restart
+from accounting.jobs.losses import Begin, Cause, Loss, by_cause, restart
 from accounting.jobs.reliability import (
     RESTART_SECONDS,
     WRITE_SECONDS,
@@ -21,7 +21,6 @@ from gpuvigil.hub_client import Hub
 from gpuvigil.model import Incident, RecordKind, readable
 from gpuvigil.numbers_in_words import counted
 
-from .jobs import JobNow
 from .table import Column, Grid, length, percents, tenths, whole
 
 SPAN = timedelta(days=30)
@@ -68,19 +67,14 @@ def incidents_of(hub: Hub, now: datetime) -> list[Incident]:
 def reliability(
     cluster: str,
     nodes: int,
-    incidents: Iterable[Incident],
-    over: Iterable[Ended],
-    running: Iterable[JobNow],
     span: tuple[datetime, datetime],
+    incidents: Iterable[Incident],
+    lost: Iterable[Loss] = (),
+    begins: Iterable[Begin] = (),
 ) -> Reliability:
     """Of a cluster with so many nodes; `span`: what the hub knows of it, 30 days at most."""
     here = [one for one in incidents if one.subject.cluster == cluster]
-    ended = [one for one in over if one.cluster == cluster]
-    lost = losses(ended, here)
-    begins: list[Begin] = [
-        (one.cluster, one.user, one.name, one.started_at) for one in ended if one.started_at
-    ]
-    begins += [(one.cluster, one.user, one.name, one.started_at) for one in running]
+    lost = [one for one in lost if one.job.cluster == cluster]
     rate = failure_rate(here, cluster, nodes, span)
     again = restart(lost, begins)
     seconds = RESTART_SECONDS if again is None else again.total_seconds()
@@ -134,7 +128,9 @@ def size_grid(found: Reliability) -> Grid:
         (one.nodes, one.mttf, one.interval, None if one.ettr is None else 100.0 * one.ettr)
         for one in found.sizes
     ]
-    return Grid(columns=SIZES, rows=rows if found.rate.failures else [], empty="No failure yet.")
+    return Grid(
+        columns=SIZES, rows=rows if found.rate.per_node_day else [], empty="No failure yet."
+    )
 
 
 def cause_grid(found: Reliability) -> Grid:

@@ -278,7 +278,9 @@ def _with_numbers(
         pace_percent=pace(
             [(measured.gpus.get(it.key), measured.before.get(it.key)) for it in job.gpus]
         )
-        if not shared and whole_span(job.started_at, (measured.span[1] - BEFORE, measured.span[1]))
+        if not shared
+        and not job.on_call
+        and whole_span(job.started_at, (measured.span[1] - BEFORE, measured.span[1]))
         else None,
         checkpoint_age=checkpoint_age(ranks),
     )

@@ -84,10 +84,13 @@ def gone(seconds: float = 12.0) -> dict[str, Any]:
 def test_a_rank_that_is_gone_is_told_while_the_others_wait() -> None:
     (it,) = found(job(WAITS, gone(), WAITS))
     assert (it.subject, it.members, it.holder, it.condition) == (gpu(2), (), "", "rank_gone")
+    assert it.certain
+    (other,) = found(job(WAITS, gone(), WAITS, {**WAITS, "step_seconds": 9.0}))
+    assert not other.certain
     assert told(it) == (
         "warning; process gone: rank 1, node-2 GPU 0, for 12 s: it left its step file behind;"
         " other ranks: 2 of 2 wait, with no step for up to 13 s"
-        " (limit 3 s and 2 of their usual steps)"
+        " (limit 2 s and 2 of their usual steps)"
     )
     assert (NOON - it.since).total_seconds() == 22.0
     (it,) = found(job(WAITS, gone(), WAITS, gone(9.0)))
@@ -97,8 +100,8 @@ def test_a_rank_that_is_gone_is_told_while_the_others_wait() -> None:
 @pytest.mark.parametrize(
     ("other", "count"),
     [
-        ({"step_age_seconds": 3.0, "step_seconds": 1.5}, 1),
-        ({"step_age_seconds": 2.9, "step_seconds": 0.1}, 0),
+        ({"step_age_seconds": 2.0, "step_seconds": 1.0}, 1),
+        ({"step_age_seconds": 1.9, "step_seconds": 0.1}, 0),
         ({"step_age_seconds": 4.0, "step_seconds": 2.0}, 1),
         ({"step_age_seconds": 3.9, "step_seconds": 2.0}, 0),
         ({"step_age_seconds": 9.0, "step_seconds": None}, 0),
@@ -107,7 +110,7 @@ def test_a_rank_that_is_gone_is_told_while_the_others_wait() -> None:
         ({"step_age_seconds": None, "step_seconds": None}, 0),
     ],
 )
-def test_who_waits_has_made_no_step_for_three_seconds_and_two_of_its_usual_ones(
+def test_who_waits_has_made_no_step_for_two_seconds_and_two_of_its_usual_ones(
     other: Mapping[str, Any], count: int
 ) -> None:
     scene = job(gone(2.0), other)

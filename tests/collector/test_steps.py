@@ -263,14 +263,14 @@ def test_a_rank_that_was_lost_is_news_once_its_job_had_time_to_wait(tmp_path: Pa
         assert not steps.has_news()
         rank.kill()
         rank.wait()
-    for seconds, is_news in ((1.0, False), (3.9, False), (1.1, True), (0.9, False), (0.1, True)):
+    for seconds, is_news in ((1.0, False), (1.9, False), (1.1, True), (0.9, False), (0.1, True)):
         clock[0] += seconds
         assert steps.has_news() is is_news
     # The driver was not asked again, so that it is still on its GPU.
-    assert steps.read(on, now()) == {"GPU-1": Progress(rank=3, gone_seconds=6.0)}
+    assert steps.read(on, now()) == {"GPU-1": Progress(rank=3, gone_seconds=4.0)}
     clock[0] += 1.0
     assert not steps.has_news()
-    assert steps.read({"GPU-1": []}, now())["GPU-1"].gone_seconds == 7.0
+    assert steps.read({"GPU-1": []}, now())["GPU-1"].gone_seconds == 5.0
 
 
 def test_what_a_rank_wrote_just_before_it_died_is_its_own_and_anothers_is_not(

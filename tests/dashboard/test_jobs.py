@@ -20,7 +20,7 @@ from dashboard.jobs.job_query import some_of
 from dashboard.jobs.ranks import ordered
 from dashboard.lists.job_board import Board
 from dashboard.lists.job_list import COLUMNS, PLACES, grid, sorted_rows
-from dashboard.lists.job_losses import Reliability, advice, reliability, sentence
+from dashboard.lists.job_losses import Reliability, advice, reliability, sentence, size_grid
 from dashboard.lists.jobs import SPAN, Fleet, JobNow, Measured, running
 from dashboard.lists.one_job import Told, holder_named
 from dashboard.lists.one_job_now import Running, sentences
@@ -155,8 +155,8 @@ def test_the_table_has_every_column_for_each_and_sorts_what_is_known_first() -> 
 SPAN_OF_INCIDENTS = (NOON - timedelta(days=10), NOON + timedelta(days=20))
 
 
-def site(*incidents: Incident, jobs: tuple[Ended, ...] = ()) -> Reliability:
-    return reliability("prod", 64, incidents, jobs, [], SPAN_OF_INCIDENTS)
+def site(*incidents: Incident) -> Reliability:
+    return reliability("prod", 64, SPAN_OF_INCIDENTS, incidents)
 
 
 def test_failures_of_a_site_say_how_often_to_write_checkpoints() -> None:
@@ -165,7 +165,10 @@ def test_failures_of_a_site_say_how_often_to_write_checkpoints() -> None:
     assert [it.nodes for it in found.sizes] == [1, 4, 16, 64]
     assert "On 64 nodes a failure ends a job every 30 d" in advice(found, 64)
     assert advice(site(), 64) == ""
-    assert "too few" in sentence(reliability("prod", 1, [], (), [], (NOON - SPAN, NOON)))
+    young = reliability("prod", 1, (NOON - SPAN, NOON), [LOST])
+    assert "too few" in sentence(young)
+    assert not size_grid(young).rows
+    assert len(size_grid(found).rows) == 4
 
 
 def drawn(*jobs: JobNow, asked: Filters | None = None, ended: tuple[Ended, ...] = ()) -> str:

@@ -75,15 +75,23 @@ def feed(process: HubProcess) -> None:
                 "up": 1,
                 "index": number,
                 "utilization_percent": 99,
-                "sm_activity_percent": 90.0,
+                "sm_activity_percent": 40.0,
                 "rank": number,
                 "step": second,
                 "step_seconds": 1.0,
-                "step_own_seconds": 0.4,
+                "step_own_seconds": 0.1,
                 "checkpoint_age_seconds": 600 + second,
             }
             at = to_ns(now - timedelta(seconds=300 - second))
             lines.append(encode("gpu", tags, fields, at) or "")
+    for second in (30, 60):
+        for number in range(8):
+            of = gpu(number, NODE)
+            tags = {"cluster": "prod", "node": "n-1", "uuid": of.gpu or "", "model": "H100"}
+            at = to_ns(BEGAN + timedelta(hours=1, seconds=second - 90))
+            lines.append(
+                encode("gpu", tags, {"up": 1, "checkpoint_age_seconds": 840 + second}, at) or ""
+            )
     HubStore(client).write("\n".join(lines).encode())
 
 
@@ -128,6 +136,9 @@ def test_the_terminal_tells_the_same(hub: HubProcess) -> None:
     assert first["incident"] == LOST.id
     assert (second["job"], second["state"]) == ("job 5", "timeout")
     why = run(hub, "why", "7")
+    # Fifteen and a half minutes of eight GPUs.
+    assert "Lost within a day by time limit: 1 job, 2.1 GPU-hours." in run(hub, "jobs").stdout
     assert why.returncode == 0, why.stderr
-    assert why.stdout.startswith("job 7 of ann runs on 8 GPUs of 1 node for 2 h, bound by")
+    assert why.stdout.startswith("job 7 of ann runs on 8 GPUs of 1 node for 2 h")
+    assert ", bound by communication in the node (confidence 0." in why.stdout
     assert "Held up by GPU fell off the bus" in why.stdout

@@ -23,6 +23,7 @@ FULL = Activity(
     cpu_percent=40.0,
     cpu_pressure_percent=2.0,
 )
+SOME = replace(FULL, sm_percent=70.0)
 HALF = replace(FULL, sm_percent=40.0)
 WAITS = replace(FULL, utilization_percent=60.0)
 ALONE = replace(HALF, gpus=1, nodes=1, fabric_share=None)
@@ -81,12 +82,12 @@ def steps(**more: float | bool) -> Steps:
 @pytest.mark.parametrize(
     ("told", "expected"),
     [
-        (steps(own_seconds=3.19), Bound.BETWEEN_NODES),
-        (steps(own_seconds=3.21), Bound.COMPUTE),
-        (steps(own_seconds=3.2, input_seconds=0.8), Bound.INPUT),
-        (steps(own_seconds=3.21, input_seconds=0.79), Bound.COMPUTE),
-        (steps(own_seconds=1.0, input_seconds=1.0), Bound.BETWEEN_NODES),  # the larger share
-        (steps(own_seconds=1.0, input_seconds=1.9), Bound.INPUT),
+        (steps(own_seconds=0.79), Bound.BETWEEN_NODES),  # four passes are 3.16 of 4 s
+        (steps(own_seconds=0.81), Bound.COMPUTE),
+        (steps(input_seconds=0.8), Bound.INPUT),
+        (steps(input_seconds=0.79), Bound.COMPUTE),
+        (steps(own_seconds=0.2, input_seconds=1.0), Bound.BETWEEN_NODES),  # the larger share
+        (steps(own_seconds=0.2, input_seconds=1.7), Bound.INPUT),
         (steps(outside_share=0.2, checkpoints=True), Bound.CHECKPOINT),
         (steps(outside_share=0.19, checkpoints=True), Bound.COMPUTE),
         (steps(outside_share=0.5, checkpoints=False), Bound.COMPUTE),  # evaluation, or a restart
@@ -94,13 +95,13 @@ def steps(**more: float | bool) -> Steps:
     ],
 )
 def test_the_jobs_own_word_comes_first(told: Steps, expected: Bound) -> None:
-    found = decide(replace(FULL, steps=told))
+    found = decide(replace(SOME, steps=told))
     assert found.bound is expected, found
     assert bound.STEPS not in found.missing
 
 
 def test_ranks_on_several_nodes_whose_ports_are_quiet_talk_inside_of_each() -> None:
-    waits = replace(FULL, steps=steps(own_seconds=2.0))
+    waits = replace(SOME, steps=steps(own_seconds=0.5))
     assert decide(waits).bound is Bound.BETWEEN_NODES
     quiet = replace(waits, fabric_bytes_per_second=bound.HEARTBEAT_BYTES - 1.0)
     assert decide(quiet).bound is Bound.IN_NODE
@@ -110,13 +111,22 @@ def test_ranks_on_several_nodes_whose_ports_are_quiet_talk_inside_of_each() -> N
     assert decide(replace(waits, gpus=1, nodes=1)).bound is Bound.COMPUTE
 
 
+def test_multiprocessors_that_are_filled_wait_for_nobody() -> None:
+    waits = replace(SOME, steps=steps(own_seconds=0.5))
+    filled = replace(waits, sm_percent=bound.EFFECTIVE_SM_PERCENT)
+    assert decide(filled).bound is Bound.COMPUTE
+    less = replace(waits, sm_percent=bound.EFFECTIVE_SM_PERCENT - 0.1)
+    assert decide(less).bound is Bound.BETWEEN_NODES
+    assert decide(replace(waits, sm_percent=None)).bound is Bound.BETWEEN_NODES
+
+
 def test_it_says_what_is_missing_and_is_surer_of_what_was_told() -> None:
     blind = replace(
         FULL, sm_percent=None, fabric_share=None, cpu_percent=None, cpu_pressure_percent=None
     )
     assert decide(blind).missing == (bound.STEPS, bound.SM, bound.PORTS, bound.HOST)
     assert decide(FULL).missing == (bound.STEPS,)
-    told = decide(replace(FULL, steps=steps(own_seconds=2.0)))
+    told = decide(replace(SOME, steps=steps(own_seconds=0.5)))
     assert told.confidence > decide(FULL).confidence
     assert decide(FULL).confidence > decide(replace(FULL, sm_percent=60.0)).confidence
     assert decide(replace(FULL, coverage=0.6)).confidence < decide(FULL).confidence

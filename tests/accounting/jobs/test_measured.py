@@ -109,7 +109,7 @@ def test_steps_are_those_of_most_ranks_and_pauses_lie_in_none() -> None:
     assert (found.seconds, found.ranks, found.own_seconds) == (2.0, 1, 1.5)
     assert found.outside_share == pytest.approx(0.4)
     assert found.checkpoints
-    assert told.waits_seconds == pytest.approx(0.4)
+    assert told.after_own_seconds == pytest.approx(0.4)
     assert told.number == 3
     assert steps_of([told, one(), one()]) is None
     assert one(step_seconds_mean=60.0, step_increase=4.0).outside_share is None
