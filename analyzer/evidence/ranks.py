@@ -18,6 +18,7 @@ from gpuvigil.model import (
     Source,
     Stand,
     Subject,
+    pod_holder,
 )
 
 from ..window import subject_names
@@ -71,11 +72,11 @@ def _told(
 ) -> tuple[_Told, frozenset[Subject]]:
     """The last of each source that each node of the holder told, and all nodes of the holder."""
     whole = window.whole or window
-    held = {(holder_key(a), str(a.holder)) for gpu in gpus for a in window.held(gpu)}
-    nodes = {
-        node for key, _ in held if key in window.holdings for node in window.holdings[key].nodes
-    }
-    names = {name for _, name in held}
+    keys = {holder_key(a) for gpu in gpus for a in window.held(gpu)} & window.holdings.keys()
+    held = [a for key in keys for gpu in window.holdings[key].gpus for a in window.held(gpu)]
+    nodes = {a.subject.of_node() for a in held}
+    # A node calls a pod by its own name, also where the hub knows the job that it is of.
+    names = {str(a.holder) for a in held} | {str(pod_holder(a.pod)) for a in held if a.pod}
     last: dict[tuple[Subject, Source], Event] = {}
     for node in nodes:
         for event in whole.node_events(node, EventKind.COLLECTIVE):

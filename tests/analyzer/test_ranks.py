@@ -147,6 +147,17 @@ def test_of_a_node_the_last_word_counts_and_of_another_job_none() -> None:
     assert said(hung(tells(1, replace(behind, holder="job 8")))) == ""
 
 
+def test_a_node_may_call_the_job_by_the_name_of_its_pod() -> None:
+    behind = replace(looked(Stand.BEHIND, [at(1)]), holder="pod team/worker-2")
+    scene = hung(tells(2, behind))
+    assert said(scene) == ""
+    pods = tuple(
+        replace(a, pod=f"team/worker-{a.subject.node.rpartition('-')[2]}")
+        for a in scene.allocations
+    )
+    assert said(replace(scene, allocations=pods)).startswith("rank 1")
+
+
 def test_what_only_spins_becomes_a_warning_where_somebody_is_missing() -> None:
     spins = {
         "utilization_percent": 100,
