@@ -121,7 +121,6 @@ class Ranks:
 
     def _look_at_waits(self, gpus: Sequence[OnGpu]) -> None:
         """Of all jobs here, stalled or not: only files are read."""
-        self._due = self._clock.monotonic() + INSPECTOR_SECONDS
         directories = self._settings.nccl_inspector_directories
         holders: dict[str, dict[int, dict[int, str]]] = {}
         for gpu in gpus:
@@ -129,6 +128,7 @@ class Ranks:
                 holders.setdefault(gpu.holder, {}).setdefault(pid, {})[gpu.index] = gpu.uuid
         users = {self._user(pid) for pids in holders.values() for pid in pids} - {None}
         if directories and users:
+            self._due = self._clock.monotonic() + INSPECTOR_SECONDS
             asked = replace(
                 self._for_ras(holders),
                 look=Look.INSPECTOR,

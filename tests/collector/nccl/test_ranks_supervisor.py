@@ -226,10 +226,11 @@ def test_whom_the_others_wait_for_is_told_of_a_job_that_goes_on_and_not_at_once_
         lines = [line(number, n, took, host=here, pid=job.pid + number) for n in range(30)]
         (tmp_path / f"{number}.log").write_bytes(b"\n".join(lines) + b"\n")
     node.watch(nccl_ras=(), nccl_inspector_directories=(tmp_path,))
+    assert node.ranks is not None
+    node.ranks.take([], {}, [])  # the driver has just started
     found = node.until_told(MOVES)
     assert (found.by, found.stand, found.ranks[0].gpu) == (Source.INSPECTOR, Stand.FIRST, "GPU-0")
     node.until_no_child()
-    assert node.ranks is not None
     assert not node.ranks.is_new(found)
     assert node.ranks.is_new(replace(found, holder="job 8"))
 
