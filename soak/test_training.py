@@ -37,6 +37,7 @@ def _trial(directory: Path, library: Path, dice: random.Random) -> dict[str, flo
     job = TrainingJob(directory, FakeDriver(directory / "driver", library, gpus=RANKS))
     after = {}
     try:
+        job.begin()
         assert job.until(lambda _: job.step() >= 30, 180.0)[0] == []
         job.send(slow, signal.SIGUSR1)
         found, after["slow"] = job.until(bool, 60.0)

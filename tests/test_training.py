@@ -25,6 +25,7 @@ pytestmark = [pytest.mark.server, pytest.mark.site, pytest.mark.timeout(600)]
 def job(tmp_path: Path, library: Path) -> Iterator[TrainingJob]:
     job = TrainingJob(tmp_path, FakeDriver(tmp_path / "driver", library, gpus=8))
     try:
+        job.begin()
         yield job
     finally:
         job.end()

@@ -51,15 +51,19 @@ class TrainingJob:
         self.ranks = [int(self._launcher.stdout.readline()) for _ in range(RANKS)]
         for number, pid in enumerate(self.ranks):
             driver.set_processes(number, {pid: 10**9})
-        # Eight of them that begin leave a small machine little for a reader.
-        wait_until("the ranks' first steps", self._has_begun, timeout_seconds=240.0)
-        self.reader = Reader(driver.environment())
+        self.reader: Reader | None = None
         self._sensor = Steps(self.directory, Path("/proc"), ProcessTable(Path("/proc")).start_ticks)
         events = EventMaker(node=NODE, boot="b")
         silence = Silence(unknown_seconds=9.0, event_seconds=9.0)
         self._book = GpuBook(events, {}, Monotone(), silence)
         self._scene = Scene(settings=replace(SETTINGS, window_seconds=20.0))
         self.gpus: dict[int, Subject] = {}  # by rank
+
+    def begin(self) -> None:
+        """Wait until all ranks have told a step, and read the node from then on."""
+        # Eight of them that begin leave a small machine little for a reader.
+        wait_until("the ranks' first steps", self._has_begun, timeout_seconds=240.0)
+        self.reader = Reader(self.driver.environment())
 
     def _has_begun(self) -> bool:
         assert self._launcher.poll() is None
@@ -68,6 +72,7 @@ class TrainingJob:
     def look(self) -> list[Finding]:
         """What is found a tick later."""
         last = self._scene.now
+        assert self.reader is not None
         tick = self.reader.tick_with(
             lambda it: (it.at - last).total_seconds() >= TICK_SECONDS and bool(it.gpus)
         )
@@ -119,4 +124,5 @@ class TrainingJob:
     def end(self) -> None:
         self._launcher.kill()
         self._launcher.communicate()
-        self.reader.end()
+        if self.reader is not None:
+            self.reader.end()
