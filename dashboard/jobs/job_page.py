@@ -7,6 +7,7 @@ import streamlit as st
 
 from accounting.cost.money import Prices
 from gpuvigil.errors import HubError
+from gpuvigil.hub_client import Hub
 from gpuvigil.model import Holder, Incident, Inventory
 from gpuvigil.web import page_links
 from gpuvigil.web.markup import Html, joined, tag
@@ -25,7 +26,7 @@ from ..lists.one_job import holder_named
 from . import job_drawing, over_time
 from .bounds_strip import strip
 from .job_query import Ending, apart, ending, history, incidents, some_of
-from .over_time import OverTime
+from .over_time import OverTime, Run
 from .page import jobs
 
 # The parts of the page wait one after the other, and all of them together for about a second.
@@ -138,17 +139,23 @@ def _control(job: JobNow, window: Window, now: datetime) -> Html:
     )
 
 
-def _read(job: JobNow, window: Window, tick: timedelta) -> OverTime:
-    """HubError where the hub has not answered yet."""
+def _read(job: JobNow, window: Window, tick: timedelta) -> tuple[OverTime, Sequence[Run]]:
+    """What it did and what bounded it, decided once for all who look; HubError before the hub has answered."""
     nodes = some_of(job.nodes, [one.subject.node for one in job.incidents])
     when = ("last", window.span) if window.live else (window.start, window.end)
+
+    def read(hub: Hub) -> tuple[OverTime, Sequence[Run]]:
+        found = history(hub, job.cluster, nodes, window, tick)
+        return found, over_time.runs(found, [it.key for it in job.gpus], job.started_at)
+
     said = live.shared().questions.ask(
         ("job history", job.cluster, job.holder, tuple(nodes), *when),
-        lambda hub: history(hub, job.cluster, nodes, window, tick),
+        read,
         max(apart(window.span, tick).total_seconds(), 10.0),
+        patience_seconds=NEXT_SECONDS,
         first_seconds=NEXT_SECONDS,
     )
-    found: OverTime = said.value
+    found: tuple[OverTime, Sequence[Run]] = said.value
     return found
 
 
@@ -159,7 +166,7 @@ def _history() -> None:
     window = _window(job, view.now)
     st.html(_control(job, window, view.now))
     try:
-        found = _read(job, window, _tick(job))
+        found, bounds = _read(job, window, _tick(job))
     except HubError as error:
         st.html(panels.notes([f"What it did before is being read: {error}."]))
         return
@@ -173,7 +180,7 @@ def _history() -> None:
         shades=shades(job.incidents, window, view.now),
         colours=colours.shown(),
     )
-    show("bounds", strip(over_time.runs(found, keys, job.started_at), window, part))
+    show("bounds", strip(bounds, window, part))
     side_by_side(over_time.charts(found, keys), frame, "job", columns=3)
 
 
@@ -191,9 +198,8 @@ def _below() -> None:
         return
     window = _window(job, view.now)
     try:
-        written = over_time.checkpoints(
-            _read(job, window, _tick(job)), [subject.key for subject in job.gpus]
-        )
+        found, _ = _read(job, window, _tick(job))
+        written = over_time.checkpoints(found, [subject.key for subject in job.gpus])
     except HubError:
         written = []
     left, right = st.columns([5, 3], gap="medium")
