@@ -51,6 +51,10 @@ ASKED_OF_PORTS = (
         for field in ("receive_bytes", "transmit_bytes", "receive_pause_microseconds")
     ),
 )
+ASKED_OF_HOSTS = tuple(
+    Aggregate(function=Function.INCREASE, field=field)
+    for field in ("cpu_milliseconds", "cpu_busy_milliseconds", "cpu_pressure_microseconds")
+)
 # Of one lane and way, in bytes a second after encoding (PCI-SIG's raw rates: 2.5, 5, 8, 16, 32, 64 GT/s).
 _LANE_BYTES = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 # Of one NVLink and way (NVIDIA: 18 links are 900 GB/s both ways on H100, 1.8 TB/s on B200).
@@ -87,6 +91,30 @@ def ports_of(rows: Iterable[Row]) -> Mapping[Node, Ports]:
             roles = by_node.setdefault((row["cluster"], row["node"]), {})
             roles.setdefault(row["role"] or "management", []).append(port)
     return {node: _node_ports(roles) for node, roles in by_node.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """What one node's processors did."""
+
+    cpu_percent: float | None = None
+    cpu_pressure_percent: float | None = None
+
+
+def hosts_of(rows: Iterable[Row]) -> Mapping[Node, Host]:
+    """Rows of `ASKED_OF_HOSTS`, by node."""
+    return {(row["cluster"], row["node"]): _host(row) for row in rows}
+
+
+def _host(row: Row) -> Host:
+    seconds, waited = _length(row), row["cpu_pressure_microseconds_increase"]
+    if seconds is None:
+        return Host()
+    share = _of(row["cpu_busy_milliseconds_increase"], row["cpu_milliseconds_increase"])
+    return Host(
+        cpu_percent=None if share is None else 100.0 * share,
+        cpu_pressure_percent=None if waited is None else min(waited / seconds / 1e4, 100.0),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,9 +263,15 @@ def _outside(row: Row, seconds: float | None) -> float | None:
     return min(max(share, 0.0), 1.0)
 
 
-def activity(ranks: Sequence[Rank], nodes: Iterable[Node], ports: Mapping[Node, Ports]) -> Activity:
-    """What a job did, of all its GPUs and of the ports of its nodes."""
+def activity(
+    ranks: Sequence[Rank],
+    nodes: Iterable[Node],
+    ports: Mapping[Node, Ports],
+    hosts: Mapping[Node, Host],
+) -> Activity:
+    """What a job did, of all its GPUs, and of the ports and processors of its nodes."""
     here = list(nodes)
+    of_hosts = [hosts.get(node, Host()) for node in here]
     of_ports = [ports.get(node, Ports()) for node in here]
 
     def mean(name: str, of: Sequence[object] = ranks) -> float | None:
@@ -267,6 +301,8 @@ def activity(ranks: Sequence[Rank], nodes: Iterable[Node], ports: Mapping[Node, 
         fabric_bytes_per_second=mean("fabric_bytes_per_second", of_ports),
         storage_received_share=mean("storage_received_share", of_ports),
         storage_sent_share=mean("storage_sent_share", of_ports),
+        cpu_percent=mean("cpu_percent", of_hosts),
+        cpu_pressure_percent=mean("cpu_pressure_percent", of_hosts),
         steps=steps_of(ranks),
     )
 

@@ -11,7 +11,7 @@ from ..machine.inspection_supervisor import Machine
 from ..rows.catalogue_rows import Number, Row
 from ..rows.gpu_changes import GpuNews
 from ..samples.messages import Tick
-from ..sensors.host import read_host
+from ..sensors.host import read_host, read_processors
 from ..sensors.storage import Storage
 from ..spool.queue import Spool
 from .reader_supervisor import ReaderKeeper
@@ -40,6 +40,7 @@ class NodeRow:
         """What is so now; counters are those of all runs of the collector."""
         spool = self._spool
         answering = news.driver_answering
+        counted = {**read_processors(self._proc_root), **self._storage.read()}
         fields = {
             "gpus_expected": len(self._known.gpus),
             "gpus_answering": news.answering,
@@ -52,7 +53,7 @@ class NodeRow:
             "spool_writable": int(spool.disk.refusal is None),
             "dropped_bodies": self._count("dropped_bodies", spool.dropped),
             **read_host(self._proc_root),
-            **{name: self._count(name, n) for name, n in self._storage.read().items()},
+            **{name: self._count(name, n) for name, n in counted.items()},
             **self._machine.fields(),
             **self._memory_errors(),
         }

@@ -8,7 +8,7 @@ from gpuvigil.clock import EPOCH
 
 from . import files
 
-_KIB = 1024
+_KIB, _TICK_MILLISECONDS = 1024, 10
 _MEMORY = {"MemAvailable": "memory_available_bytes", "MemTotal": "memory_total_bytes"}
 
 
@@ -26,6 +26,27 @@ def boot_id(proc_root: Path) -> str | None:
     with suppress(OSError, UnicodeDecodeError):
         return (proc_root / "sys/kernel/random/boot_id").read_text().strip() or None
     return None
+
+
+def read_processors(proc_root: Path) -> dict[str, int]:
+    """Counters since boot: `cpu_milliseconds` of all processors, `cpu_busy_milliseconds` of them, and
+    `cpu_pressure_microseconds`, in which some task waited for one; those that can be read.
+
+    proc(5), /proc/stat in hundredths of a second; Linux, Documentation/accounting/psi.rst.
+    """
+    found: dict[str, int] = {}
+    with suppress(ValueError, IndexError):
+        name, *words = (files.read(f"{proc_root}/stat") or "").partition("\n")[0].split()
+        user, nice, system, idle, waiting, irq, soft_irq, stolen = map(int, words[:8])
+        if name == "cpu":
+            busy = user + nice + system + irq + soft_irq + stolen
+            found["cpu_busy_milliseconds"] = busy * _TICK_MILLISECONDS
+            found["cpu_milliseconds"] = (busy + idle + waiting) * _TICK_MILLISECONDS
+    with suppress(ValueError, IndexError):
+        line = (files.read(f"{proc_root}/pressure/cpu") or "").partition("\n")[0]
+        if line.startswith("some "):
+            found["cpu_pressure_microseconds"] = int(line.rpartition("total=")[2])
+    return found
 
 
 def read_host(proc_root: Path) -> dict[str, float | int]:

@@ -19,7 +19,7 @@ _STORAGE = {
 
 
 def charts(numbers: Numbers) -> tuple[Chart, ...]:
-    """Four charts; those of what was never measured have no line."""
+    """Five charts; those of what was never measured have no line."""
 
     def read(name: str, factor: float = 1.0) -> Floats:
         return numbers.node.get(name, numbers.nothing) * factor
@@ -27,6 +27,9 @@ def charts(numbers: Numbers) -> tuple[Chart, ...]:
     def moved(name: str) -> Floats:
         return 1e-6 * rates(read(name), read(OFFSETS), numbers.grid)
 
+    cpu = rates(read("cpu_milliseconds"), read(OFFSETS), numbers.grid)
+    busy = rates(read("cpu_busy_milliseconds"), read(OFFSETS), numbers.grid)
+    waited = rates(read("cpu_pressure_microseconds"), read(OFFSETS), numbers.grid)
     total = read("memory_total_bytes", 1 / GIB)
     used = total - read("memory_available_bytes", 1 / GIB)
     return (
@@ -36,6 +39,15 @@ def charts(numbers: Numbers) -> tuple[Chart, ...]:
             unit="tasks",
             digits=1,
             curves=(Curve(name="load, 1 min", values=read("load_average")),),
+        ),
+        Chart(
+            key="processors",
+            title="Processors",
+            unit="%",
+            curves=(
+                Curve(name="busy", values=100.0 * busy / np.where(cpu > 0.0, cpu, np.nan)),
+                Curve(name="a task waits for one", values=waited * 1e-4),
+            ),
         ),
         Chart(
             key="host-memory",

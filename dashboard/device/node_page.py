@@ -250,5 +250,5 @@ def _host(found: Device, story: Story, frame: Frame) -> None:
     shown = shades(incidents, story.window, story.now)
     frame = replace(frame, marks=marks(events, story.window), shades=shown)
     drawn = host.charts(story.numbers)
-    side_by_side(drawn, frame, "node", columns=len(drawn))
+    side_by_side(drawn, frame, "node", columns=3)
     st.html(tag("p", host.health(story.numbers), class_="gv-line"))

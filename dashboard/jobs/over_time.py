@@ -111,7 +111,7 @@ def runs(found: OverTime, keys: Sequence[str], started: datetime) -> Sequence[Ru
             continue
         ports = ports_of(_rows(found, found.ports, ASKED_OF_PORTS, place))
         cluster = found.tags[ranks[0].key]["cluster"]
-        decision = decide(activity(ranks, [(cluster, node) for node in found.nodes], ports))
+        decision = decide(activity(ranks, [(cluster, node) for node in found.nodes], ports, {}))
         end = at + found.grid.step
         last = gathered[-1] if gathered else None
         if last is not None and (last.bound, last.end) == (decision.bound, at):

@@ -11,11 +11,14 @@ from accounting.efficiency.on_call import is_on_call
 from accounting.jobs.bound import COVERAGE, Activity, Bound, Decision, decide
 from accounting.jobs.measured import (
     ASKED,
+    ASKED_OF_HOSTS,
     ASKED_OF_PORTS,
+    Host,
     Ports,
     Rank,
     activity,
     checkpoint_age,
+    hosts_of,
     ports_of,
     rank,
     whole_span,
@@ -79,12 +82,13 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What the store told of the last minutes, of all GPUs and ports."""
+    """What the store told of the last minutes, of all GPUs, ports and hosts."""
 
     span: tuple[datetime, datetime]
     gpus: _Rows = field(default_factory=dict)  # by a GPU's key
     before: _Rows = field(default_factory=dict)  # of the hour that ends with the span
     ports: Mapping[tuple[str, str], Ports] = field(default_factory=dict)
+    hosts: Mapping[tuple[str, str], Host] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +138,7 @@ def asked(hub: Hub, now: datetime) -> Measured:
         gpus=_by_gpu(gpus),
         before=_by_gpu(store.window("gpu", ASKED_BEFORE, now - BEFORE, now).to_pylist()),
         ports=ports_of(store.window("port", ASKED_OF_PORTS, start, now).to_pylist()),
+        hosts=hosts_of(store.window("node", ASKED_OF_HOSTS, start, now).to_pylist()),
     )
 
 
@@ -268,7 +273,7 @@ def _with_numbers(
         for it in job.gpus
     ]
     nodes = [(job.cluster, name) for name in job.nodes]
-    did = activity(ranks, nodes, measured.ports)
+    did = activity(ranks, nodes, measured.ports, measured.hosts)
     return replace(
         job,
         ranks=ranks,

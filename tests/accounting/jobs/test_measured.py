@@ -10,9 +10,11 @@ from accounting.jobs.bound import COVERAGE
 from accounting.jobs.measured import (
     ASKED,
     ASKED_OF_PORTS,
+    Host,
     Ports,
     activity,
     checkpoint_age,
+    hosts_of,
     ports_of,
     rank,
     steps_of,
@@ -86,12 +88,34 @@ def test_ports_through_which_a_node_talks_are_apart_from_its_storage() -> None:
     assert ports_of([row(role="fabric")]) == {}
 
 
+def host(seconds: float = 300.0, **told: float | None) -> dict[str, Any]:
+    names = ("cpu_milliseconds", "cpu_busy_milliseconds", "cpu_pressure_microseconds")
+    values = {f"{name}_increase": told.get(name) for name in names}
+    span = {"first_at": NOON - timedelta(seconds=seconds), "last_at": NOON}
+    return {"cluster": "prod", "node": "n-1", **span, **values}
+
+
+def test_a_host_s_processors_are_busy_by_share_of_their_time_and_waited_for_by_the_clock() -> None:
+    told = host(
+        cpu_milliseconds=8_000.0, cpu_busy_milliseconds=6_000.0, cpu_pressure_microseconds=6e7
+    )
+    assert hosts_of([told]) == {("prod", "n-1"): Host(cpu_percent=75.0, cpu_pressure_percent=20.0)}
+    assert hosts_of([host()]) == {("prod", "n-1"): Host()}
+    brief = host(
+        14.0, cpu_milliseconds=8.0, cpu_busy_milliseconds=8.0, cpu_pressure_microseconds=1.0
+    )
+    assert hosts_of([brief]) == {("prod", "n-1"): Host()}
+
+
 def test_a_job_is_the_mean_of_most_of_its_gpus_or_nothing() -> None:
     told, silent = one(utilization_percent_mean=80.0, sm_activity_percent_mean=60.0), one()
-    half = activity([told, silent], [("prod", "n-1")], {("prod", "n-1"): Ports(fabric_share=0.3)})
+    node = ("prod", "n-1")
+    hosts = {node: Host(cpu_percent=40.0)}
+    half = activity([told, silent], [node], {node: Ports(fabric_share=0.3)}, hosts)
     assert COVERAGE == 0.5
     assert (half.utilization_percent, half.fabric_share) == (80.0, 0.3)
-    less = activity([told, silent, silent], [("prod", "n-1")], {})
+    assert (half.cpu_percent, half.cpu_pressure_percent) == (40.0, None)
+    less = activity([told, silent, silent], [node], {}, {})
     assert (less.utilization_percent, less.fabric_share) == (None, None)
 
 
