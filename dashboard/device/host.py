@@ -19,7 +19,7 @@ _STORAGE = {
 
 
 def charts(numbers: Numbers) -> tuple[Chart, ...]:
-    """Five charts; those of what was never measured have no line."""
+    """Six charts; those of what was never measured have no line."""
 
     def read(name: str, factor: float = 1.0) -> Floats:
         return numbers.node.get(name, numbers.nothing) * factor
@@ -43,11 +43,18 @@ def charts(numbers: Numbers) -> tuple[Chart, ...]:
         Chart(
             key="processors",
             title="Processors",
-            unit="%",
+            unit="cores",
+            digits=1,
             curves=(
-                Curve(name="busy", values=100.0 * busy / np.where(cpu > 0.0, cpu, np.nan)),
-                Curve(name="a task waits for one", values=waited * 1e-4),
+                Curve(name="installed", values=cpu * 1e-3, look="limit"),
+                Curve(name="busy", values=busy * 1e-3),
             ),
+        ),
+        Chart(
+            key="processor-pressure",
+            title="Time in which a task waits for a processor",
+            unit="%",
+            curves=(Curve(name="waiting", values=waited * 1e-4),),
         ),
         Chart(
             key="host-memory",
