@@ -10,7 +10,7 @@ from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import SWITCH_DEVICE, Evidence, Finding, Subject
 from gpuvigil.store import Aggregate, Function
 
-from ..evidence import fabric_links
+from ..evidence import fabric, fabric_links
 from ..window.columns import clusters, per_group, port_kinds, together
 from ..window.window import Need, Span, Window
 from . import Detector
@@ -62,12 +62,16 @@ def bad_ports(window: Window) -> list[Finding]:
 
 
 def _told_by_switches(window: Window) -> Mapping[Subject, Subject]:
-    """By hosts' ports the ends at switches of which an incident stands."""
-    return {
+    """By hosts' ports the ends at switches of which an incident stands, but of cables that were moved since."""
+    told = {
         Subject.parse(member): it.subject
         for it in window.stood
         if it.fault == "port_errors" and it.subject.device == SWITCH_DEVICE and not it.resolved_at
         for member in it.members
+    }
+    now = {host: fabric.end_of(window, host) for host in told}
+    return {
+        host: end for host, end in told.items() if (at := now[host]) is None or at.subject == end
     }
 
 

@@ -40,7 +40,7 @@ from .node_silent import Hearing, hearing
 _UP = Aggregate(function=Function.MAX, field="up")
 NEEDS = (
     Need(measurement="port", span=Span.NOW, fields=("up", "enabled")),
-    Need(measurement="port", span=Span.FLAP, aggregates=(_UP,)),
+    Need(measurement="port", span=Span.RECENT, aggregates=(_UP,)),
 )
 
 _FAULT, _LOST = FAULTS["switch_down"], CONDITIONS["switch_lost"]
@@ -80,21 +80,23 @@ def switches_down(window: Window) -> list[Finding]:
 
 
 def _by_numbers(window: Window, rows: Rows, group: Sequence[Drop]) -> Iterator[Drop]:
-    """Ports of these names on the racks' other nodes that went down, too: not every node tells of it by an event.
+    """Ports of these names on the racks' other nodes that went down in the same minute: not every node tells of it
+    by an event.
 
     One that stands in the switch's incident goes on as a part of it.
     """
     mates, names = rack_mates(window), {drop.name for drop in group}
     hit = {drop.port.of_node() for drop in group}
     beside = {mate for one in hit for mate in mates.get(one, ())} - hit
-    span, stood = window.get("port", Span.FLAP), _stood(window)
+    span, stood = window.get("port", Span.RECENT), _stood(window)
     for node in sorted(beside):
         for port in fabric_ports(window, node):
             row, lately = rows.get(port), span.get(port)
             is_down = row is not None and row["up"] == 0 and (port.device, port.port) in names
             fell = lately is not None and lately[_UP.column] == 1
-            if is_down and (fell or port.key in stood):
-                yield replace(group[0], port=port)
+            drop = replace(group[0], port=port)
+            if is_down and (fell or port.key in stood) and not is_leaving(window, drop):
+                yield drop
 
 
 def _stood(window: Window) -> set[str]:

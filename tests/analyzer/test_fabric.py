@@ -341,6 +341,23 @@ def test_what_the_switch_told_first_goes_on_while_the_host_counts_errors(still: 
     assert port(2) in {it.subject for it in hosts}
 
 
+def test_a_cable_that_was_moved_leaves_its_old_switch_port_unblamed() -> None:
+    scene = healthy(nodes=HOSTS, seconds=600).rising(port(2), "symbol_errors", 1.0)
+    before = fabric()
+    left = tuple(it for it in before["leaf1"].ports if it.number != 2)
+    there = (*before["leaf2"].ports, a_port(2, "node-2 mlx5_0"))
+    those = {
+        **before,
+        "leaf1": replace(before["leaf1"], ports=left),
+        "leaf2": replace(before["leaf2"], ports=there),
+    }
+    switches = {it.subject.key: it for it in those.values()}
+    end = before["leaf1"].port_subject(2)
+    told = replace(incident("port_errors", end), members=(port(2).key,))
+    found = bad_ports(replace(scene.window(), switches=switches, stood=(told,)))
+    assert [it.subject for it in found] == [port(2)]
+
+
 def lost_leaf(collectors: int) -> Window:
     those = fabric()
     those["leaf1"] = replace(those["leaf1"], lost_at=NOON - MINUTE)

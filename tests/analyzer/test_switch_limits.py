@@ -75,7 +75,7 @@ def test_a_younger_line_must_say_that_a_port_is_down_and_wanted(
 
 
 @pytest.mark.parametrize(
-    ("fell_before", "stood", "taken"), [(190, False, True), (210, False, False), (210, True, True)]
+    ("fell_before", "stood", "taken"), [(55, False, True), (75, False, False), (75, True, True)]
 )
 def test_a_node_that_tells_no_events_loses_its_port_with_those_of_its_rack(
     fell_before: int, stood: bool, taken: bool
