@@ -51,9 +51,10 @@ _NVLINK_BYTES, _PCIE_BYTES = 1e6, 50e6
 _COVERAGE = 0.8
 # Of a job that tells of no steps: spun for so long, and for so many of its longest earlier times.
 _SPIN_SECONDS, _SPIN_TIMES = 300.0, 3.0
-# A node that writes so much a second may be at a checkpoint, which takes minutes and never half an hour:
-# a rank's share of a model's state is tens of GB, over the network at some hundred MB a second [own].
-_CHECKPOINT_BYTES, _CHECKPOINT_SECONDS = 50e6, 1800.0
+# A node that writes so much a second may be at a checkpoint, which takes minutes: a rank's share of a
+# model's state is tens of GB, over the network at some hundred MB a second. Others write as much, too,
+# so a hang is told no more than five minutes later for it [own].
+_CHECKPOINT_BYTES, _CHECKPOINT_SECONDS = 50e6, 600.0
 
 
 def hung_jobs(window: Window) -> list[Finding]:

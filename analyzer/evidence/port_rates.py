@@ -56,7 +56,7 @@ QUEUED_SECONDS, _TIMES_QUEUED = 1e-3, 4.0
 DELAY_SECONDS, _TIMES_DELAY = 5e-3, 4.0
 # A single segment that is there at the moment of a look is no queue (Linux, GSO_LEGACY_MAX_SIZE), and
 # where next to nothing is sent nothing waits [own].
-_QUEUED_BYTES, _SENT_BYTES = 65_536.0, 1e6
+_QUEUED_BYTES, SENT_BYTES = 65_536.0, 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +196,7 @@ def delay_of(before: Floats) -> Floats:
 
 def _waited(queued: Floats, sent: Floats) -> Floats:
     """For how many seconds what is sent waits, by Little's law: what waits is what comes in meanwhile."""
-    some = (queued >= _QUEUED_BYTES) & (sent >= _SENT_BYTES)
+    some = (queued >= _QUEUED_BYTES) & (sent >= SENT_BYTES)
     found: Floats = np.where(some, divided(queued, sent), np.where(np.isnan(queued), np.nan, 0.0))
     return found
 

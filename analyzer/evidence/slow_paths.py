@@ -5,8 +5,8 @@ it is answered late, and so is what it sends itself, since the answers come the 
 late paths it is the end that all have in common.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,10 +15,22 @@ from gpuvigil.model import Subject
 
 from ..window.columns import Mask, fabric
 from ..window.window import Span, Window
-from .port_rates import DELAY, Look, Rates, delay_of, jobs_through, rates_of
+from .port_rates import (
+    DELAY,
+    SENT,
+    SENT_BYTES,
+    Look,
+    Rates,
+    delay_of,
+    jobs_through,
+    lately,
+    rates_of,
+)
 
 # Both ends of one narrow place are late by about as much; a busy host's answers are by far less.
 _ALIKE = 1.0 / 3.0
+# More than that are a fabric that is full.
+_MOST_NAMED = 64
 Path = tuple[Subject, Subject]
 """A port that sends, and the one whose answers are late."""
 
@@ -34,20 +46,44 @@ class Slow:
 
 
 def slow_ports(window: Window, look: Look) -> Iterator[Slow]:
-    """The ends that late paths have in common; none where a node's own queue of a port explains them."""
+    """The ends that late paths have in common, the most first; none where a node's own queue explains them."""
     for job, paths in sorted(window.once(_late_paths, look).items()):
-        left, shared = list(paths), False
-        while left:
-            common = Counter(port for path in left for port in path)
-            most = max(common.values())
-            if most == 1 and (shared or _others(window, job, look, paths)):
-                break  # a lone one had a bad moment, or is the first to be seen of several
+        left = _Left(paths)
+        while left.paths and left.taken < _MOST_NAMED:
+            ports = left.most()
+            # A lone one had a bad moment, or is the first to be seen of several.
+            if not ports and (left.shared or _others(window, job, look, paths)):
+                break
             # Of a single path, the end that is sent to: what the other's own queue held, its node would tell.
-            shared |= most > 1
-            first, *others = [left[0][1]] if most == 1 else _most(common, most)
-            of = tuple(path for path in left if first in path)
-            yield Slow(port=first, job=job, paths=of, others=tuple(others))
-            left = [path for path in left if first not in path]
+            first, *others = ports or [min(left.paths)[1]]
+            yield Slow(port=first, job=job, paths=left.take(first), others=tuple(others))
+
+
+class _Left:
+    """Late paths of a job of which no end was named yet."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self.paths = set(paths)
+        self.taken, self.shared = 0, False
+        self._by_port: dict[Subject, set[Path]] = defaultdict(set)
+        for path in self.paths:
+            for port in path:
+                self._by_port[port].add(path)
+
+    def most(self) -> list[Subject]:
+        """The ports that most paths share; none where no two do."""
+        most = max(map(len, self._by_port.values()))
+        return sorted(it for it, them in self._by_port.items() if len(them) == most > 1)
+
+    def take(self, port: Subject) -> tuple[Path, ...]:
+        """The paths that lead to or from it, which are none of the others' any more."""
+        those = self._by_port.pop(port)
+        for path in those:
+            for end in path:
+                self._by_port.get(end, set()).discard(path)
+        self.paths -= those
+        self.taken, self.shared = self.taken + 1, self.shared or len(those) > 1
+        return tuple(sorted(those))
 
 
 def _others(window: Window, job: str, look: Look, paths: Sequence[Path]) -> bool:
@@ -61,10 +97,6 @@ def _others(window: Window, job: str, look: Look, paths: Sequence[Path]) -> bool
         for port, seconds in now.items()
         if port not in known
     )
-
-
-def _most(common: Counter[Subject], most: int) -> list[Subject]:
-    return sorted(port for port, count in common.items() if count == most)
 
 
 def _late_paths(window: Window, look: Look) -> Mapping[str, list[Path]]:
@@ -87,6 +119,8 @@ def _late_paths(window: Window, look: Look) -> Mapping[str, list[Path]]:
 def _late(window: Window, rates: Rates, look: Look) -> Mask:
     """Which ports' packets are answered late while less gets through, in the last minute, too."""
     found: Mask = rates.delayed & (rates.fall >= look.least_fall) & fabric(window, rates.rows)
+    # A word now and then is acknowledged late by itself (Linux, TCP_DELACK_MIN: 40 ms).
+    found &= lately(window, rates, SENT) >= SENT_BYTES
     return found & _lately(window, rates)
 
 

@@ -1,9 +1,10 @@
 """What is known of a node's ports: rows with monotone counters, and events when one changes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from gpuvigil.clock import EPOCH
 from gpuvigil.metrics import PORT, Kind
 from gpuvigil.model import Event, EventKind, PortIdentity, Subject
 
@@ -14,6 +15,7 @@ from .monotone_counters import Monotone
 
 _COUNTERS = frozenset(metric.name for metric in PORT.metrics if metric.kind is Kind.COUNTER)
 _Key = tuple[str, str]
+_WAITS_EVERY = timedelta(seconds=30)
 
 
 class PortBook:
@@ -28,6 +30,8 @@ class PortBook:
         self._counters = counters
         self._down: set[_Key] = set()
         self._looked = False
+        self._waits: set[tuple[_Key, str]] = set()
+        self._waits_at = EPOCH
         self._readings: dict[_Key, PortReading] = {}
 
     def recall(self, ports: Iterable[PortIdentity]) -> None:
@@ -45,13 +49,27 @@ class PortBook:
 
     def take(self, readings: Sequence[PortReading], now: datetime) -> tuple[list[Event], bool]:
         """The events since the last look, and whether the node has other ports than before."""
-        before = dict(self._known)
+        before = _lasting(self._known)
         self._readings = {(r.identity.device, r.identity.port): r for r in readings}
         for key, reading in self._readings.items():
             self._known[key] = _merged(self._known.get(key), reading)
         events = [e for key in self._known if (e := self._note(key, now)) is not None]
         self._looked = True
-        return events, before != self._known
+        return events, before != _lasting(self._known) or self._waits_for_others(now)
+
+    def _waits_for_others(self, now: datetime) -> bool:
+        """Whether ports wait for others than was told last.
+
+        That changes with what is sent: whom they wait for is told at once or half a minute after the
+        last word of it, and that they do not any more after a minute.
+        """
+        waits = {(key, it) for key, port in self._known.items() for it in port.waits_for}
+        passed = now - self._waits_at
+        due = _WAITS_EVERY if waits - self._waits else 2 * _WAITS_EVERY
+        if waits == self._waits or passed < due:
+            return False
+        self._waits, self._waits_at = waits, now
+        return True
 
     def rows(self, at: datetime) -> list[Row]:
         """A row per port: what was read of it last, or that it is not there any more."""
@@ -114,6 +132,11 @@ class PortBook:
 
     def _subject(self, key: _Key) -> Subject:
         return replace(self._events.node, device=key[0], port=key[1])
+
+
+def _lasting(known: Mapping[_Key, PortIdentity]) -> dict[_Key, PortIdentity]:
+    """What ports are, without what they do at the moment."""
+    return {key: replace(port, waits_for=()) for key, port in known.items()}
 
 
 def _merged(known: PortIdentity | None, reading: PortReading) -> PortIdentity:

@@ -36,6 +36,8 @@ MOST_SOCKETS = 2_000
 WAITS_SECONDS, _TIMES_SHORTEST = 2e-3, 10.0
 # A peer of whom so much of the port's bytes are; and how many are told, of which none for long.
 _SHARE, _MOST_PEERS, _KEPT_LOOKS = 0.25, 4, 6
+# Fewer bytes since the look before are words now and then, which are acknowledged late by themselves [own].
+_LEAST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +105,7 @@ class Connections:
             if delay >= max(WAITS_SECONDS, _TIMES_SHORTEST * shortest):
                 late[one.peer] += count
         for peer, count in late.items():
-            if count >= _SHARE * total:
+            if count >= max(_SHARE * total, _LEAST_BYTES):
                 self._late[local, peer] = _KEPT_LOOKS
         peers = sorted(peer for of, peer in self._late if of == local)
         return Sent(delay_seconds=weighed / total, waits_for=tuple(peers[:_MOST_PEERS]))

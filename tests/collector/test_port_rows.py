@@ -1,7 +1,7 @@
 """Ports from a sysfs tree, and what becomes of them over time."""
 
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -232,6 +232,24 @@ def test_a_port_that_was_up_is_remembered_so(machine: Machine) -> None:
     assert known["mlx5_0", "1"].was_up
     _, changed = book(known).take([reading(0)], NOW)
     assert not changed
+
+
+@pytest.mark.parametrize(("waits", "seconds", "told"), [
+    (("10.0.0.7",), 0, True), (("10.0.0.7", "10.0.0.8"), 29, False), (("10.0.0.7", "10.0.0.8"), 30, True),
+    ((), 59, False), ((), 60, True), (("10.0.0.7",), 600, False),
+])  # fmt: skip
+def test_whom_a_port_waits_for_is_told_soon_and_not_at_every_change(
+    waits: tuple[str, ...], seconds: int, told: bool
+) -> None:
+    ports = book()
+
+    def waiting(*peers: str) -> PortReading:
+        return replace(reading(1), identity=replace(reading(1).identity, waits_for=peers))
+
+    ports.take([waiting()], NOW)
+    assert ports.take([waiting("10.0.0.7")], NOW)[1] is True
+    if seconds or not waits:
+        assert ports.take([waiting(*waits)], NOW + timedelta(seconds=seconds))[1] is told
 
 
 def test_a_port_that_stays_down_goes_down_once_however_often_its_collector_starts() -> None:
