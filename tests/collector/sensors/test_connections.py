@@ -56,7 +56,7 @@ it.read(); print(it.of("/sys/class/net/v0"))
 limit = "tbf rate 4kbit burst 200 latency 5000ms"
 words = f"nsenter -t {sys.argv[1]} -n tc qdisc add dev v1 root {limit}"
 subprocess.run(words.split(), check=True)
-for _ in range(20): to.sendall(bytes(100_000)); time.sleep(0.1)
+for _ in range(20): to.sendall(bytes(400_000)); time.sleep(0.1)
 it.read(); print(it.of("/sys/class/net/v0"))
 """
 
