@@ -33,7 +33,7 @@ def _section(one: Wiring, named: bool) -> Node:
         el("h2", "Leaf × spine", el("small", said)),
         *_matrix(one),
         _drawing(one) if len(cables) <= MOST_DRAWN else None,
-        _troubled(cables),
+        _troubled(one, cables),
         key=f"fabric {one.cluster}",
     )
 
@@ -114,13 +114,19 @@ def _cell(cables: Sequence[Cable]) -> Node:
     return el("td", words(cables), class_=kind(cables)) if cables else el("td", _DASH)
 
 
-def _troubled(cables: Sequence[Cable]) -> Node | None:
-    """Every cable that is not well, by both of its ends."""
+def _troubled(one: Wiring, cables: Sequence[Cable]) -> Node | None:
+    """Every cable that is not well, by both of its ends; those of a switch that does not answer are one line."""
     bad = [it for it in cables if kind([it]) != "calm"]
-    if not bad:
+    lost = [(name, sum(name in {it.leaf, it.spine} for it in bad)) for name in sorted(one.lost)]
+    said = [
+        f"{name} does not answer: its {counted(count, 'cable')} between switches"
+        for name, count in lost
+        if count
+    ]
+    said += [f"{it.name}: {_trouble(it)}" for it in bad if one.lost.isdisjoint({it.leaf, it.spine})]
+    if not said:
         return None
-    lines = (el("li", f"{it.name}: {_trouble(it)}", key=it.name) for it in bad[:MOST_LEAVES])
-    return el("ul", *lines, key="troubled")
+    return el("ul", *(el("li", line, key=line) for line in said[:MOST_LEAVES]), key="troubled")
 
 
 def _trouble(it: Cable) -> str:
