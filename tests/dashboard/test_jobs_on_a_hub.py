@@ -10,6 +10,7 @@ import pytest
 from dashboard.data import live
 from dashboard.data.questions import Questions
 from dashboard.data.snapshot import Snapshot
+from dashboard.lists.job_losses import incidents_of
 from gpuvigil.clock import SystemClock, to_ns
 from gpuvigil.config import AnalyzerSettings, Config
 from gpuvigil.lineprotocol import encode
@@ -120,6 +121,12 @@ def test_the_jobs_page_tells_ranks_and_work_at_risk(hub: HubProcess) -> None:
     assert "rank 3" in found
     assert "2.0 GPU-hours" in found
     assert "Drain the node." in found
+
+
+def test_incidents_of_one_cluster_leave_out_those_of_others(hub: HubProcess) -> None:
+    now = SystemClock().now()
+    assert [one.id for one in incidents_of(hub.hub(), now, "prod")] == [LOST.id]
+    assert incidents_of(hub.hub(), now, "pro") == []
 
 
 def test_a_job_that_ended_says_how_and_one_that_is_not_known_says_so(hub: HubProcess) -> None:
