@@ -25,6 +25,8 @@ MOST_UNDER_WAY = 32
 PATIENCE_SECONDS, FIRST_SECONDS = 1.5, 5.0
 # Who did not answer is asked again so soon: it may be back.
 RETRY_SECONDS = 2.0
+# What takes long is asked for less often, so that a fifth of the time goes into it: up to so much.
+TIMES_AS_LONG, LONGEST_SECONDS = 4.0, 60.0
 # An answer that is under way for longer is said to be late.
 LATE_SECONDS = 5.0
 
@@ -45,6 +47,7 @@ class _Entry:
     changed: threading.Condition = field(default_factory=threading.Condition)
     value: Any = None
     at: float | None = None  # monotonic; None: never answered
+    took: float = 0.0  # seconds, of the last answer
     error: str = ""
     failed_at: float | None = None
     began_at: float | None = None  # when an answer was asked for that is under way
@@ -75,6 +78,8 @@ class Questions:
     ) -> Said:
         """What `ask` gave, at most `fresh_seconds` old; the last answer, and why, where it is not.
 
+        What takes long may be older: `TIMES_AS_LONG` as old as it took, at most `LONGEST_SECONDS`.
+
         `key` names the question. Who asks while another waits for the same answer waits for it too:
         `patience_seconds` while there is an older one, `first_seconds` before there is any.
         Nobody waits while `MOST_UNDER_WAY` others are under way: it is asked for when they leave room.
@@ -103,7 +108,8 @@ class Questions:
         now = self._clock.monotonic()
         if entry.failed_at is not None:
             return now - entry.failed_at >= min(fresh_seconds, RETRY_SECONDS)
-        return entry.at is None or now - entry.at >= fresh_seconds
+        kept = max(fresh_seconds, min(TIMES_AS_LONG * entry.took, LONGEST_SECONDS))
+        return entry.at is None or now - entry.at >= kept
 
     def _said(self, entry: _Entry) -> Said:
         now = self._clock.monotonic()
@@ -143,6 +149,7 @@ class Questions:
                 entry.failed_at = now
             else:
                 entry.value, entry.at, entry.failed_at = value, now, None
+                entry.took = 0.0 if entry.began_at is None else now - entry.began_at
             entry.error, entry.began_at = error, None
             entry.changed.notify_all()
 

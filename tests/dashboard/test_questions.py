@@ -8,8 +8,10 @@ import pytest
 from dashboard.data.questions import (
     FORGOTTEN_SECONDS,
     LATE_SECONDS,
+    LONGEST_SECONDS,
     MOST_KEPT,
     MOST_UNDER_WAY,
+    TIMES_AS_LONG,
     Questions,
     Said,
 )
@@ -182,3 +184,21 @@ def test_only_so_many_are_under_way_and_the_next_is_asked_when_they_leave_room()
     for number in range(MOST_UNDER_WAY - 1):
         assert asked.ask(number, lambda _hub: False, 60.0, first_seconds=10.0).value is True
     assert asked.ask("one too many", answers, 60.0).value == 2
+
+
+@pytest.mark.parametrize(
+    ("took", "kept"), [(1.0, 5.0), (2.0, TIMES_AS_LONG * 2.0), (300.0, LONGEST_SECONDS)]
+)
+def test_what_takes_long_to_answer_is_asked_for_less_often(took: float, kept: float) -> None:
+    clock, answers = ManualClock(NOW), Answers()
+    asked = questions(clock)
+
+    def slow(hub: Hub) -> int:
+        clock.advance(took)
+        return answers(hub)
+
+    assert asked.ask("q", slow, 5.0).value == 1
+    clock.advance(kept - 0.1)
+    assert asked.ask("q", slow, 5.0).value == 1
+    clock.advance(0.1)
+    assert asked.ask("q", slow, 5.0).value == 2
