@@ -19,10 +19,14 @@ MOST_KEPT = 256
 # Nobody wonders any more when nobody asked for so long; answers may be large.
 FORGOTTEN_SECONDS = 600.0
 MOST_CLIENTS = 8
+# Each has a thread and a client of its own; addresses that nobody thought of ask, too.
+MOST_UNDER_WAY = 32
 # A page waits so long for a newer answer than the one there is, and so long for the first.
 PATIENCE_SECONDS, FIRST_SECONDS = 1.5, 5.0
 # Who did not answer is asked again so soon: it may be back.
 RETRY_SECONDS = 2.0
+# What takes long is asked for less often, so that a fifth of the time goes into it: up to so much.
+TIMES_AS_LONG, LONGEST_SECONDS = 4.0, 60.0
 # An answer that is under way for longer is said to be late.
 LATE_SECONDS = 5.0
 
@@ -43,6 +47,7 @@ class _Entry:
     changed: threading.Condition = field(default_factory=threading.Condition)
     value: Any = None
     at: float | None = None  # monotonic; None: never answered
+    took: float = 0.0  # seconds, of the last answer
     error: str = ""
     failed_at: float | None = None
     began_at: float | None = None  # when an answer was asked for that is under way
@@ -59,6 +64,7 @@ class Questions:
         self._lock = threading.Lock()
         self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
         self._idle: list[Hub] = []
+        self._under_way = 0
         self._closed = False
 
     def ask(
@@ -72,27 +78,38 @@ class Questions:
     ) -> Said:
         """What `ask` gave, at most `fresh_seconds` old; the last answer, and why, where it is not.
 
+        What takes long may be older: `TIMES_AS_LONG` as old as it took, at most `LONGEST_SECONDS`.
+
         `key` names the question. Who asks while another waits for the same answer waits for it too:
         `patience_seconds` while there is an older one, `first_seconds` before there is any.
+        Nobody waits while `MOST_UNDER_WAY` others are under way: it is asked for when they leave room.
         HubError when the hub has never answered it.
         """
         entry = self._entry(key)
         with entry.changed:
             if entry.began_at is None and self._is_old(entry, fresh_seconds):
-                entry.began_at = self._clock.monotonic()
-                renew = threading.Thread(
-                    target=self._renew, args=(key, entry, ask), name="question", daemon=True
-                )
-                renew.start()
+                self._begin(key, entry, ask)
             patience = first_seconds if entry.at is None else patience_seconds
             entry.changed.wait_for(lambda: entry.began_at is None, patience)
             return self._said(entry)
+
+    def _begin(self, key: Hashable, entry: _Entry, ask: Callable[[Hub], Any]) -> None:
+        with self._lock:
+            if self._under_way >= MOST_UNDER_WAY:
+                return
+            self._under_way += 1
+        entry.began_at = self._clock.monotonic()
+        renew = threading.Thread(
+            target=self._renew, args=(key, entry, ask), name="question", daemon=True
+        )
+        renew.start()
 
     def _is_old(self, entry: _Entry, fresh_seconds: float) -> bool:
         now = self._clock.monotonic()
         if entry.failed_at is not None:
             return now - entry.failed_at >= min(fresh_seconds, RETRY_SECONDS)
-        return entry.at is None or now - entry.at >= fresh_seconds
+        kept = max(fresh_seconds, min(TIMES_AS_LONG * entry.took, LONGEST_SECONDS))
+        return entry.at is None or now - entry.at >= kept
 
     def _said(self, entry: _Entry) -> Said:
         now = self._clock.monotonic()
@@ -124,12 +141,15 @@ class Questions:
         except Exception as broken:  # noqa: BLE001 - nobody but the page would hear of it
             error = f"what the hub said cannot be read: {broken!r}"
             self._log.error("question failed", question=str(key), error=repr(broken))
+        with self._lock:
+            self._under_way -= 1
         with entry.changed:
             now = self._clock.monotonic()
             if error:
                 entry.failed_at = now
             else:
                 entry.value, entry.at, entry.failed_at = value, now, None
+                entry.took = 0.0 if entry.began_at is None else now - entry.began_at
             entry.error, entry.began_at = error, None
             entry.changed.notify_all()
 

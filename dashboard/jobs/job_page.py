@@ -25,7 +25,7 @@ from ..lists.jobs import JobNow, find
 from ..lists.one_job import holder_named
 from . import job_drawing, over_time
 from .bounds_strip import strip
-from .job_query import Ending, apart, ending, history, incidents, some_of
+from .job_query import Ending, apart, ending, history, incidents, some_of, stood
 from .over_time import OverTime, Run
 from .page import jobs
 
@@ -225,7 +225,7 @@ def _below() -> None:
 
 
 def _stood(job: JobNow, now: datetime) -> Sequence[Incident]:
-    """What stood since it began; what stands, where the hub has not said it yet."""
+    """What stood since it began and what stands; this alone, where the hub has not said the rest yet."""
     try:
         said = live.shared().questions.ask(
             ("job incidents", job.cluster, job.holder),
@@ -237,5 +237,4 @@ def _stood(job: JobNow, now: datetime) -> Sequence[Incident]:
         )
     except HubError:
         return job.incidents
-    found: Sequence[Incident] = said.value
-    return found
+    return stood(said.value, job.incidents)

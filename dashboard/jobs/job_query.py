@@ -1,6 +1,6 @@
 """What the hub is asked for the page of one job."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -75,9 +75,14 @@ def history(
 def incidents(
     hub: Hub, cluster: str, nodes: Sequence[str], holder: str, since: datetime, now: datetime
 ) -> Sequence[Incident]:
-    """What stood on its nodes since it began, or named it, newest first."""
-    found = [one for one in incidents_of(hub, now) if one.subject.cluster == cluster]
+    """What stood on its nodes since it began, or named it; of what began before the last 30 days nothing."""
+    found = incidents_of(hub, now, cluster)
     mine = of_nodes(found, [Subject(cluster=cluster, node=node) for node in nodes])
     mine += [one for one in found if holder in one.impact.holders]
-    known = {one.id: one for one in mine if one.resolved_at is None or one.resolved_at >= since}
+    return [one for one in mine if one.resolved_at is None or one.resolved_at >= since]
+
+
+def stood(found: Iterable[Incident], standing: Iterable[Incident]) -> Sequence[Incident]:
+    """What the hub told of and what stands now, however long, newest first; of each its newest version."""
+    known = {one.id: one for one in sorted((*found, *standing), key=lambda one: one.version)}
     return sorted(known.values(), key=lambda one: (one.since, one.id), reverse=True)

@@ -28,7 +28,6 @@ from .filters import Filters
 FRESH_SECONDS, FAILURES_FRESH_SECONDS = 20.0, 300.0
 # The page is there at once: what is not known yet comes with a renewal.
 FIRST_SECONDS, PATIENCE_SECONDS = 0.6, 0.1
-READING = "What bounds each job is being read; it takes some seconds."
 
 
 def draw() -> None:
@@ -64,16 +63,18 @@ def jobs(
             patience_seconds=PATIENCE_SECONDS,
             first_seconds=first_seconds,
         )
-    except HubError:
+        found, notes = said.value, live.outdated("everything below is", said)
+    except HubError as error:
         now = fleet(snapshot, only)
-        found = running(now, None, Prices(settings=config.cost))
-        return Board(now=now.now, running=found, over=()), [READING]
-    notes = live.outdated("everything below is", said)
-    return replace(said.value, reliability=_failures(shared)), notes
+        without = running(now, None, Prices(settings=config.cost))
+        found = Board(now=now.now, running=without, over=())
+        notes = [f"What bounds each job is not known yet: {error}."]
+    reliability, more = _failures(shared)
+    return replace(found, reliability=reliability), [*notes, *more]
 
 
-def _failures(shared: live.Shared) -> Sequence[Reliability]:
-    """What failures cost: of a month, so that it is asked for rarely; nothing before the hub has said it."""
+def _failures(shared: live.Shared) -> tuple[Sequence[Reliability], list[str]]:
+    """What failures cost: of a month, so that it is asked for rarely; and what is to be said of that."""
     try:
         said: Said = shared.questions.ask(
             "job failures",
@@ -82,10 +83,9 @@ def _failures(shared: live.Shared) -> Sequence[Reliability]:
             patience_seconds=PATIENCE_SECONDS,
             first_seconds=PATIENCE_SECONDS,
         )
-    except HubError:
-        return ()
-    found: Sequence[Reliability] = said.value
-    return found
+    except HubError as error:
+        return (), [f"What failures cost is not known yet: {error}."]
+    return said.value, live.outdated("what failures cost is", said)
 
 
 def _asked(hub: Hub, snapshot: Snapshot, config: Config) -> Board:

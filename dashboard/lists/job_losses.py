@@ -16,6 +16,7 @@ from accounting.jobs.reliability import (
     mttr,
     sizes,
 )
+from accounting.usage.model import cluster_key
 from gpuvigil.clock import duration
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import Incident, RecordKind, readable
@@ -58,9 +59,14 @@ class Reliability:
         return RESTART_SECONDS if told is None else told.total_seconds()
 
 
-def incidents_of(hub: Hub, now: datetime) -> list[Incident]:
-    """Those of the last 30 days. HubUnavailable or HubRefused when the hub does not answer."""
-    records = hub.records(RecordKind.INCIDENT, since=now - SPAN, limit=MOST_INCIDENTS)
+def incidents_of(hub: Hub, now: datetime, cluster: str | None = None) -> list[Incident]:
+    """Those that began in the last 30 days, of one cluster or of all. HubUnavailable or HubRefused when the hub does not answer."""
+    records = hub.records(
+        RecordKind.INCIDENT,
+        subject=None if cluster is None else cluster_key(cluster),
+        since=now - SPAN,
+        limit=MOST_INCIDENTS,
+    )
     return list(readable(records, Incident.from_record))
 
 

@@ -1,6 +1,6 @@
 """One job as its nodes and its scheduler told of it, and what happened on its nodes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -13,11 +13,13 @@ from gpuvigil.hub_client import Hub
 from gpuvigil.lifecycle import STANDING
 from gpuvigil.model import (
     Allocation,
+    AllocationState,
     Event,
     Holder,
     HolderKind,
     Incident,
     Job,
+    Record,
     RecordKind,
     Subject,
     job_holder,
@@ -92,7 +94,8 @@ def told_of(hub: Hub, wanted: str, cluster: str | None) -> Told:
         for job in readable(hub.records(RecordKind.JOB, parent=str(holder)), Job.from_record)
         if cluster in {None, job.told_by.cluster}
     ]
-    all_of_them = _allocations(hub, max(jobs, key=lambda job: job.submitted_at, default=None))
+    last = max(jobs, key=lambda job: job.submitted_at, default=None)
+    all_of_them = _allocations(hub, holder, last)
     held = [one for one in all_of_them if one.holder == holder]
     of_cluster = [one for one in held if cluster in {None, one.subject.cluster}]
     names = sorted(
@@ -125,24 +128,29 @@ def _newest(holder: Holder, cluster: str, jobs: list[Job], held: list[Allocation
     return Told(holder=holder, cluster=cluster, job=job, allocations=tuple(own))
 
 
-def _allocations(hub: Hub, job: Job | None) -> list[Allocation]:
-    """Those on the nodes that Slurm named, else wherever there are any.
+def _allocations(hub: Hub, holder: Holder, job: Job | None) -> list[Allocation]:
+    """Those on the nodes that Slurm named; else its own, and all that are open on nodes where it has any."""
+    if job is not None and job.nodes:
+        nodes = [Subject(cluster=job.told_by.cluster, node=name) for name in job.nodes]
+        return _read(_on(hub, nodes, since=job.submitted_at - _SKEW))
+    found = hub.records(RecordKind.ALLOCATION, holder=str(holder), limit=_MOST)
+    own = [one for one in _read(found) if one.holder == holder]
+    nodes = sorted({one.subject.of_node() for one in own if one.ended_at is None})
+    beside = _read(_on(hub, nodes, states=[AllocationState.HELD]))
+    return list({one.id: one for one in (*beside, *own)}.values())
 
-    The selftest holds GPUs for jobs that nobody has submitted.
-    """
-    if job is None or not job.nodes:
-        records = hub.records(RecordKind.ALLOCATION, limit=_MOST)
-    else:
-        keys = [
-            Subject(cluster=job.told_by.cluster, node=name).key
-            for name in job.nodes[:_FROM_ITS_OWN]
-        ]
-        since = job.submitted_at - _SKEW
-        records = tuple(
-            one
-            for key in keys
-            for one in hub.records(RecordKind.ALLOCATION, subject=key, since=since, limit=_MOST)
+
+def _on(
+    hub: Hub, nodes: Sequence[Subject], since: datetime | None = None, states: Sequence[str] = ()
+) -> Iterator[Record]:
+    for node in nodes[:_FROM_ITS_OWN]:
+        yield from hub.records(
+            RecordKind.ALLOCATION, subject=node.key, since=since, states=states, limit=_MOST
         )
+
+
+def _read(records: Iterable[Record]) -> list[Allocation]:
+    """Without the selftest's, which holds GPUs for jobs that nobody has submitted."""
     return list(readable((one for one in records if not one.marked), Allocation.from_record))
 
 

@@ -55,7 +55,7 @@ def running_now(
         job=found[0],
         now=now,
         reliability=job_losses.reliability(
-            told.cluster, len(inventories), (start, now), incidents_of(hub, now)
+            told.cluster, len(inventories), (start, now), incidents_of(hub, now, told.cluster)
         ),
     )
 

@@ -84,6 +84,7 @@ class Hub:
         *,
         parent: str | None = None,
         subject: str | None = None,
+        holder: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
         states: Collection[str] = (),
@@ -92,12 +93,14 @@ class Hub:
         """The newest `limit` records of a kind, oldest first by commit sequence.
 
         `states` filters on `body.state`; `subject` matches the subject and what lies below it;
+        `holder` is `body.holder`, and a hub that is older than the filter gives all;
         `since` and `until` are bounds on `at`, which may be `since` and not `until`. The state of an allocation is an `AllocationState`.
         """
         query = {
             "kind": kind.value,
             "parent": parent,
             "subject": subject,
+            "holder": holder,
             "since": None if since is None else to_text(since),
             "until": None if until is None else to_text(until),
             "states": ",".join(sorted(states)) or None,

@@ -28,7 +28,14 @@ from ..http.limits import Allowance, Turns
 from ..http.long_poll import News
 from ..http.rare_log import Seldom
 from ..http.responses import Arriving, Refused, answer_of, body_from, json_of, question_of
-from ..records.record_book import MOST_FOUND_BYTES, Book, LeaseLostError, TooMuchError, under
+from ..records.record_book import (
+    MOST_FOUND_BYTES,
+    Book,
+    LeaseLostError,
+    TooMuchError,
+    held_by,
+    under,
+)
 from ..records.tables import record
 from ..records.validation import record_of, storable
 from ..telemetry.counters import Counters
@@ -354,7 +361,7 @@ def _taken_in(given: list[Any]) -> list[Record]:
 
 def _wanted(asked: Mapping[str, str]) -> list[ColumnElement[bool]]:
     """What the records that are asked for fulfil."""
-    for key in ("id", "parent", "subject", "states"):
+    for key in ("id", "parent", "subject", "holder", "states"):
         _storable(asked.get(key, ""), key)
     wanted = [record.c.kind == _kind(asked.get("kind")).value]
     if "id" in asked:
@@ -363,6 +370,8 @@ def _wanted(asked: Mapping[str, str]) -> list[ColumnElement[bool]]:
         wanted.append(record.c.parent == asked["parent"])
     if "subject" in asked:
         wanted.append(under(asked["subject"]))
+    if "holder" in asked:
+        wanted.append(held_by(asked["holder"]))
     if "since" in asked:
         wanted.append(record.c.at >= to_text(_time(asked["since"], "since")))
     if "until" in asked:

@@ -261,6 +261,11 @@ def under(subject: str) -> ColumnElement[bool]:
     return or_(record.c.subject == subject, below)
 
 
+def held_by(holder: str) -> ColumnElement[bool]:
+    """Whether a record's body names this holder: in JSON no text has quotes that look like these."""
+    return record.c.body.contains(json.dumps({"holder": holder})[1:-1], autoescape=True)
+
+
 def _due(kind: RecordKind, at: datetime) -> ColumnElement[bool]:
     """Whether a record is due at that time, and nobody's."""
     lease = record.c.lease_until

@@ -16,7 +16,7 @@ from cli.why import grid as why_grid
 from dashboard.jobs import job_drawing
 from dashboard.jobs.drawing import page
 from dashboard.jobs.filters import Filters
-from dashboard.jobs.job_query import some_of
+from dashboard.jobs.job_query import some_of, stood
 from dashboard.jobs.ranks import ordered
 from dashboard.lists.job_board import Board
 from dashboard.lists.job_list import COLUMNS, PLACES, grid, sorted_rows
@@ -240,6 +240,13 @@ def test_of_a_large_job_nodes_are_read_that_lie_apart() -> None:
     assert found[0] == "n99"
     assert len(set(found)) == 8
     assert some_of(names[:3], []) == names[:3]
+
+
+def test_what_stands_is_listed_however_long_ago_it_began() -> None:
+    long_ago = replace(LOST, id="long ago", since=NOON - timedelta(days=31))
+    over = replace(NOTE, version=2, resolved_at=NOON)
+    assert stood([over, LOST], [long_ago, NOTE]) == [over, LOST, long_ago]
+    assert stood([], [long_ago]) == [long_ago]
 
 
 def test_why_begins_with_what_bounds_a_job_and_names_what_holds_it_up() -> None:

@@ -10,11 +10,16 @@ import pytest
 from dashboard.data import live
 from dashboard.data.questions import Questions
 from dashboard.data.snapshot import Snapshot
+from dashboard.lists.job_losses import incidents_of
 from gpuvigil.clock import SystemClock, to_ns
-from gpuvigil.config import AnalyzerSettings, Config
+from gpuvigil.config import AnalyzerSettings, Config, StoreSettings
+from gpuvigil.hub_client import Hub
+from gpuvigil.hub_client.tls import Trust
 from gpuvigil.lineprotocol import encode
 from gpuvigil.model import Job, Severity, Subject
+from gpuvigil.store.external import Heard, HubBeside
 from gpuvigil.store.hub import HubStore
+from gpuvigil.store.influxdb import InfluxStore
 from tests.cli.test_commands import run
 from tests.polling import wait_until
 from tests.servers import HubProcess
@@ -120,6 +125,32 @@ def test_the_jobs_page_tells_ranks_and_work_at_risk(hub: HubProcess) -> None:
     assert "rank 3" in found
     assert "2.0 GPU-hours" in found
     assert "Drain the node." in found
+
+
+def test_incidents_of_one_cluster_leave_out_those_of_others(hub: HubProcess) -> None:
+    now = SystemClock().now()
+    assert [one.id for one in incidents_of(hub.hub(), now, "prod")] == [LOST.id]
+    assert incidents_of(hub.hub(), now, "pro") == []
+
+
+def test_a_store_that_does_not_answer_is_said(hub: HubProcess) -> None:
+    store = InfluxStore(
+        StoreSettings(kind="influxdb", url="http://127.0.0.1:9", token_file=hub.service_token_file),
+        SystemClock(),
+    )
+
+    def beside() -> Hub:
+        return HubBeside(hub.url, lambda: hub.service_token, Trust(), store, Heard(store))
+
+    known = live.shared()
+    questions = Questions(beside, SystemClock())
+    live.install(replace(known, questions=questions))
+    try:
+        store_says = "is not known yet: influxdb at http://127.0.0.1:9/query does not answer"
+        seen("jobs", f"What bounds each job {store_says}", f"What failures cost {store_says}")
+    finally:
+        live.install(known)
+        questions.close()
 
 
 def test_a_job_that_ended_says_how_and_one_that_is_not_known_says_so(hub: HubProcess) -> None:

@@ -5,7 +5,16 @@ from datetime import datetime, timezone
 
 import pytest
 
-from dashboard.data.questions import FORGOTTEN_SECONDS, LATE_SECONDS, MOST_KEPT, Questions, Said
+from dashboard.data.questions import (
+    FORGOTTEN_SECONDS,
+    LATE_SECONDS,
+    LONGEST_SECONDS,
+    MOST_KEPT,
+    MOST_UNDER_WAY,
+    TIMES_AS_LONG,
+    Questions,
+    Said,
+)
 from gpuvigil.clock import ManualClock
 from gpuvigil.errors import HubError, HubUnavailable
 from gpuvigil.hub_client import Hub
@@ -155,3 +164,41 @@ def test_an_answer_that_cannot_be_read_is_an_error_and_is_asked_for_again() -> N
         asked.ask("q", answer, 5.0)
     clock.advance(5.0)
     assert asked.ask("q", answer, 5.0).value == 7
+
+
+def test_only_so_many_are_under_way_and_the_next_is_asked_when_they_leave_room() -> None:
+    asked, answers, go = questions(ManualClock(NOW)), Answers(), threading.Event()
+
+    def hang(number: int) -> None:
+        with pytest.raises(HubError):
+            asked.ask(number, lambda _hub: go.wait(30), 60.0, first_seconds=0.0)
+
+    for number in range(MOST_UNDER_WAY - 1):
+        hang(number)
+    assert asked.ask("last that has room", answers, 60.0).value == 1
+    hang(MOST_UNDER_WAY)
+    with pytest.raises(HubError, match="has not answered yet"):
+        asked.ask("one too many", answers, 60.0)
+    assert answers.asked == 1
+    go.set()
+    for number in range(MOST_UNDER_WAY - 1):
+        assert asked.ask(number, lambda _hub: False, 60.0, first_seconds=10.0).value is True
+    assert asked.ask("one too many", answers, 60.0).value == 2
+
+
+@pytest.mark.parametrize(
+    ("took", "kept"), [(1.0, 5.0), (2.0, TIMES_AS_LONG * 2.0), (300.0, LONGEST_SECONDS)]
+)
+def test_what_takes_long_to_answer_is_asked_for_less_often(took: float, kept: float) -> None:
+    clock, answers = ManualClock(NOW), Answers()
+    asked = questions(clock)
+
+    def slow(hub: Hub) -> int:
+        clock.advance(took)
+        return answers(hub)
+
+    assert asked.ask("q", slow, 5.0).value == 1
+    clock.advance(kept - 0.1)
+    assert asked.ask("q", slow, 5.0).value == 1
+    clock.advance(0.1)
+    assert asked.ask("q", slow, 5.0).value == 2

@@ -7,6 +7,7 @@ from contextlib import closing, suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from starlette.applications import Starlette
@@ -306,8 +307,24 @@ def test_a_node_reads_its_own_inventory_and_who_holds_its_gpus(endpoint: Endpoin
         assert found(COLLECTOR, query) == 400
 
 
+def test_a_holders_allocations_are_found_among_all(endpoint: Endpoint) -> None:
+    held = RecordKind.ALLOCATION
+    for number, holder in enumerate(("job 7", "job 77", "job 7", 'pod a/"job 7"', "job 70")):
+        body = {"holder": holder, "command": '"holder": "job 7"', "ended_at": None}
+        assert endpoint.writes(SERVICE, line(a_record(f"a{number}", held, body=body))) == 200
+
+    def found(holder: str) -> list[str]:
+        asked = urlencode({"kind": "allocation", "holder": holder})
+        reply = endpoint.ask(SERVICE, f"records?{asked}")
+        return [it["id"] for it in json.loads(reply.body)["records"]]
+
+    assert found("job 7") == ["a0", "a2"]
+    assert found('pod a/"job 7"') == ["a3"]
+    assert found("job 7_") == found("job %") == []
+
+
 def test_what_cannot_be_stored_cannot_be_asked_for(endpoint: Endpoint) -> None:
-    for key in ("id", "parent", "subject", "states"):
+    for key in ("id", "parent", "subject", "holder", "states"):
         assert endpoint.ask(SERVICE, f"records?kind=event&{key}=x").status == 200
         assert endpoint.ask(SERVICE, f"records?kind=event&{key}=%00").status == 400, key
 

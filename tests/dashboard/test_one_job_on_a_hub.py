@@ -1,0 +1,46 @@
+"""One job by its nodes' word alone: its own allocations and who shares its GPUs, from one real hub."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from dashboard.lists.one_job import told_of
+from gpuvigil.errors import ConfigError
+from gpuvigil.hub_client import Hub
+from tests.servers import HubProcess
+
+from .scene import NOON, allocation, gpu, node
+
+pytestmark = pytest.mark.server
+
+FIRST, SECOND = node("n-1", "prod"), node("n-2", "prod")
+MINE = [allocation(gpu(0, FIRST), "job 7"), allocation(gpu(1, FIRST), "job 7")]
+BESIDE = allocation(gpu(1, FIRST), 'pod team/it\'s "100 %"_1')
+BEFORE = replace(
+    allocation(gpu(0, FIRST), "job 77"), started_at=NOON - timedelta(days=1), ended_at=NOON
+)
+ELSEWHERE = allocation(gpu(0, SECOND), "job 8")
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+    with HubProcess(tmp_path_factory.mktemp("hub")) as process:
+        client = process.hub()
+        client.write_records([one.to_record() for one in (*MINE, BESIDE, BEFORE, ELSEWHERE)])
+        yield client
+
+
+def test_its_own_and_who_shares_its_gpus_are_told(hub: Hub) -> None:
+    told = told_of(hub, "7", None)
+    assert (sorted(told.allocations, key=lambda one: one.id), told.others) == (MINE, (BESIDE,))
+
+
+def test_of_one_that_ended_its_own_are_told_and_of_a_strangers_text_nothing(hub: Hub) -> None:
+    told = told_of(hub, "77", None)
+    assert (told.allocations, told.others, told.runs) == ((BEFORE,), (), False)
+    assert told_of(hub, str(BESIDE.holder), None).allocations == (BESIDE,)
+    for stranger in ("job %", "job _", "pod team/it's", "JOB 7"):
+        with pytest.raises(ConfigError, match="nobody told"):
+            told_of(hub, stranger, None)
