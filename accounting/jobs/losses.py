@@ -5,16 +5,18 @@ of it is at most all that it did, and that is how it is said.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import median
 
-from accounting.job_ending import Ending, Why, verdict
+from accounting.job_ending import BEFORE, Ending, Why, verdict
 from gpuvigil.faults.affected import struck
 from gpuvigil.model import Allocation, Holder, Incident, Job, Subject
 
-Key = tuple[str, Holder]  # cluster, holder
+Key = tuple[
+    str, Holder, datetime
+]  # cluster, holder, when it ended: a job that runs again ends again
 Begin = tuple[str, str | None, str | None, datetime]  # cluster, user, name, when a job began
 _HOUR = timedelta(hours=1)
 # Who ends by these loses nothing by a failure: it is done, was told to stop, or its program is to blame.
@@ -37,12 +39,18 @@ class Ended:
     name: str | None = None
     partition: str | None = None
     account: str | None = None
+    array: str | None = None
+    submitted_at: datetime | None = None
     started_at: datetime | None = None
     gpus: int | None = None
     gpu_keys: frozenset[str] = frozenset()
     nodes: tuple[str, ...] = ()
     exit_code: str | None = None
     reason: str | None = None
+
+    @property
+    def key(self) -> Key:
+        return self.cluster, self.holder, self.ended_at
 
     @property
     def ending(self) -> Ending:
@@ -70,12 +78,30 @@ def of_job(job: Job) -> Ended | None:
         name=job.name,
         partition=job.partition,
         account=job.account,
+        array=job.array,
+        submitted_at=job.submitted_at,
         started_at=job.started_at,
         gpus=job.gpus,
         nodes=job.nodes,
         exit_code=job.exit_code,
         reason=job.reason,
     )
+
+
+def runs(held: Iterable[Allocation]) -> Iterator[list[Allocation]]:
+    """One holder's allocations by run: one that begins behind an end, or long after the others, is of the next."""
+    run: list[Allocation] = []
+    over: datetime | None = None  # the first of its ends
+    for one in sorted(held, key=lambda it: it.started_at):
+        late = run and not one.began_before and one.started_at - run[0].started_at > BEFORE
+        if late or (over is not None and one.started_at >= over):
+            yield run
+            run, over = [], None
+        run.append(one)
+        if one.ended_at is not None:
+            over = one.ended_at if over is None else min(over, one.ended_at)
+    if run:
+        yield run
 
 
 def of_allocations(held: Sequence[Allocation]) -> Ended | None:
@@ -92,6 +118,7 @@ def of_allocations(held: Sequence[Allocation]) -> Ended | None:
         name=first.command,
         partition=first.partition,
         account=first.account,
+        array=first.array,
         started_at=first.started_at,
         gpus=len({one.subject.key for one in held}),
         gpu_keys=frozenset(one.subject.key for one in held),
@@ -144,7 +171,7 @@ def _loss(
     found = verdict(job.ending, (), near.values())
     if found.why not in _FAILURES:
         return None
-    last = checkpoints.get((job.cluster, job.holder))
+    last = checkpoints.get(job.key)
     since = job.started_at if last is None else last
     known = None
     if job.gpus and since is not None:

@@ -25,6 +25,7 @@ from .table import Column, Grid, length, percents, tenths, whole
 
 SPAN = timedelta(days=30)
 MOST_INCIDENTS = 20_000
+_DAYS = 1.5
 _SIZES = (1, 4, 16, 64, 256, 1024)
 SIZES = (
     Column(key="nodes", title="NODES OF A JOB", show=whole, right=True),
@@ -51,6 +52,8 @@ class Reliability:
     restarted_in: timedelta | None  # half of the jobs that they ended
     sizes: Sequence[Size]
     causes: Sequence[Cause]
+    # Where more jobs have ended than are read: since when they are all, and losses are of these.
+    lost_from: datetime | None = None
 
     @property
     def restart_seconds(self) -> float:
@@ -120,6 +123,13 @@ def advice(found: Reliability, nodes: int) -> str:
         f" every {duration(every)} loses least, if writing one stops it for {WRITE_SECONDS:.0f} s"
         " (Young/Daly)."
     )
+
+
+def lost_within(found: Reliability) -> str:
+    """Of which time what failures cost is told."""
+    if found.lost_from is not None:
+        return f"since {found.lost_from:%Y-%m-%d %H:%M} UTC (more jobs have ended than are read)"
+    return "within a day" if found.days < _DAYS else f"within {found.days:.0f} days"
 
 
 def size_grid(found: Reliability) -> Grid:

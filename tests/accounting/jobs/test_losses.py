@@ -29,7 +29,7 @@ LOST = incident("gpu_lost", gpu(0, ONE), Severity.CRITICAL, since=NOON - timedel
 def test_a_failure_takes_what_was_done_since_the_last_checkpoint() -> None:
     (loss,) = losses([FAILED], [LOST])
     assert (loss.why, loss.gpu_hours, loss.since_checkpoint) == (Why.HARDWARE, 80.0, False)
-    told = {("prod", FAILED.holder): NOON - timedelta(minutes=30)}
+    told = {FAILED.key: NOON - timedelta(minutes=30)}
     (loss,) = losses([FAILED], [LOST], told)
     assert (loss.gpu_hours, loss.since_checkpoint) == (4.0, True)
     (loss,) = losses([replace(FAILED, gpus=None)], [LOST])
