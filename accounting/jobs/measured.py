@@ -186,7 +186,8 @@ class Rank:
     nvlink_share: float | None = None
     pcie_bytes_per_second: float | None = None
     pcie_share: float | None = None
-    step_seconds: float | None = None
+    steps_made: float | None = None
+    step_seconds: float | None = None  # of its last ones, also where it makes none
     own_seconds: float | None = None
     input_seconds: float | None = None
     outside_share: float | None = None  # of the span, in no step
@@ -225,6 +226,7 @@ def rank(key: str, row: Row | None, span: timedelta, tick_seconds: float) -> Ran
         nvlink_share=_of(nvlink, _nvlink_speed(row)),
         pcie_bytes_per_second=pcie,
         pcie_share=_of(pcie, _pcie_speed(row)),
+        steps_made=row.get("step_increase"),
         step_seconds=row.get("step_seconds_mean"),
         own_seconds=row.get("step_own_seconds_mean"),
         input_seconds=row.get("step_input_seconds_mean"),
@@ -308,8 +310,8 @@ def activity(
 
 
 def steps_of(ranks: Sequence[Rank]) -> Steps | None:
-    """By the ranks that tell of theirs; None where they are too few of the job's GPUs."""
-    told = [one for one in ranks if one.step_seconds]
+    """By the ranks that make any; None where they are too few of the job's GPUs."""
+    told = [one for one in ranks if one.step_seconds and one.steps_made != 0.0]
     if not told or len(told) < COVERAGE * len(ranks):
         return None
     return Steps(

@@ -159,6 +159,30 @@ def test_the_pace_is_by_steps_else_by_traffic_else_by_activity() -> None:
     assert pace([(busy, was)]) == pytest.approx(100.0 * 30.0 / 62.7, rel=0.01)
 
 
+def test_the_pace_is_of_steps_that_were_made_and_of_none_it_is_none() -> None:
+    def now(made: float) -> Mapping[str, Any]:
+        return row(step_increase=made, step_seconds_mean=2.0, sm_activity_percent_mean=60.0)
+
+    def hour(made: float) -> Mapping[str, Any]:
+        return row(3600.0, samples=360, step_increase=made, step_seconds_mean=2.0)
+
+    assert pace([(now(0.0), hour(1650.0))]) == 0.0
+    assert pace([(now(75.0), hour(1725.0))]) == pytest.approx(50.0)
+    # Twenty were due; of fewer one more is no other pace, and how long they take is held against it.
+    assert pace([(now(19.0), hour(220.0 + 19.0))]) == pytest.approx(95.0)
+    assert pace([(now(18.0), hour(219.0 + 18.0))]) == pytest.approx(100.0)
+    # Also one that has made none all the hour; of slow steps none may be due.
+    assert pace([(now(0.0), hour(0.0))]) == 0.0
+    assert pace([({**now(0.0), "step_seconds_mean": 60.0}, hour(60.0))]) == 0.0
+    assert pace([({**now(0.0), "step_seconds_mean": 60.1}, hour(60.0))]) is None
+
+
+def test_a_job_that_makes_no_step_tells_nothing_of_its_steps() -> None:
+    told = {"step_seconds_mean": 2.0, "step_own_seconds_mean": 0.1}
+    assert steps_of([one(step_increase=1.0, **told)]) is not None
+    assert steps_of([one(step_increase=0.0, **told)]) is None
+
+
 def test_too_little_to_hold_against_is_no_pace() -> None:
     now = row(nvlink_receive_bytes_increase=300e9)
     short = row(1199.0, nvlink_receive_bytes_increase=1199e9)
