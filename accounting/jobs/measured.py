@@ -41,6 +41,8 @@ _OF_STEPS = tuple(
         (_MEAN, "step_input_seconds"),
         (_LAST, "checkpoint_age_seconds"),
         (_LAST, "rank"),
+        (_MAX, "step_phase"),
+        (_MEAN, "step_phase"),
     )
 )
 ASKED = (_COUNTED, *_OF_GPUS, *_OF_STEPS)
@@ -62,6 +64,8 @@ _LINK_BYTES, _NEWER_LINK_BYTES = 25e9, 50e9
 _NEWER = ("B100", "B200", "B300", "GB10", "GB200", "GB300")
 # Fewer steps than this in a span are no measure of the time between them [ours].
 _LEAST_STEPS = 5.0
+# `step_phase` of a rank that writes a checkpoint or waits for its writing; evaluation and a stop are above it.
+_CHECKPOINT = 3.0
 # Counted over so little, a rate says nothing.
 _LEAST_SECONDS = 15.0
 # Through these a job talks: the first that a node has, as `Inventory.fabric_role` has it.
@@ -192,6 +196,7 @@ class Rank:
     input_seconds: float | None = None
     outside_share: float | None = None  # of the span, in no step
     checkpoint_age_seconds: float | None = None
+    checkpoint_share: float | None = None  # of the span, at most
     number: int | None = None  # as its program calls it
     span_seconds: float | None = None  # that it was seen
 
@@ -232,6 +237,7 @@ def rank(key: str, row: Row | None, span: timedelta, tick_seconds: float) -> Ran
         input_seconds=row.get("step_input_seconds_mean"),
         outside_share=_outside(row, seconds),
         checkpoint_age_seconds=row.get("checkpoint_age_seconds_last"),
+        checkpoint_share=_in_checkpoint(row),
         number=None if row.get("rank_last") is None else int(row["rank_last"]),
         span_seconds=seconds,
     )
@@ -263,6 +269,14 @@ def _outside(row: Row, seconds: float | None) -> float | None:
         return None
     share: float = 1.0 - steps * length / seconds
     return min(max(share, 0.0), 1.0)
+
+
+def _in_checkpoint(row: Row) -> float | None:
+    """By the mean of its phases at most so much; None where none was told, or one that hides it in the mean."""
+    most, mean = row.get("step_phase_max"), row.get("step_phase_mean")
+    if most is None or mean is None or most > _CHECKPOINT:
+        return None
+    return float(mean) / _CHECKPOINT if most == _CHECKPOINT else 0.0
 
 
 def activity(
@@ -306,6 +320,8 @@ def activity(
         cpu_percent=mean("cpu_percent", of_hosts),
         cpu_pressure_percent=mean("cpu_pressure_percent", of_hosts),
         steps=steps_of(ranks),
+        checkpoint_share=_middle([one.checkpoint_share for one in ranks]),
+        checkpoints=any(map(_wrote, ranks)),
     )
 
 
@@ -320,7 +336,6 @@ def steps_of(ranks: Sequence[Rank]) -> Steps | None:
         own_seconds=_middle([one.own_seconds for one in told]),
         input_seconds=_middle([one.input_seconds for one in told]),
         outside_share=_middle([one.outside_share for one in told]),
-        checkpoints=any(_wrote(one) for one in told),
     )
 
 

@@ -299,9 +299,10 @@ def _decided(job: JobNow, did: Activity, measured: Measured, *, shared: bool) ->
         said = f"it began less than {duration(measured.span[1] - measured.span[0])} ago"
         return Decision(bound=Bound.UNKNOWN, said=said, confidence=0.0)
     found = decide(did)
-    if job.on_call and found.bound is Bound.UNKNOWN and did.coverage >= COVERAGE:
+    waits = {Bound.UNKNOWN, Bound.NOTHING}
+    if job.on_call and found.bound in waits and did.coverage >= COVERAGE:
         said = "a server or a session: it waits for who uses it"
-        return replace(found, said=said, missing=())
+        return Decision(bound=Bound.UNKNOWN, said=said, confidence=0.0)
     return found
 
 

@@ -119,13 +119,16 @@ def test_who_shares_a_gpu_and_who_just_began_cannot_be_told() -> None:
     assert not running(fleet(*held("pid 7")))
 
 
-def test_a_server_waits_for_who_uses_it_and_an_idle_session_is_idle() -> None:
+def test_a_server_waits_for_who_uses_it_also_where_nobody_does() -> None:
     served = [replace(it, command="vllm serve llama") for it in held("job 7")]
     some = {"utilization_percent_mean": 40.0, "sm_activity_percent_mean": 30.0}
     (job,) = running(fleet(*served), measured(served, **some))
     assert job.decision is not None
     assert job.decision.said == "a server or a session: it waits for who uses it"
     (job,) = running(fleet(*served), measured(served, utilization_percent_max=0.0))
+    assert job.decision is not None
+    assert (job.decision.bound, job.decision.advice) == (Bound.UNKNOWN, "")
+    (job,) = running(fleet(*held("job 7")), measured(served, utilization_percent_max=0.0))
     assert job.decision is not None
     assert job.decision.bound is Bound.NOTHING
 

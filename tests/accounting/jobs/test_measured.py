@@ -132,18 +132,31 @@ def test_steps_are_those_of_most_ranks_and_pauses_lie_in_none() -> None:
     assert found is not None
     assert (found.seconds, found.ranks, found.own_seconds) == (2.0, 1, 1.5)
     assert found.outside_share == pytest.approx(0.4)
-    assert found.checkpoints
+    assert activity([told], [], {}, {}).checkpoints
     assert told.after_own_seconds == pytest.approx(0.4)
     assert told.number == 3
     assert steps_of([told, one(), one()]) is None
     assert one(step_seconds_mean=60.0, step_increase=4.0).outside_share is None
     assert one(step_seconds_mean=60.0, step_increase=5.0).outside_share == 0.0
     old = one(step_seconds_mean=2.0, checkpoint_age_seconds_last=301.0)
-    found = steps_of([old])
-    assert found is not None
-    assert not found.checkpoints
+    assert not activity([old], [], {}, {}).checkpoints
     assert checkpoint_age([told, old, one()]) == timedelta(seconds=301)
     assert checkpoint_age([one()]) is None
+
+
+def test_how_much_of_the_time_a_checkpoint_may_have_taken_is_by_the_ranks_phases() -> None:
+    def share(*ranks: Any) -> float | None:
+        return activity(ranks, [], {}, {}).checkpoint_share
+
+    def phase(most: float, mean: float) -> Any:
+        return one(step_phase_max=most, step_phase_mean=mean)
+
+    assert share(phase(3, 3.0)) == 1.0
+    assert share(phase(3, 0.9)) == pytest.approx(0.3)
+    assert share(phase(2, 1.9)) == 0.0
+    assert share(phase(4, 3.5)) is None  # an evaluation, too: which took how long is not known
+    assert share(phase(3, 3.0), one()) == 1.0
+    assert share(phase(3, 3.0), one(), one()) is None
 
 
 def test_the_pace_is_by_steps_else_by_traffic_else_by_activity() -> None:
@@ -178,7 +191,7 @@ def test_the_pace_is_of_steps_that_were_made_and_of_none_it_is_none() -> None:
 
 
 def test_a_job_that_makes_no_step_tells_nothing_of_its_steps() -> None:
-    told = {"step_seconds_mean": 2.0, "step_own_seconds_mean": 0.1}
+    told: dict[str, Any] = {"step_seconds_mean": 2.0, "step_own_seconds_mean": 0.1}
     assert steps_of([one(step_increase=1.0, **told)]) is not None
     assert steps_of([one(step_increase=0.0, **told)]) is None
 
