@@ -17,7 +17,6 @@ from gpuvigil.model import Allocation, Holder, Incident, Job, Subject
 Key = tuple[
     str, Holder, datetime
 ]  # cluster, holder, when it ended: a job that runs again ends again
-Begin = tuple[str, str | None, str | None, datetime]  # cluster, user, name, when a job began
 _HOUR = timedelta(hours=1)
 # Who ends by these loses nothing by a failure: it is done, was told to stop, or its program is to blame.
 _FAILURES = frozenset({Why.HARDWARE, Why.NODE, Why.NETWORK, Why.PREEMPTED, Why.TIME_LIMIT})
@@ -198,20 +197,55 @@ def by_cause(found: Iterable[Loss]) -> Sequence[Cause]:
     return sorted(causes, key=lambda one: (-one.gpu_hours, one.why.value))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begin:
+    """When a job began: one may come back under its own name, or be submitted anew by its user."""
+
+    cluster: str
+    user: str | None
+    name: str | None
+    at: datetime
+    array: str | None = None  # "17_3"
+    submitted_at: datetime | None = None  # None where no scheduler told of it
+
+    @property
+    def of(self) -> tuple[str, str | None, str | None, str]:
+        """Those that have the same are runs of one work: of an array, each task is another."""
+        return self.cluster, self.user, self.name, (self.array or "").partition("_")[2]
+
+
+def begin_of(job: Ended) -> Begin | None:
+    """None where nobody told of it."""
+    if job.started_at is None:
+        return None
+    return Begin(
+        cluster=job.cluster,
+        user=job.user,
+        name=job.name,
+        at=job.started_at,
+        array=job.array,
+        submitted_at=job.submitted_at,
+    )
+
+
 def restart(found: Iterable[Loss], begins: Iterable[Begin]) -> timedelta | None:
     """How long half of the jobs that the site's failures ended took at most to run again.
 
-    The next job of the same user and name counts; None where none came back.
+    The next job of the same user and name counts, of an array of the same task, if it was submitted
+    when the other had ended; None where none came back.
     """
-    begun: defaultdict[tuple[str, str | None, str | None], list[datetime]] = defaultdict(list)
-    for cluster, user, name, at in begins:
-        begun[cluster, user, name].append(at)
+    begun: defaultdict[tuple[str, str | None, str | None, str], list[Begin]] = defaultdict(list)
+    for one in begins:
+        begun[one.of].append(one)
     gaps = []
-    for one in found:
-        ended, job = one.job.ended_at, one.job
-        if one.why not in _OF_SITE or job.name is None:
+    for loss in found:
+        ended, ran = loss.job.ended_at, begin_of(loss.job)
+        if loss.why not in _OF_SITE or loss.job.name is None or ran is None:
             continue
-        starts = begun[job.cluster, job.user, job.name]
-        later = [at for at in starts if ended <= at <= ended + _RESTARTS_WITHIN]
+        later = [
+            one.at
+            for one in begun[ran.of]
+            if ended <= one.at <= ended + _RESTARTS_WITHIN and (one.submitted_at or ended) >= ended
+        ]
         gaps += [(min(later) - ended).total_seconds()] if later else []
     return timedelta(seconds=median(gaps)) if gaps else None

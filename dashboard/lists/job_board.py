@@ -1,12 +1,11 @@
 """All jobs at one moment, and what failures cost them: asked of the hub once for page and command."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from accounting.cost.money import Prices
-from accounting.jobs.losses import Begin, Ended, Key, losses
+from accounting.jobs.losses import Begin, Ended, Key, begin_of, losses
 from gpuvigil.clock import from_text
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import Subject
@@ -63,12 +62,20 @@ def failures(hub: Hub, fleet: Fleet) -> Sequence[Reliability]:
     incidents = incidents_of(hub, now)
     written = _checkpoints(hub, [one.job for one in losses(over.jobs, incidents)])
     lost = losses(over.jobs, incidents, written)
-    begins: list[Begin] = [
-        (one.cluster, one.user, one.name, one.started_at) for one in over.jobs if one.started_at
+    begins = [it for it in map(begin_of, over.jobs) if it is not None]
+    begins += [
+        Begin(
+            cluster=one.cluster,
+            user=one.user,
+            name=one.name,
+            at=one.started_at,
+            array=one.told.array if one.told else None,
+            submitted_at=one.told.submitted_at if one.told else None,
+        )
+        for one in found
     ]
-    begins += [(one.cluster, one.user, one.name, one.started_at) for one in found]
     start = now if oldest is None else max(now - job_losses.SPAN, from_text(oldest))
-    nodes = Counter(one.subject.cluster for one in fleet.inventories if one.gpus)
+    nodes = job_losses.nodes_of(fleet.inventories)
     return [
         replace(
             job_losses.reliability(cluster, count, (start, now), incidents, lost, begins),

@@ -1,6 +1,7 @@
 """What failures cost the jobs of a cluster, and how often to write checkpoints: asked once for all who show it."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -18,7 +19,7 @@ from accounting.jobs.reliability import (
 )
 from gpuvigil.clock import duration
 from gpuvigil.hub_client import Hub
-from gpuvigil.model import Incident, RecordKind, readable
+from gpuvigil.model import Incident, Inventory, RecordKind, readable
 from gpuvigil.numbers_in_words import counted
 
 from .table import Column, Grid, length, percents, tenths, whole
@@ -65,6 +66,11 @@ def incidents_of(hub: Hub, now: datetime) -> list[Incident]:
     """Those of the last 30 days. HubUnavailable or HubRefused when the hub does not answer."""
     records = hub.records(RecordKind.INCIDENT, since=now - SPAN, limit=MOST_INCIDENTS)
     return list(readable(records, Incident.from_record))
+
+
+def nodes_of(inventories: Iterable[Inventory]) -> Mapping[str, int]:
+    """How many nodes each cluster has that could run jobs: those with GPUs."""
+    return Counter(one.subject.cluster for one in inventories if one.gpus)
 
 
 def reliability(

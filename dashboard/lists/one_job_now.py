@@ -55,7 +55,10 @@ def running_now(
         job=found[0],
         now=now,
         reliability=job_losses.reliability(
-            told.cluster, len(inventories), (start, now), incidents_of(hub, now)
+            told.cluster,
+            job_losses.nodes_of(inventories).get(told.cluster, 0),
+            (start, now),
+            incidents_of(hub, now),
         ),
     )
 

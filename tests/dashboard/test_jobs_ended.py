@@ -8,6 +8,7 @@ from accounting.job_ending import Why
 from accounting.jobs.losses import losses, runs
 from dashboard.lists.job_board import failures
 from dashboard.lists.job_list import ended, missing
+from dashboard.lists.job_losses import nodes_of
 from dashboard.lists.jobs import Fleet
 from gpuvigil.clock import to_text
 from gpuvigil.hub_client import Hub
@@ -119,6 +120,11 @@ def test_a_pod_that_runs_again_has_lost_its_first_run() -> None:
     # One that lets go of its GPUs one by one has not ended.
     other = held(NOON - DAY, None, NODES[1], "pod team/llama-0")
     assert not ended(hub, ["prod"], NOON - 2 * DAY, [other]).jobs
+
+
+def test_nodes_without_gpus_run_no_jobs_and_do_not_count() -> None:
+    without = replace(inventory(LAB), gpus=())
+    assert nodes_of([inventory(NODES[0]), inventory(NODES[1]), without]) == {"prod": 2}
 
 
 def test_runs_of_one_name_are_apart_and_nodes_of_one_run_are_not() -> None:
