@@ -63,7 +63,7 @@ _LANE_BYTES = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563
 _LINK_BYTES, _NEWER_LINK_BYTES = 25e9, 50e9
 _NEWER = ("B100", "B200", "B300", "GB10", "GB200", "GB300")
 # Fewer steps than this in a span are no measure of the time between them [ours].
-_LEAST_STEPS = 5.0
+LEAST_STEPS = 5.0
 # `step_phase` of a rank that writes a checkpoint or waits for its writing; evaluation and a stop are above it.
 _CHECKPOINT = 3.0
 # Counted over so little, a rate says nothing.
@@ -265,7 +265,7 @@ def _pcie_speed(row: Row) -> float | None:
 
 def _outside(row: Row, seconds: float | None) -> float | None:
     steps, length = row.get("step_increase"), row.get("step_seconds_mean")
-    if steps is None or length is None or seconds is None or steps < _LEAST_STEPS:
+    if steps is None or length is None or seconds is None or steps < LEAST_STEPS:
         return None
     share: float = 1.0 - steps * length / seconds
     return min(max(share, 0.0), 1.0)

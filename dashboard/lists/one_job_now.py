@@ -126,6 +126,8 @@ def _advice(job: JobNow) -> Iterator[str]:
 def checkpoint_words(job: JobNow, now: datetime) -> str:
     """What a failure now would take."""
     age, risk = job.checkpoint_age, job.at_risk_gpu_hours
+    if (age is None or risk is None) and job.began_before:
+        return "It does not tell its checkpoints, nor is known when it began: all that it did is at risk."
     if age is None or risk is None:
         most = len(job.gpus) * ((now - job.started_at) / timedelta(hours=1))
         return (
