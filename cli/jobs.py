@@ -7,14 +7,12 @@ from datetime import timedelta
 from accounting.cost.money import Prices
 from dashboard.lists.fleet_now import Moment
 from dashboard.lists.job_board import board, failures
-from dashboard.lists.job_list import grid
-from dashboard.lists.job_losses import Reliability, sentence
+from dashboard.lists.job_list import grid, missing
+from dashboard.lists.job_losses import Reliability, lost_within, sentence
 from dashboard.lists.jobs import Fleet
 from dashboard.lists.table import Grid, length
 from gpuvigil.hub_client import Hub
 from gpuvigil.numbers_in_words import counted
-
-_DAYS = 1.5
 
 
 def look(hub: Hub, moment: Moment, lately: timedelta, prices: Prices) -> Grid:
@@ -31,7 +29,9 @@ def look(hub: Hub, moment: Moment, lately: timedelta, prices: Prices) -> Grid:
         holders_known=known,
     )
     here = [one for one in failures(hub, fleet) if one.cluster in shown]
-    return replace(table, notes=[*table.notes, *(line for one in here for line in _lines(one))])
+    less = missing({name: at for name, at in found.over_from.items() if name in shown})
+    lines = (line for one in here for line in _lines(one))
+    return replace(table, notes=[*table.notes, *filter(None, (less,)), *lines])
 
 
 def _lines(found: Reliability) -> Sequence[str]:
@@ -49,5 +49,7 @@ def _lines(found: Reliability) -> Sequence[str]:
     ]
     said = [sentence(found)]
     said += [f"Jobs on {'; '.join(sizes)}."] if sizes else []
-    within = "a day" if found.days < _DAYS else f"{found.days:.0f} days"
-    return said + ([f"Lost within {within} by {'; '.join(causes)}."] if causes else [])
+    within = lost_within(found)
+    if causes:
+        return [*said, f"Lost {within} by {'; '.join(causes)}."]
+    return [*said, f"No job was ended by a failure {within}."] if found.lost_from else said

@@ -83,7 +83,6 @@ class Steps:
     input_seconds: float | None = None  # that it waited for data
     # Of the span, what lies in no step; None where steps were not counted.
     outside_share: float | None = None
-    checkpoints: bool = False  # whether one was written in the span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +113,8 @@ class Activity:
     cpu_percent: float | None = None
     cpu_pressure_percent: float | None = None
     steps: Steps | None = None
+    checkpoint_share: float | None = None  # of the span, at most, by the phases of its ranks
+    checkpoints: bool = False  # whether one was written in the span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,9 +145,12 @@ def decide(job: Activity) -> Decision:
         said = f"only {100.0 * job.coverage:.0f} % of its GPUs' samples are there"
         return Decision(bound=Bound.UNKNOWN, said=said, confidence=0.0, missing=missing)
     if (job.utilization_most_percent or 0.0) < NOTHING_PERCENT:
-        said = "no kernel ran on any of its GPUs"
-        return Decision(bound=Bound.NOTHING, said=said, confidence=_TOLD, missing=missing)
+        bound, said, sure = _of_idle(job)
+        return Decision(bound=bound, said=said, confidence=sure, missing=missing)
     bound, said, sure = _of_steps(job) or _of_waits(job) or _of_kernels(job)
+    outside = job.steps.outside_share if job.steps else None
+    if bound is Bound.UNKNOWN and outside is not None and outside >= STEP_SHARE:
+        said = f"{100.0 * outside:.0f} % of the time is in no step, and in what is not told"
     confidence = sure * min(job.coverage, 1.0)
     return Decision(bound=bound, said=said, confidence=confidence, missing=missing)
 
@@ -166,6 +170,16 @@ def _missing(job: Activity) -> Iterator[str]:
         yield HOST
 
 
+def _of_idle(job: Activity) -> _Found:
+    """Of GPUs without a kernel: a checkpoint needs none, and what writes one does not hang."""
+    said = "no kernel ran on any of its GPUs"
+    if (job.checkpoint_share or 0.0) >= STEP_SHARE:
+        return Bound.CHECKPOINT, f"{said}, and its ranks are at a checkpoint", _TOLD
+    if job.checkpoints:
+        return Bound.UNKNOWN, f"{said}, and a checkpoint was written", 0.0
+    return Bound.NOTHING, said, _TOLD
+
+
 def _of_steps(job: Activity) -> _Found | None:
     """By the job's own word: the largest share of its time that is no work of its ranks."""
     steps = job.steps
@@ -178,9 +192,9 @@ def _of_steps(job: Activity) -> _Found | None:
 
 def _shares(job: Activity, steps: Steps) -> Iterator[tuple[Bound, float, str]]:
     inside = 1.0 - (steps.outside_share or 0.0)
-    if steps.outside_share is not None and steps.checkpoints:
-        share = steps.outside_share
-        said = f"{100.0 * share:.0f} % of the time is in no step, and checkpoints were written"
+    if steps.outside_share is not None and job.checkpoint_share is not None:
+        share = min(steps.outside_share, job.checkpoint_share)
+        said = f"up to {100.0 * share:.0f} % of the time its ranks are at a checkpoint"
         yield Bound.CHECKPOINT, share, said
     if steps.input_seconds is not None:
         share = steps.input_seconds / steps.seconds

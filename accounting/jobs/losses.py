@@ -5,17 +5,18 @@ of it is at most all that it did, and that is how it is said.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import median
 
-from accounting.job_ending import Ending, Why, verdict
+from accounting.job_ending import BEFORE, Ending, Why, verdict
 from gpuvigil.faults.affected import struck
 from gpuvigil.model import Allocation, Holder, Incident, Job, Subject
 
-Key = tuple[str, Holder]  # cluster, holder
-Begin = tuple[str, str | None, str | None, datetime]  # cluster, user, name, when a job began
+Key = tuple[
+    str, Holder, datetime
+]  # cluster, holder, when it ended: a job that runs again ends again
 _HOUR = timedelta(hours=1)
 # Who ends by these loses nothing by a failure: it is done, was told to stop, or its program is to blame.
 _FAILURES = frozenset({Why.HARDWARE, Why.NODE, Why.NETWORK, Why.PREEMPTED, Why.TIME_LIMIT})
@@ -37,12 +38,18 @@ class Ended:
     name: str | None = None
     partition: str | None = None
     account: str | None = None
+    array: str | None = None
+    submitted_at: datetime | None = None
     started_at: datetime | None = None
     gpus: int | None = None
     gpu_keys: frozenset[str] = frozenset()
     nodes: tuple[str, ...] = ()
     exit_code: str | None = None
     reason: str | None = None
+
+    @property
+    def key(self) -> Key:
+        return self.cluster, self.holder, self.ended_at
 
     @property
     def ending(self) -> Ending:
@@ -70,12 +77,30 @@ def of_job(job: Job) -> Ended | None:
         name=job.name,
         partition=job.partition,
         account=job.account,
+        array=job.array,
+        submitted_at=job.submitted_at,
         started_at=job.started_at,
         gpus=job.gpus,
         nodes=job.nodes,
         exit_code=job.exit_code,
         reason=job.reason,
     )
+
+
+def runs(held: Iterable[Allocation]) -> Iterator[list[Allocation]]:
+    """One holder's allocations by run: one that begins behind an end, or long after the others, is of the next."""
+    run: list[Allocation] = []
+    over: datetime | None = None  # the first of its ends
+    for one in sorted(held, key=lambda it: it.started_at):
+        late = run and not one.began_before and one.started_at - run[0].started_at > BEFORE
+        if late or (over is not None and one.started_at >= over):
+            yield run
+            run, over = [], None
+        run.append(one)
+        if one.ended_at is not None:
+            over = one.ended_at if over is None else min(over, one.ended_at)
+    if run:
+        yield run
 
 
 def of_allocations(held: Sequence[Allocation]) -> Ended | None:
@@ -92,6 +117,7 @@ def of_allocations(held: Sequence[Allocation]) -> Ended | None:
         name=first.command,
         partition=first.partition,
         account=first.account,
+        array=first.array,
         started_at=first.started_at,
         gpus=len({one.subject.key for one in held}),
         gpu_keys=frozenset(one.subject.key for one in held),
@@ -144,7 +170,7 @@ def _loss(
     found = verdict(job.ending, (), near.values())
     if found.why not in _FAILURES:
         return None
-    last = checkpoints.get((job.cluster, job.holder))
+    last = checkpoints.get(job.key)
     since = job.started_at if last is None else last
     known = None
     if job.gpus and since is not None:
@@ -171,20 +197,55 @@ def by_cause(found: Iterable[Loss]) -> Sequence[Cause]:
     return sorted(causes, key=lambda one: (-one.gpu_hours, one.why.value))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begin:
+    """When a job began: one may come back under its own name, or be submitted anew by its user."""
+
+    cluster: str
+    user: str | None
+    name: str | None
+    at: datetime
+    array: str | None = None  # "17_3"
+    submitted_at: datetime | None = None  # None where no scheduler told of it
+
+    @property
+    def of(self) -> tuple[str, str | None, str | None, str]:
+        """Those that have the same are runs of one work: of an array, each task is another."""
+        return self.cluster, self.user, self.name, (self.array or "").partition("_")[2]
+
+
+def begin_of(job: Ended) -> Begin | None:
+    """None where nobody told of it."""
+    if job.started_at is None:
+        return None
+    return Begin(
+        cluster=job.cluster,
+        user=job.user,
+        name=job.name,
+        at=job.started_at,
+        array=job.array,
+        submitted_at=job.submitted_at,
+    )
+
+
 def restart(found: Iterable[Loss], begins: Iterable[Begin]) -> timedelta | None:
     """How long half of the jobs that the site's failures ended took at most to run again.
 
-    The next job of the same user and name counts; None where none came back.
+    The next job of the same user and name counts, of an array of the same task, if it was submitted
+    when the other had ended; None where none came back.
     """
-    begun: defaultdict[tuple[str, str | None, str | None], list[datetime]] = defaultdict(list)
-    for cluster, user, name, at in begins:
-        begun[cluster, user, name].append(at)
+    begun: defaultdict[tuple[str, str | None, str | None, str], list[Begin]] = defaultdict(list)
+    for one in begins:
+        begun[one.of].append(one)
     gaps = []
-    for one in found:
-        ended, job = one.job.ended_at, one.job
-        if one.why not in _OF_SITE or job.name is None:
+    for loss in found:
+        ended, ran = loss.job.ended_at, begin_of(loss.job)
+        if loss.why not in _OF_SITE or loss.job.name is None or ran is None:
             continue
-        starts = begun[job.cluster, job.user, job.name]
-        later = [at for at in starts if ended <= at <= ended + _RESTARTS_WITHIN]
+        later = [
+            one.at
+            for one in begun[ran.of]
+            if ended <= one.at <= ended + _RESTARTS_WITHIN and (one.submitted_at or ended) >= ended
+        ]
         gaps += [(min(later) - ended).total_seconds()] if later else []
     return timedelta(seconds=median(gaps)) if gaps else None

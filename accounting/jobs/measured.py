@@ -41,6 +41,8 @@ _OF_STEPS = tuple(
         (_MEAN, "step_input_seconds"),
         (_LAST, "checkpoint_age_seconds"),
         (_LAST, "rank"),
+        (_MAX, "step_phase"),
+        (_MEAN, "step_phase"),
     )
 )
 ASKED = (_COUNTED, *_OF_GPUS, *_OF_STEPS)
@@ -61,7 +63,9 @@ _LANE_BYTES = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563
 _LINK_BYTES, _NEWER_LINK_BYTES = 25e9, 50e9
 _NEWER = ("B100", "B200", "B300", "GB10", "GB200", "GB300")
 # Fewer steps than this in a span are no measure of the time between them [ours].
-_LEAST_STEPS = 5.0
+LEAST_STEPS = 5.0
+# `step_phase` of a rank that writes a checkpoint or waits for its writing; evaluation and a stop are above it.
+_CHECKPOINT = 3.0
 # Counted over so little, a rate says nothing.
 _LEAST_SECONDS = 15.0
 # Through these a job talks: the first that a node has, as `Inventory.fabric_role` has it.
@@ -186,11 +190,13 @@ class Rank:
     nvlink_share: float | None = None
     pcie_bytes_per_second: float | None = None
     pcie_share: float | None = None
-    step_seconds: float | None = None
+    steps_made: float | None = None
+    step_seconds: float | None = None  # of its last ones, also where it makes none
     own_seconds: float | None = None
     input_seconds: float | None = None
     outside_share: float | None = None  # of the span, in no step
     checkpoint_age_seconds: float | None = None
+    checkpoint_share: float | None = None  # of the span, at most
     number: int | None = None  # as its program calls it
     span_seconds: float | None = None  # that it was seen
 
@@ -225,11 +231,13 @@ def rank(key: str, row: Row | None, span: timedelta, tick_seconds: float) -> Ran
         nvlink_share=_of(nvlink, _nvlink_speed(row)),
         pcie_bytes_per_second=pcie,
         pcie_share=_of(pcie, _pcie_speed(row)),
+        steps_made=row.get("step_increase"),
         step_seconds=row.get("step_seconds_mean"),
         own_seconds=row.get("step_own_seconds_mean"),
         input_seconds=row.get("step_input_seconds_mean"),
         outside_share=_outside(row, seconds),
         checkpoint_age_seconds=row.get("checkpoint_age_seconds_last"),
+        checkpoint_share=_in_checkpoint(row),
         number=None if row.get("rank_last") is None else int(row["rank_last"]),
         span_seconds=seconds,
     )
@@ -257,10 +265,18 @@ def _pcie_speed(row: Row) -> float | None:
 
 def _outside(row: Row, seconds: float | None) -> float | None:
     steps, length = row.get("step_increase"), row.get("step_seconds_mean")
-    if steps is None or length is None or seconds is None or steps < _LEAST_STEPS:
+    if steps is None or length is None or seconds is None or steps < LEAST_STEPS:
         return None
     share: float = 1.0 - steps * length / seconds
     return min(max(share, 0.0), 1.0)
+
+
+def _in_checkpoint(row: Row) -> float | None:
+    """By the mean of its phases at most so much; None where none was told, or one that hides it in the mean."""
+    most, mean = row.get("step_phase_max"), row.get("step_phase_mean")
+    if most is None or mean is None or most > _CHECKPOINT:
+        return None
+    return float(mean) / _CHECKPOINT if most == _CHECKPOINT else 0.0
 
 
 def activity(
@@ -304,12 +320,14 @@ def activity(
         cpu_percent=mean("cpu_percent", of_hosts),
         cpu_pressure_percent=mean("cpu_pressure_percent", of_hosts),
         steps=steps_of(ranks),
+        checkpoint_share=_middle([one.checkpoint_share for one in ranks]),
+        checkpoints=any(map(_wrote, ranks)),
     )
 
 
 def steps_of(ranks: Sequence[Rank]) -> Steps | None:
-    """By the ranks that tell of theirs; None where they are too few of the job's GPUs."""
-    told = [one for one in ranks if one.step_seconds]
+    """By the ranks that make any; None where they are too few of the job's GPUs."""
+    told = [one for one in ranks if one.step_seconds and one.steps_made != 0.0]
     if not told or len(told) < COVERAGE * len(ranks):
         return None
     return Steps(
@@ -318,7 +336,6 @@ def steps_of(ranks: Sequence[Rank]) -> Steps | None:
         own_seconds=_middle([one.own_seconds for one in told]),
         input_seconds=_middle([one.input_seconds for one in told]),
         outside_share=_middle([one.outside_share for one in told]),
-        checkpoints=any(_wrote(one) for one in told),
     )
 
 

@@ -5,7 +5,6 @@ that is nothing by what their multiprocessors do.
 """
 
 from collections.abc import Mapping, Sequence
-from math import exp, log
 from statistics import median
 from typing import Any
 
@@ -17,12 +16,15 @@ Row = Mapping[str, Any]
 _MEAN, _INCREASE = Function.MEAN, Function.INCREASE
 _STEPS = Aggregate(function=_MEAN, field="step_seconds")
 _ACTIVE = Aggregate(function=_MEAN, field="sm_activity_percent")
+_MADE = Aggregate(function=_INCREASE, field="step")
 _MOVED = Aggregate(function=_INCREASE, field="nvlink_receive_bytes")
-ASKED_BEFORE = (_ACTIVE, _MOVED, _STEPS)
+ASKED_BEFORE = (_ACTIVE, _MOVED, _MADE, _STEPS)
 # Bytes a second that are work and no heartbeat; multiprocessors that do something.
 _WORK_BYTES, _WORK_PERCENT = 1e6, 2.0
 # Of the hour before, so many seconds have to be seen beyond the span.
 _LEAST_BEFORE_SECONDS = 900.0
+# In the time of so many steps none is a stop; of so many that were due one more or less is no other pace [ours].
+_NONE_OF, _COUNTED_FROM = 5.0, 20.0
 
 
 def pace(gpus: Sequence[tuple[Row | None, Row | None]]) -> float | None:
@@ -37,15 +39,27 @@ def pace(gpus: Sequence[tuple[Row | None, Row | None]]) -> float | None:
             if now is not None and hour is not None and (it := measure(now, hour)) is not None
         ]
         if found and len(found) >= COVERAGE * len(gpus):
-            return 100.0 * exp(median(found))
+            return 100.0 * median(found)
     return None
 
 
 def _of_steps(now: Row, hour: Row) -> float | None:
-    """The logarithm of how many times as fast, as the others."""
+    """How many times as fast, as the others: by the steps that it made; by how long one takes where few were due.
+
+    How long the last ones took says nothing of a job that makes none.
+    """
+    made, whole = now.get(_MADE.column), hour.get(_MADE.column)
+    lately, length = now.get(_STEPS.column), _length(now)
+    if made is not None and made <= 0.0:
+        return 0.0 if lately and length >= _NONE_OF * lately else None
+    more = _length(hour) - length
+    if made is not None and whole is not None and more >= _LEAST_BEFORE_SECONDS:
+        due = length * (whole - made) / more
+        if due >= _COUNTED_FROM:
+            share: float = made / due
+            return share
     before = _mean_before(now, hour, _STEPS.column)
-    lately = now.get(_STEPS.column)
-    return log(before / lately) if before and lately else None
+    return before / lately if before and lately else None
 
 
 def _of_traffic(now: Row, hour: Row) -> float | None:
@@ -56,14 +70,15 @@ def _of_traffic(now: Row, hour: Row) -> float | None:
     if length <= 0.0 or whole - length < _LEAST_BEFORE_SECONDS:
         return None
     first, last = (all_of_it - lately) / (whole - length), lately / length
-    return log(last / first) if first > _WORK_BYTES and last > _WORK_BYTES else None
+    return last / first if first > _WORK_BYTES and last > _WORK_BYTES else None
 
 
 def _of_activity(now: Row, hour: Row) -> float | None:
     before, lately = _mean_before(now, hour, _ACTIVE.column), now.get(_ACTIVE.column)
     if before is None or lately is None or before <= _WORK_PERCENT or lately <= _WORK_PERCENT:
         return None
-    return log(lately / before)
+    share: float = lately / before
+    return share
 
 
 def _mean_before(now: Row, hour: Row, column: str) -> float | None:

@@ -16,8 +16,9 @@ from statistics import median
 from accounting.chance import exact_rate
 from accounting.hardware.repeat_offenders import SAME_FAILURE
 from gpuvigil.faults import FAULTS
+from gpuvigil.faults.affected import struck
 from gpuvigil.lifecycle import State
-from gpuvigil.model import Incident, Severity
+from gpuvigil.model import Incident, Severity, Subject
 
 _DAY = timedelta(days=1)
 _HOUR = timedelta(hours=1)
@@ -102,11 +103,15 @@ def ends_jobs(incident: Incident) -> bool:
 def failure_rate(
     incidents: Iterable[Incident], cluster: str, nodes: int, span: tuple[datetime, datetime]
 ) -> FailureRate:
-    """Of a cluster that had so many nodes over the span. What one node fails with within an hour is one."""
+    """Of a cluster that had so many nodes over the span. What one node fails with within an hour is one.
+
+    A rack that falls silent is as many failures as it has nodes.
+    """
     found: dict[str, list[datetime]] = {}
     for one in incidents:
         if one.subject.cluster == cluster and span[0] <= one.since < span[1] and ends_jobs(one):
-            found.setdefault(one.subject.node, []).append(one.since)
+            for node in {Subject.parse(key).of_node().key for key in struck(one)}:
+                found.setdefault(node, []).append(one.since)
     failures = sum(len(_separate(times)) for times in found.values())
     return FailureRate(failures=failures, node_days=nodes * ((span[1] - span[0]) / _DAY))
 

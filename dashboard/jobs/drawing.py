@@ -9,8 +9,8 @@ from gpuvigil.web import page_links
 
 from ..layout.tree import Node, each, el
 from ..lists.job_board import Board
-from ..lists.job_list import grid, sorted_rows
-from ..lists.job_losses import Reliability, cause_grid, sentence, size_grid
+from ..lists.job_list import grid, missing, sorted_rows
+from ..lists.job_losses import Reliability, cause_grid, lost_within, sentence, size_grid
 from ..lists.table import Column, Grid, Value
 from .filters import LONGEST_TEXT, Filters
 
@@ -57,13 +57,13 @@ _OVER = {
 def page(found: Board, asked: Filters, prices: Prices) -> Sequence[Node]:
     """What is held up, then all that run, those that ended lately, and what failures cost."""
     running = grid(found.running, (), found.now, prices)
-    over = grid((), found.over, found.now, prices)
+    over, less = grid((), found.over, found.now, prices), missing(found.over_from)
     return each(
         (
             _held_up(found),
             _search(asked),
             _jobs("Running", running, _RUN, asked, "No job runs.", _NOTE),
-            _jobs("Ended in the last day", over, _OVER, asked, "None ended."),
+            _jobs("Ended in the last day", over, _OVER, asked, "None ended.", less),
             *map(_reliability, found.reliability),
         )
     )
@@ -201,6 +201,9 @@ def _reliability(found: Reliability) -> Node:
             *([" ", _SIMULATED] if simulated else []),
         ),
         el("p", sentence(found)),
+        el("p", f"GPU-hours lost: {lost_within(found)}.", class_="sub")
+        if found.lost_from
+        else None,
         el(
             "div",
             _small(sizes) if sizes.rows else None,

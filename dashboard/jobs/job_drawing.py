@@ -131,7 +131,9 @@ def _tile(name: str, value: str, beside: str) -> Node:
 def _at_risk(job: JobNow, hours: float) -> Node:
     age, risk = job.checkpoint_age, job.at_risk_gpu_hours
     if age is None or risk is None:
-        return _tile("Work at risk", f"≤ {hours:,.0f} GPU-hours", "it tells no checkpoints")
+        # Since when it runs is not known: what was seen of it is no bound.
+        most = "all that it did" if job.began_before else f"≤ {hours:,.0f} GPU-hours"
+        return _tile("Work at risk", most, "it tells no checkpoints")
     return _tile("Work at risk", f"{risk:,.1f} GPU-hours", f"last checkpoint {duration(age)} ago")
 
 

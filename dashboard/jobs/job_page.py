@@ -146,7 +146,7 @@ def _read(job: JobNow, window: Window, tick: timedelta) -> tuple[OverTime, Seque
 
     def read(hub: Hub) -> tuple[OverTime, Sequence[Run]]:
         found = history(hub, job.cluster, nodes, window, tick)
-        return found, over_time.runs(found, [it.key for it in job.gpus], job.started_at)
+        return found, over_time.runs(found, job)
 
     said = live.shared().questions.ask(
         ("job history", job.cluster, job.holder, tuple(nodes), *when),

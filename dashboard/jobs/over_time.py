@@ -1,15 +1,23 @@
 """What bounded a job over a window, and the lines of its charts: pure, from what a store told of some of its nodes."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from accounting.jobs.bound import Bound, decide
-from accounting.jobs.measured import ASKED, ASKED_OF_PORTS, Rank, activity, ports_of, rank
+from accounting.jobs.bound import Bound
+from accounting.jobs.measured import (
+    ASKED,
+    ASKED_OF_PORTS,
+    LEAST_STEPS,
+    Rank,
+    activity,
+    ports_of,
+    rank,
+)
 from gpuvigil.model import Subject
 from gpuvigil.store import Function
 
@@ -17,11 +25,13 @@ from ..device.curves import Chart, Curve
 from ..device.grid import Floats, Grid, laid, rates
 from ..device.hub_queries import OFFSETS
 from ..device.marks import Mark
+from ..lists.jobs import JobNow, decided
 
 GPU_FIELDS = tuple(dict.fromkeys(one.field for one in ASKED))
 PORT_FIELDS = tuple(dict.fromkeys(one.field for one in ASKED_OF_PORTS))
 # Lines of single GPUs beside the middle: more nobody can tell apart.
 _MOST_LINES = 64
+_COUNTED_OVER = timedelta(minutes=5)
 Fields = Mapping[str, Floats]
 
 
@@ -98,21 +108,20 @@ def _laid(
         )
 
 
-def runs(found: OverTime, keys: Sequence[str], started: datetime) -> Sequence[Run]:
-    """What bounded the job, by `keys` of those of its GPUs that are known; gaps where nothing was measured."""
+def runs(found: OverTime, job: JobNow) -> Sequence[Run]:
+    """What bounded the job, by those of its GPUs that are known; gaps where nothing was measured."""
     gathered: list[Run] = []
-    for place, at in enumerate(found.grid.times):
-        if at < started:
-            continue
-        ranks = [
-            it for key in keys if key in found.gpus and (it := _rank(found, key, place)) is not None
-        ]
+    keys = [it.key for it in job.gpus if it.key in found.gpus]
+    times = found.grid.times
+    begin = next((place for place, at in enumerate(times) if at >= job.started_at), len(times))
+    for place in range(begin, len(times)):
+        at, end = times[place], times[place] + found.grid.step
+        ranks = [it for key in keys if (it := _rank(found, key, place, begin)) is not None]
         if not ranks:
             continue
         ports = ports_of(_rows(found, found.ports, ASKED_OF_PORTS, place))
-        cluster = found.tags[ranks[0].key]["cluster"]
-        decision = decide(activity(ranks, [(cluster, node) for node in found.nodes], ports, {}))
-        end = at + found.grid.step
+        did = activity(ranks, [(job.cluster, node) for node in found.nodes], ports, {})
+        decision = decided(job, did, (at, end))
         last = gathered[-1] if gathered else None
         if last is not None and (last.bound, last.end) == (decision.bound, at):
             gathered[-1] = Run(start=last.start, end=end, bound=last.bound, said=last.said)
@@ -121,10 +130,32 @@ def runs(found: OverTime, keys: Sequence[str], started: datetime) -> Sequence[Ru
     return gathered
 
 
-def _rank(found: OverTime, key: str, place: int) -> Rank | None:
+def _rank(found: OverTime, key: str, place: int, begin: int) -> Rank | None:
     row = _row(found, key, found.gpus[key], ASKED, place)
+    if row is None:
+        return None
     # A step of the grid counts as one sample.
-    return None if row is None else rank(key, row, found.grid.step, found.grid.step.total_seconds())
+    span, tick = found.grid.step, found.grid.step.total_seconds()
+    of_steps = rank(key, {**row, **_counted(found, found.gpus[key], place, begin)}, span, tick)
+    return replace(
+        rank(key, row, span, tick),
+        steps_made=of_steps.steps_made,
+        outside_share=of_steps.outside_share,
+    )
+
+
+def _counted(found: OverTime, fields: Fields, place: int, begin: int) -> Mapping[str, Any]:
+    """The job's steps, counted over as many points as it takes to have some, five minutes at most."""
+    step, told = fields["step"], {}
+    for earlier in range(place - 1, max(begin, place - _COUNTED_OVER // found.grid.step) - 1, -1):
+        made = step[place] - step[earlier]
+        if not made >= 0.0:  # not measured, or the program began anew
+            continue
+        since = earlier * found.grid.step + timedelta(seconds=float(fields[OFFSETS][earlier]))
+        told = {"first_at": found.grid.start + since, "step_increase": float(made)}
+        if made >= LEAST_STEPS:
+            break
+    return told
 
 
 def _rows(

@@ -76,7 +76,8 @@ def find(
         return tuple(dict.fromkeys(exact))
     part = [_node(node, span) for node in nodes if asked in node.node.casefold()]
     part += [_hit(gpu, said, span) for gpu in gpus if (said := _partly(gpu, asked))]
-    return tuple(dict.fromkeys(part))
+    # A number that is part of nothing may be that of a job.
+    return tuple(dict.fromkeys(part)) or tuple(_jobs((), f"job {asked}"))
 
 
 def _jobs(allocations: Iterable[Allocation], asked: str) -> Iterator[Hit]:

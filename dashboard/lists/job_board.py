@@ -1,22 +1,21 @@
 """All jobs at one moment, and what failures cost them: asked of the hub once for page and command."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from accounting.cost.money import Prices
-from accounting.jobs.losses import Begin, Ended, losses
+from accounting.jobs.losses import Begin, Ended, Key, begin_of, losses
 from gpuvigil.clock import from_text
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import Subject
-from gpuvigil.schedulers.jobs import by_holder, going_on
+from gpuvigil.schedulers.jobs import MOST, by_holder, going_on
 from gpuvigil.store.external import store_of
 
 from . import job_losses
 from .job_list import ended
 from .job_losses import Reliability, incidents_of
-from .jobs import Fleet, JobNow, Key, asked, running
+from .jobs import Fleet, JobNow, asked, running
 
 LATELY = timedelta(days=1)
 _RUN = ("RUNNING", "COMPLETING", "SUSPENDED")
@@ -33,6 +32,9 @@ class Board:
     now: datetime
     running: Sequence[JobNow]
     over: Sequence[Ended]
+    over_from: Mapping[str, datetime] = field(
+        default_factory=dict
+    )  # of ends before some are missing
     reliability: Sequence[Reliability] = ()
 
 
@@ -43,25 +45,42 @@ def board(hub: Hub, fleet: Fleet, prices: Prices, lately: timedelta = LATELY) ->
     """
     fleet = fleet if fleet.jobs else replace(fleet, jobs=by_holder(going_on(hub, _RUN)))
     found = running(fleet, asked(hub, fleet.now), prices)
-    over = ended(hub, fleet.now - lately, found)
-    return Board(now=fleet.now, running=found, over=over)
+    over = ended(hub, _clusters(fleet), fleet.now - lately, fleet.allocations)
+    return Board(now=fleet.now, running=found, over=over.jobs, over_from=over.whole_from)
+
+
+def _clusters(fleet: Fleet) -> set[str]:
+    known = {one.subject.cluster for one in fleet.inventories}
+    return known | {one.subject.cluster for one in fleet.allocations}
 
 
 def failures(hub: Hub, fleet: Fleet) -> Sequence[Reliability]:
     """What failures cost in 30 days, of each cluster with GPUs; raises as `board`."""
     oldest, now = hub.status()["store"].get("oldest_at"), fleet.now
     found = running(fleet)
-    over, incidents = ended(hub, now - job_losses.SPAN, found), incidents_of(hub, now)
-    written = _checkpoints(hub, [one.job for one in losses(over, incidents)])
-    lost = losses(over, incidents, written)
-    begins: list[Begin] = [
-        (one.cluster, one.user, one.name, one.started_at) for one in over if one.started_at
+    over = ended(hub, _clusters(fleet), now - job_losses.SPAN, fleet.allocations, MOST)
+    incidents = incidents_of(hub, now)
+    written = _checkpoints(hub, [one.job for one in losses(over.jobs, incidents)])
+    lost = losses(over.jobs, incidents, written)
+    begins = [it for it in map(begin_of, over.jobs) if it is not None]
+    begins += [
+        Begin(
+            cluster=one.cluster,
+            user=one.user,
+            name=one.name,
+            at=one.started_at,
+            array=one.told.array if one.told else None,
+            submitted_at=one.told.submitted_at if one.told else None,
+        )
+        for one in found
     ]
-    begins += [(one.cluster, one.user, one.name, one.started_at) for one in found]
     start = now if oldest is None else max(now - job_losses.SPAN, from_text(oldest))
-    nodes = Counter(one.subject.cluster for one in fleet.inventories if one.gpus)
+    nodes = job_losses.nodes_of(fleet.inventories)
     return [
-        job_losses.reliability(cluster, count, (start, now), incidents, lost, begins)
+        replace(
+            job_losses.reliability(cluster, count, (start, now), incidents, lost, begins),
+            lost_from=over.whole_from.get(cluster),
+        )
         for cluster, count in sorted(nodes.items())
     ]
 
@@ -69,7 +88,7 @@ def failures(hub: Hub, fleet: Fleet) -> Sequence[Reliability]:
 def _checkpoints(hub: Hub, jobs: Iterable[Ended]) -> Mapping[Key, datetime]:
     """When the newest of these jobs wrote their last one, as far as the first of their nodes tells."""
     asked_of = list(jobs)[:_MOST_ASKED]
-    found = {(job.cluster, job.holder): _checkpoint(hub, job) for job in asked_of if job.nodes}
+    found = {job.key: _checkpoint(hub, job) for job in asked_of if job.nodes}
     return {key: at for key, at in found.items() if at is not None}
 
 

@@ -1,24 +1,18 @@
 """`gpuvigil jobs` and the page of jobs: one table of those that run and those that ended lately."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from accounting.cost.money import Prices
-from accounting.jobs.losses import Ended, of_allocations, of_job
+from accounting.jobs.losses import Ended, of_allocations, of_job, runs
+from accounting.usage.model import cluster_key
 from gpuvigil.clock import moment as time_of
 from gpuvigil.hub_client import Hub
-from gpuvigil.model import (
-    ENDED_STATES,
-    Allocation,
-    AllocationState,
-    Job,
-    Record,
-    RecordKind,
-    readable,
-)
+from gpuvigil.model import Allocation, AllocationState, RecordKind, readable
 from gpuvigil.numbers_in_words import HOLDERS_UNKNOWN
+from gpuvigil.schedulers.jobs import Jobs, job_of, told_since
 
 from .jobs import JOB_KINDS, JobNow, Key
 from .table import Column, Grid, Value, held_for, length, percents, tenths, whole
@@ -55,44 +49,86 @@ COLUMNS = (
 )
 PLACES = {column.key: place for place, column in enumerate(COLUMNS)}
 _FOR_PEOPLE = 10
-# The newest that ended: more than anybody reads, and little for a hub to give.
-MOST_ENDED, MOST_ALLOCATIONS = 500, 5_000
+# Of a cluster, the newest that ended: more than anybody reads, and little for a hub to give.
+MOST_LATELY = 5_000
+# A node may tell so long after a scheduler that a job is over.
+_EPILOG = timedelta(hours=1)
 NOTE = (
     "BOUND BY, PACE and SM are of the last 5 minutes, PACE in percent of the hour before. AT RISK:"
     " GPU-hours since the last checkpoint; -: the job does not tell its checkpoints."
 )
 
 
-def ended(hub: Hub, since: datetime, running: Iterable[JobNow]) -> list[Ended]:
-    """What schedulers told of jobs that ended since then, and of others their nodes; newest end first.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Over:
+    """Jobs that ended, newest end first, and by cluster since when they are all; no time where none is missing."""
+
+    jobs: Sequence[Ended] = ()
+    whole_from: Mapping[str, datetime] = field(default_factory=dict)
+
+
+def ended(
+    hub: Hub,
+    clusters: Iterable[str],
+    since: datetime,
+    open_: Iterable[Allocation],
+    most: int = MOST_LATELY,
+) -> Over:
+    """What schedulers told of jobs that ended since then, and of others their nodes; of each cluster the newest `most`.
 
     HubUnavailable or HubRefused when the hub does not answer.
     """
-    records = hub.records(RecordKind.JOB, states=sorted(ENDED_STATES), limit=MOST_ENDED)
-    told = {
-        (one.cluster, one.holder): one
-        for job in readable(records, Job.from_record)
-        if (one := of_job(job)) is not None
-    }
-    over = AllocationState.ENDED
-    held = hub.records(RecordKind.ALLOCATION, states=[over], limit=MOST_ALLOCATIONS)
-    known = {*told, *((job.cluster, job.holder) for job in running)}
-    found = [*told.values(), *_by_nodes((one for one in held if not one.marked), known)]
-    lately = [one for one in found if one.ended_at >= since]
-    return sorted(lately, key=lambda one: one.ended_at, reverse=True)[:MOST_ENDED]
+    going_on: defaultdict[str, list[Allocation]] = defaultdict(list)
+    for one in open_:
+        going_on[one.subject.cluster].append(one)
+    found: list[Ended] = []
+    whole_from: dict[str, datetime] = {}
+    for cluster in sorted(set(clusters)):
+        jobs, first = _of_cluster(hub, cluster, since, going_on[cluster], most)
+        found += jobs
+        if first is not None and first > since:
+            whole_from[cluster] = first
+    found.sort(key=lambda one: one.ended_at, reverse=True)
+    return Over(jobs=found, whole_from=whole_from)
 
 
-def _by_nodes(records: Iterable[Record], known: Collection[Key]) -> Iterator[Ended]:
-    """Of jobs that no scheduler told of."""
-    held: defaultdict[Key, list[Allocation]] = defaultdict(list)
-    for one in readable(records, Allocation.from_record):
-        key = one.subject.cluster, one.holder
-        if one.holder.kind in JOB_KINDS and key not in known:
-            held[key].append(one)
-    for them in held.values():
-        found = of_allocations(them)
-        if found is not None:
-            yield found
+def _of_cluster(
+    hub: Hub, cluster: str, since: datetime, going_on: Iterable[Allocation], most: int
+) -> tuple[list[Ended], datetime | None]:
+    """Its jobs, and since when they are all."""
+    key = cluster_key(cluster)
+    told = told_since(hub, key, since - _EPILOG, most)
+    found = [one for them in told.jobs.values() for job in them if (one := of_job(job)) is not None]
+    records = hub.records(
+        RecordKind.ALLOCATION, subject=key, states=[AllocationState.ENDED], limit=most
+    )
+    held = list(readable((one for one in records if not one.marked), Allocation.from_record))
+    alone = [one for one in by_nodes((*held, *going_on), told.jobs) if one.ended_at >= since]
+    first = told.whole_from
+    # Where schedulers told of all jobs, allocations that are missing are no jobs that are.
+    if alone and len(records) == most:
+        ends = [one.ended_at for one in held[: most // 10 + 1] if one.ended_at is not None]
+        first = max((at for at in (first, max(ends, default=None)) if at is not None), default=None)
+    oldest = since if first is None else max(since, first)
+    return [one for one in (*found, *alone) if one.ended_at >= oldest], first
+
+
+def by_nodes(held: Iterable[Allocation], told: Jobs) -> Iterator[Ended]:
+    """Jobs of which no scheduler told, each run of one name for itself; none that still holds a GPU."""
+    of_holder: defaultdict[Key, list[Allocation]] = defaultdict(list)
+    for one in held:
+        if one.holder.kind in JOB_KINDS and job_of(one, told) is None:
+            of_holder[one.subject.cluster, one.holder].append(one)
+    for them in of_holder.values():
+        yield from filter(None, map(of_allocations, runs(them)))
+
+
+def missing(whole_from: Mapping[str, datetime]) -> str:
+    """Of which clusters only the newest ends are told; empty where all are."""
+    if not whole_from:
+        return ""
+    told = ", ".join(f"{name} before {at:%Y-%m-%d %H:%M} UTC" for name, at in whole_from.items())
+    return f"More jobs have ended than are read: some are missing of {told}."
 
 
 def grid(

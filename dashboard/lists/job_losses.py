@@ -1,6 +1,7 @@
 """What failures cost the jobs of a cluster, and how often to write checkpoints: asked once for all who show it."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -19,13 +20,14 @@ from accounting.jobs.reliability import (
 from accounting.usage.model import cluster_key
 from gpuvigil.clock import duration
 from gpuvigil.hub_client import Hub
-from gpuvigil.model import Incident, RecordKind, readable
+from gpuvigil.model import Incident, Inventory, RecordKind, readable
 from gpuvigil.numbers_in_words import counted
 
 from .table import Column, Grid, length, percents, tenths, whole
 
 SPAN = timedelta(days=30)
 MOST_INCIDENTS = 20_000
+_DAYS = 1.5
 _SIZES = (1, 4, 16, 64, 256, 1024)
 SIZES = (
     Column(key="nodes", title="NODES OF A JOB", show=whole, right=True),
@@ -52,6 +54,8 @@ class Reliability:
     restarted_in: timedelta | None  # half of the jobs that they ended
     sizes: Sequence[Size]
     causes: Sequence[Cause]
+    # Where more jobs have ended than are read: since when they are all, and losses are of these.
+    lost_from: datetime | None = None
 
     @property
     def restart_seconds(self) -> float:
@@ -68,6 +72,11 @@ def incidents_of(hub: Hub, now: datetime, cluster: str | None = None) -> list[In
         limit=MOST_INCIDENTS,
     )
     return list(readable(records, Incident.from_record))
+
+
+def nodes_of(inventories: Iterable[Inventory]) -> Mapping[str, int]:
+    """How many nodes each cluster has that could run jobs: those with GPUs."""
+    return Counter(one.subject.cluster for one in inventories if one.gpus)
 
 
 def reliability(
@@ -126,6 +135,13 @@ def advice(found: Reliability, nodes: int) -> str:
         f" every {duration(every)} loses least, if writing one stops it for {WRITE_SECONDS:.0f} s"
         " (Young/Daly)."
     )
+
+
+def lost_within(found: Reliability) -> str:
+    """Of which time what failures cost is told."""
+    if found.lost_from is not None:
+        return f"since {found.lost_from:%Y-%m-%d %H:%M} UTC (more jobs have ended than are read)"
+    return "within a day" if found.days < _DAYS else f"within {found.days:.0f} days"
 
 
 def size_grid(found: Reliability) -> Grid:

@@ -106,6 +106,7 @@ class JobNow:
     gpus: Sequence[Subject]
     nodes: Sequence[str]
     told: Job | None  # by its scheduler
+    shared: bool = False  # others have some of its GPUs, too, or it has parts of them
     on_call: bool = False  # it waits for requests or a person, as far as names say so
     decision: Decision | None = None  # None: what it does was not asked for
     activity: Activity | None = None
@@ -124,7 +125,12 @@ class JobNow:
     @property
     def holds_up(self) -> Incident | None:
         """The incident that keeps it from its work, if any does."""
-        return next((one for one in self.incidents if stops(one)), None)
+        return next((one for one in self.incidents if stops(one) and self._reaches(one)), None)
+
+    def _reaches(self, one: Incident) -> bool:
+        """Whether it is on the way of this job: one node talks to itself without any port."""
+        keys = (one.subject.key, *one.members)
+        return len(self.nodes) > 1 or any(Subject.parse(key).kind != "port" for key in keys)
 
 
 def asked(hub: Hub, now: datetime) -> Measured:
@@ -166,13 +172,13 @@ def running(
     }
     standing = _standing(fleet.incidents, held)
     about = _About(fleet, prices)
-    found = [about.job(key, them, standing.get(key, ())) for key, them in held.items()]
+    found = [
+        replace(about.job(key, them, standing.get(key, ())), shared=key in shared)
+        for key, them in held.items()
+    ]
     if measured is not None:
         ticks = {one.subject.key: one.tick_seconds for one in fleet.inventories}
-        found = [
-            _with_numbers(job, measured, ticks, shared=(job.cluster, job.holder) in shared)
-            for job in found
-        ]
+        found = [_with_numbers(job, measured, ticks) for job in found]
     return sorted(found, key=_rank)
 
 
@@ -264,9 +270,7 @@ def _gravity(one: Incident) -> tuple[bool, int, datetime, str]:
     return not stops(one), one.severity.rank, one.since, one.id
 
 
-def _with_numbers(
-    job: JobNow, measured: Measured, ticks: Mapping[str, float], *, shared: bool
-) -> JobNow:
+def _with_numbers(job: JobNow, measured: Measured, ticks: Mapping[str, float]) -> JobNow:
     length = measured.span[1] - measured.span[0]
     ranks = [
         rank(it.key, measured.gpus.get(it.key), length, ticks.get(it.of_node().key, 10.0))
@@ -279,11 +283,11 @@ def _with_numbers(
         ranks=ranks,
         ports={it[1]: measured.ports[it] for it in nodes if it in measured.ports},
         activity=did,
-        decision=_decided(job, did, measured, shared=shared),
+        decision=decided(job, did, measured.span),
         pace_percent=pace(
             [(measured.gpus.get(it.key), measured.before.get(it.key)) for it in job.gpus]
         )
-        if not shared
+        if not job.shared
         and not job.on_call
         and whole_span(job.started_at, (measured.span[1] - BEFORE, measured.span[1]))
         else None,
@@ -291,17 +295,19 @@ def _with_numbers(
     )
 
 
-def _decided(job: JobNow, did: Activity, measured: Measured, *, shared: bool) -> Decision:
-    if shared:
+def decided(job: JobNow, did: Activity, span: tuple[datetime, datetime]) -> Decision:
+    """What bounded it over the span, where that can be told of it at all."""
+    if job.shared:
         said = "it shares GPUs with others, and who of them does what was not measured"
         return Decision(bound=Bound.UNKNOWN, said=said, confidence=0.0)
-    if not whole_span(job.started_at, measured.span):
-        said = f"it began less than {duration(measured.span[1] - measured.span[0])} ago"
+    if not whole_span(job.started_at, span):
+        said = f"it began less than {duration(span[1] - span[0])} ago"
         return Decision(bound=Bound.UNKNOWN, said=said, confidence=0.0)
     found = decide(did)
-    if job.on_call and found.bound is Bound.UNKNOWN and did.coverage >= COVERAGE:
+    waits = {Bound.UNKNOWN, Bound.NOTHING}
+    if job.on_call and found.bound in waits and did.coverage >= COVERAGE:
         said = "a server or a session: it waits for who uses it"
-        return replace(found, said=said, missing=())
+        return Decision(bound=Bound.UNKNOWN, said=said, confidence=0.0)
     return found
 
 

@@ -55,7 +55,10 @@ def running_now(
         job=found[0],
         now=now,
         reliability=job_losses.reliability(
-            told.cluster, len(inventories), (start, now), incidents_of(hub, now, told.cluster)
+            told.cluster,
+            job_losses.nodes_of(inventories).get(told.cluster, 0),
+            (start, now),
+            incidents_of(hub, now, told.cluster),
         ),
     )
 
@@ -123,6 +126,8 @@ def _advice(job: JobNow) -> Iterator[str]:
 def checkpoint_words(job: JobNow, now: datetime) -> str:
     """What a failure now would take."""
     age, risk = job.checkpoint_age, job.at_risk_gpu_hours
+    if (age is None or risk is None) and job.began_before:
+        return "It does not tell its checkpoints, nor is known when it began: all that it did is at risk."
     if age is None or risk is None:
         most = len(job.gpus) * ((now - job.started_at) / timedelta(hours=1))
         return (

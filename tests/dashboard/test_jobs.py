@@ -23,7 +23,7 @@ from dashboard.lists.job_list import COLUMNS, PLACES, grid, sorted_rows
 from dashboard.lists.job_losses import Reliability, advice, reliability, sentence, size_grid
 from dashboard.lists.jobs import SPAN, Fleet, JobNow, Measured, running
 from dashboard.lists.one_job import Told, holder_named
-from dashboard.lists.one_job_now import Running, sentences
+from dashboard.lists.one_job_now import Running, checkpoint_words, sentences
 from dashboard.lists.table import text
 from gpuvigil.config.pricing import CostSettings, PriceSettings
 from gpuvigil.model import Allocation, Holder, HolderKind, Impact, Incident, Severity
@@ -119,13 +119,16 @@ def test_who_shares_a_gpu_and_who_just_began_cannot_be_told() -> None:
     assert not running(fleet(*held("pid 7")))
 
 
-def test_a_server_waits_for_who_uses_it_and_an_idle_session_is_idle() -> None:
+def test_a_server_waits_for_who_uses_it_also_where_nobody_does() -> None:
     served = [replace(it, command="vllm serve llama") for it in held("job 7")]
     some = {"utilization_percent_mean": 40.0, "sm_activity_percent_mean": 30.0}
     (job,) = running(fleet(*served), measured(served, **some))
     assert job.decision is not None
     assert job.decision.said == "a server or a session: it waits for who uses it"
     (job,) = running(fleet(*served), measured(served, utilization_percent_max=0.0))
+    assert job.decision is not None
+    assert (job.decision.bound, job.decision.advice) == (Bound.UNKNOWN, "")
+    (job,) = running(fleet(*held("job 7")), measured(served, utilization_percent_max=0.0))
     assert job.decision is not None
     assert job.decision.bound is Bound.NOTHING
 
@@ -216,6 +219,10 @@ def test_the_jobs_own_page_says_why_ranks_and_what_to_do() -> None:
     assert '"holds it up"' in said
     assert "Do now: " in said
     assert "No failure of a node was seen in 1,920 node-days." in said
+    unknown = replace(job, checkpoint_age=None, began_before=True)
+    assert '"all that it did"' in json.dumps(job_drawing.tiles(unknown, None, PRICES, NOON))
+    assert "up to" not in checkpoint_words(unknown, NOON)
+    assert "up to 48.0 GPU-hours" in checkpoint_words(replace(unknown, began_before=False), NOON)
     blank = replace(job, ranks=(), decision=None, activity=None, incidents=())
     assert job_drawing.ranks(blank, {}, NOON) is None
     assert job_drawing.to_do(blank) is None

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
@@ -21,15 +22,29 @@ from dashboard.jobs.over_time import (
     over_time,
     runs,
 )
+from dashboard.lists.jobs import JobNow
 from gpuvigil.clock import to_ns
 from gpuvigil.lineprotocol import encode
-from gpuvigil.model import Subject
+from gpuvigil.model import Holder, Subject
 from gpuvigil.store.memory import MemoryStore
 from tests.dashboard.scene import NOON, gpu, node
 
 NODE = node("n-1", "prod")
 MINE = [gpu(0, NODE), gpu(1, NODE)]
 KEYS = [subject.key for subject in MINE]
+JOB = JobNow(
+    cluster="prod",
+    holder=Holder.parse("job 7"),
+    user="ann",
+    name=None,
+    partition=None,
+    account=None,
+    started_at=NOON - timedelta(minutes=10),
+    began_before=False,
+    gpus=MINE,
+    nodes=["n-1"],
+    told=None,
+)
 STEP, MINUTES = timedelta(seconds=60), 10
 START = NOON - timedelta(minutes=MINUTES)
 WINDOW = Window(start=START, end=NOON, live=True)
@@ -79,7 +94,7 @@ def told() -> OverTime:
 
 
 def test_it_is_decided_for_each_step_and_what_was_not_measured_is_a_gap() -> None:
-    found = runs(told(), KEYS, START)
+    found = runs(told(), JOB)
     assert [(one.bound, (one.end - one.start) // STEP) for one in found] == [
         (Bound.COMPUTE, 4),
         (Bound.INPUT, 3),
@@ -87,9 +102,50 @@ def test_it_is_decided_for_each_step_and_what_was_not_measured_is_a_gap() -> Non
     (most, share), (second, _) = shares(found)
     assert (most, second) == (Bound.COMPUTE, Bound.INPUT)
     assert share == pytest.approx(4 / 7)
-    later = runs(told(), KEYS, START + 2 * STEP)
+    later = runs(told(), replace(JOB, started_at=START + 2 * STEP))
     assert later[0].start == START + 2 * STEP
-    assert not runs(told(), ["prod/n-1/gpu/another"], START)
+    assert not runs(told(), replace(JOB, gpus=[gpu(5, NODE)]))
+
+
+def test_who_shares_a_gpu_cannot_be_told_over_time_either_and_a_server_waits() -> None:
+    (run,) = runs(told(), replace(JOB, shared=True))
+    assert (run.bound, "it shares GPUs" in run.said) == (Bound.UNKNOWN, True)
+    idle = {"utilization_percent": 0.0, "step_phase": 2.0}
+    (run,) = runs(steps_of_seconds(4.0, **idle), JOB)
+    assert run.bound is Bound.NOTHING
+    (run,) = runs(steps_of_seconds(4.0, **idle), replace(JOB, on_call=True))
+    assert (run.bound, "waits for who uses it" in run.said) == (Bound.UNKNOWN, True)
+
+
+def steps_of_seconds(length: float, **values: float) -> OverTime:
+    """Half of the time no step is made, and its ranks are at a checkpoint all of it; points are 30 s apart."""
+    store, apart = MemoryStore(), timedelta(seconds=30)
+    store.write(
+        "\n".join(
+            line(
+                one,
+                second,
+                {
+                    **COMPUTES,
+                    "step": int(second / length / 2.0),
+                    "step_seconds": length,
+                    "step_phase": 3,
+                    **values,
+                },
+            )
+            for second in range(0, 600, 10)
+            for one in MINE
+        ).encode()
+    )
+    onto, where = grid(START, NOON, apart), {"cluster": "prod", "node": "n-1"}
+    gpus = store.series("gpu", GPU_FIELDS, where, (onto.start, NOON), apart)
+    return over_time(onto, ["n-1"], [gpus], [])
+
+
+@pytest.mark.parametrize("length", [1.0, 10.0, 25.0])
+def test_steps_are_counted_over_as_many_points_as_it_takes(length: float) -> None:
+    assert runs(steps_of_seconds(length), JOB)[-1].bound is Bound.CHECKPOINT
+    assert runs(steps_of_seconds(40.0), JOB)[-1].bound is Bound.COMPUTE
 
 
 def test_checkpoints_are_where_the_age_of_the_last_one_falls() -> None:
@@ -115,7 +171,7 @@ def test_charts_tell_steps_activity_and_what_a_node_moves() -> None:
 
 
 def test_the_bar_names_what_is_wide_enough_and_says_all_in_words() -> None:
-    said = json.dumps(strip(runs(told(), KEYS, START), WINDOW, "by all its GPUs"))
+    said = json.dumps(strip(runs(told(), JOB), WINDOW, "by all its GPUs"))
     assert '"input data"' in said
     assert "What bounded it, of the time: compute 57 %, input data 43 %" in said
     assert '"class": "input"' in said

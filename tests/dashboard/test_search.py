@@ -116,6 +116,8 @@ def test_a_job_that_holds_nothing_has_a_page_too() -> None:
     (hit,) = hits("job 4711_3")
     assert hit.href == "/job?job=4711_3"
     assert not hits("job <b>")
+    assert hits("4711_3") == (hit,)
+    assert hits("4711")[0].href == "/job?job=4711"
 
 
 def test_an_incident_is_found_by_its_id_whether_it_stands_or_not() -> None:

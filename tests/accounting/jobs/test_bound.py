@@ -74,7 +74,7 @@ def test_counters_say_what_they_can(job: Activity, expected: Bound) -> None:
     assert found.advice == ADVICE[expected]
 
 
-def steps(**more: float | bool) -> Steps:
+def steps(**more: float) -> Steps:
     given = {"seconds": 4.0, "ranks": 16, "own_seconds": 3.9, "input_seconds": 0.0, **more}
     return Steps(**given)  # type: ignore[arg-type]
 
@@ -88,9 +88,7 @@ def steps(**more: float | bool) -> Steps:
         (steps(input_seconds=0.79), Bound.COMPUTE),
         (steps(own_seconds=0.2, input_seconds=1.0), Bound.BETWEEN_NODES),  # the larger share
         (steps(own_seconds=0.2, input_seconds=1.7), Bound.INPUT),
-        (steps(outside_share=0.2, checkpoints=True), Bound.CHECKPOINT),
-        (steps(outside_share=0.19, checkpoints=True), Bound.COMPUTE),
-        (steps(outside_share=0.5, checkpoints=False), Bound.COMPUTE),  # evaluation, or a restart
+        (steps(outside_share=0.5), Bound.COMPUTE),  # evaluation, or a restart
         (steps(seconds=0.0), Bound.COMPUTE),
     ],
 )
@@ -98,6 +96,42 @@ def test_the_jobs_own_word_comes_first(told: Steps, expected: Bound) -> None:
     found = decide(replace(SOME, steps=told))
     assert found.bound is expected, found
     assert bound.STEPS not in found.missing
+
+
+@pytest.mark.parametrize(
+    ("outside", "checkpoint", "expected"),
+    [
+        (0.2, 0.2, Bound.CHECKPOINT),
+        (0.19, 0.5, Bound.COMPUTE),
+        (0.5, 0.19, Bound.COMPUTE),
+        (0.5, None, Bound.COMPUTE),
+        (None, 0.5, Bound.COMPUTE),
+    ],
+)
+def test_time_outside_of_steps_is_a_checkpoint_s_where_ranks_say_so(
+    outside: float | None, checkpoint: float | None, expected: Bound
+) -> None:
+    told = Steps(seconds=4.0, ranks=16, own_seconds=3.9, outside_share=outside)
+    job = replace(SOME, steps=told, checkpoint_share=checkpoint, checkpoints=True)
+    assert decide(job).bound is expected
+
+
+def test_what_is_in_no_step_is_said_where_nothing_else_is() -> None:
+    told = Steps(seconds=4.0, ranks=16, own_seconds=3.9, outside_share=0.2)
+    evaluates = replace(WAITS, steps=told, checkpoints=True)
+    assert decide(evaluates).bound is Bound.UNKNOWN
+    assert "20 % of the time is in no step" in decide(evaluates).said
+    less = replace(evaluates, steps=replace(told, outside_share=0.19))
+    assert "in no step" not in decide(less).said
+    assert decide(replace(evaluates, storage_sent_share=0.6)).bound is Bound.CHECKPOINT
+
+
+def test_a_job_that_writes_a_checkpoint_is_not_idle() -> None:
+    idle = replace(FULL, utilization_percent=0.0, utilization_most_percent=0.0)
+    assert decide(idle).bound is Bound.NOTHING
+    assert decide(replace(idle, checkpoint_share=bound.STEP_SHARE)).bound is Bound.CHECKPOINT
+    assert decide(replace(idle, checkpoint_share=bound.STEP_SHARE - 0.01)).bound is Bound.NOTHING
+    assert decide(replace(idle, checkpoints=True)).bound is Bound.UNKNOWN
 
 
 def test_ranks_on_several_nodes_whose_ports_are_quiet_talk_inside_of_each() -> None:

@@ -1,10 +1,11 @@
 """What ended jobs lost, by cause, and how long they took to come back."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Any
 
 from accounting.job_ending import Why
-from accounting.jobs.losses import Ended, by_cause, losses, of_allocations, of_job, restart
+from accounting.jobs.losses import Begin, Ended, by_cause, losses, of_allocations, of_job, restart
 from gpuvigil.model import Holder, Job, Severity, Subject
 from tests.dashboard.scene import LONG_AGO, NOON, allocation, gpu, incident, node
 
@@ -29,7 +30,7 @@ LOST = incident("gpu_lost", gpu(0, ONE), Severity.CRITICAL, since=NOON - timedel
 def test_a_failure_takes_what_was_done_since_the_last_checkpoint() -> None:
     (loss,) = losses([FAILED], [LOST])
     assert (loss.why, loss.gpu_hours, loss.since_checkpoint) == (Why.HARDWARE, 80.0, False)
-    told = {("prod", FAILED.holder): NOON - timedelta(minutes=30)}
+    told = {FAILED.key: NOON - timedelta(minutes=30)}
     (loss,) = losses([FAILED], [LOST], told)
     assert (loss.gpu_hours, loss.since_checkpoint) == (4.0, True)
     (loss,) = losses([replace(FAILED, gpus=None)], [LOST])
@@ -53,13 +54,29 @@ def test_causes_are_summed_the_dearest_first() -> None:
     ]
 
 
+def begin(at: datetime, **values: Any) -> Begin:
+    return Begin(**{"cluster": "prod", "user": "ann", "name": "train", "at": at, **values})
+
+
 def test_the_next_job_of_that_name_is_the_restart() -> None:
     lost = losses([FAILED, replace(FAILED, state="TIMEOUT")], [LOST])
     at = NOON + timedelta(minutes=12)
-    begins = [("prod", "ann", "train", at), ("prod", "ann", "train", at + HOUR)]
-    assert restart(lost, begins) == timedelta(minutes=12)
-    assert restart(lost, [("prod", "bob", "train", at)]) is None
-    assert restart(lost, [("prod", "ann", "train", NOON + 13 * HOUR)]) is None
+    assert restart(lost, [begin(at), begin(at + HOUR)]) == timedelta(minutes=12)
+    assert restart(lost, [begin(at, user="bob")]) is None
+    assert restart(lost, [begin(NOON + 13 * HOUR)]) is None
+
+
+def test_a_job_that_waited_already_is_no_restart_and_neither_is_another_task() -> None:
+    task = replace(FAILED, array="17_3", submitted_at=NOON - 11 * HOUR)
+    lost, at = losses([task], [LOST]), NOON + timedelta(seconds=4)
+    assert (
+        restart(lost, [begin(at, array="17_3", submitted_at=NOON - timedelta(seconds=1))]) is None
+    )
+    assert restart(lost, [begin(at, array="17_4", submitted_at=NOON)]) is None
+    assert restart(lost, [begin(at, submitted_at=NOON)]) is None
+    # The same task again, of the same array or of one that was submitted anew.
+    for array in ("17_3", "42_3"):
+        assert restart(lost, [begin(at, array=array, submitted_at=NOON)]) == timedelta(seconds=4)
 
 
 def test_nodes_tell_of_jobs_that_no_scheduler_told_of() -> None:

@@ -132,18 +132,31 @@ def test_steps_are_those_of_most_ranks_and_pauses_lie_in_none() -> None:
     assert found is not None
     assert (found.seconds, found.ranks, found.own_seconds) == (2.0, 1, 1.5)
     assert found.outside_share == pytest.approx(0.4)
-    assert found.checkpoints
+    assert activity([told], [], {}, {}).checkpoints
     assert told.after_own_seconds == pytest.approx(0.4)
     assert told.number == 3
     assert steps_of([told, one(), one()]) is None
     assert one(step_seconds_mean=60.0, step_increase=4.0).outside_share is None
     assert one(step_seconds_mean=60.0, step_increase=5.0).outside_share == 0.0
     old = one(step_seconds_mean=2.0, checkpoint_age_seconds_last=301.0)
-    found = steps_of([old])
-    assert found is not None
-    assert not found.checkpoints
+    assert not activity([old], [], {}, {}).checkpoints
     assert checkpoint_age([told, old, one()]) == timedelta(seconds=301)
     assert checkpoint_age([one()]) is None
+
+
+def test_how_much_of_the_time_a_checkpoint_may_have_taken_is_by_the_ranks_phases() -> None:
+    def share(*ranks: Any) -> float | None:
+        return activity(ranks, [], {}, {}).checkpoint_share
+
+    def phase(most: float, mean: float) -> Any:
+        return one(step_phase_max=most, step_phase_mean=mean)
+
+    assert share(phase(3, 3.0)) == 1.0
+    assert share(phase(3, 0.9)) == pytest.approx(0.3)
+    assert share(phase(2, 1.9)) == 0.0
+    assert share(phase(4, 3.5)) is None  # an evaluation, too: which took how long is not known
+    assert share(phase(3, 3.0), one()) == 1.0
+    assert share(phase(3, 3.0), one(), one()) is None
 
 
 def test_the_pace_is_by_steps_else_by_traffic_else_by_activity() -> None:
@@ -157,6 +170,30 @@ def test_the_pace_is_by_steps_else_by_traffic_else_by_activity() -> None:
     busy = {**EMPTY, **row(sm_activity_percent_mean=30.0)}
     was = {**EMPTY, **row(3600.0, samples=360, sm_activity_percent_mean=60.0)}
     assert pace([(busy, was)]) == pytest.approx(100.0 * 30.0 / 62.7, rel=0.01)
+
+
+def test_the_pace_is_of_steps_that_were_made_and_of_none_it_is_none() -> None:
+    def now(made: float) -> Mapping[str, Any]:
+        return row(step_increase=made, step_seconds_mean=2.0, sm_activity_percent_mean=60.0)
+
+    def hour(made: float) -> Mapping[str, Any]:
+        return row(3600.0, samples=360, step_increase=made, step_seconds_mean=2.0)
+
+    assert pace([(now(0.0), hour(1650.0))]) == 0.0
+    assert pace([(now(75.0), hour(1725.0))]) == pytest.approx(50.0)
+    # Twenty were due; of fewer one more is no other pace, and how long they take is held against it.
+    assert pace([(now(19.0), hour(220.0 + 19.0))]) == pytest.approx(95.0)
+    assert pace([(now(18.0), hour(219.0 + 18.0))]) == pytest.approx(100.0)
+    # Also one that has made none all the hour; of slow steps none may be due.
+    assert pace([(now(0.0), hour(0.0))]) == 0.0
+    assert pace([({**now(0.0), "step_seconds_mean": 60.0}, hour(60.0))]) == 0.0
+    assert pace([({**now(0.0), "step_seconds_mean": 60.1}, hour(60.0))]) is None
+
+
+def test_a_job_that_makes_no_step_tells_nothing_of_its_steps() -> None:
+    told: dict[str, Any] = {"step_seconds_mean": 2.0, "step_own_seconds_mean": 0.1}
+    assert steps_of([one(step_increase=1.0, **told)]) is not None
+    assert steps_of([one(step_increase=0.0, **told)]) is None
 
 
 def test_too_little_to_hold_against_is_no_pace() -> None:

@@ -76,6 +76,19 @@ def test_failures_are_what_ends_jobs_once_an_hour_and_node() -> None:
     assert not ends_jobs(mild)
 
 
+def test_a_rack_that_falls_silent_is_a_failure_of_each_of_its_nodes() -> None:
+    rack = [node(f"r-{n}", "prod") for n in range(18)]
+    silent = replace(
+        incident("node_silent", rack[0], Severity.CRITICAL, since=NOON),
+        members=tuple(one.key for one in rack),
+    )
+    span = (NOON - DAY, NOON + DAY)
+    assert failure_rate([silent], "prod", 100, span).failures == 18
+    # What is told of one of them by itself is no further one.
+    own = incident("gpu_lost", gpu(0, rack[3]), Severity.CRITICAL, since=NOON + DAY / 48)
+    assert failure_rate([silent, own], "prod", 100, span).failures == 18
+
+
 def test_half_of_the_failures_were_over_within() -> None:
     lost = incident("gpu_lost", gpu(0, NODES[0]), Severity.CRITICAL, since=NOON)
     over = [replace(lost, id=str(n), resolved_at=NOON + timedelta(hours=n)) for n in (1, 2, 9)]
