@@ -108,6 +108,16 @@ def test_another_jobs_gpu_holds_nobody_up_and_who_is_named_suffers() -> None:
     assert all(it.decision is None for it in found)
 
 
+def test_a_lost_leaf_holds_up_jobs_of_several_nodes_alone() -> None:
+    ports = [replace(node, device="mlx5_0", port="1") for node in NODES[:3]]
+    leaf = incident("switch_down", ports[0], Severity.CRITICAL)
+    leaf = replace(leaf, members=tuple(it.key for it in ports))
+    large, small = held("job 7", nodes=2), held("job 8", gpus=2, first=2)
+    found = running(fleet(*large, *small, incidents=(leaf,)))
+    assert [(str(it.holder), it.holds_up) for it in found] == [("job 7", leaf), ("job 8", None)]
+    assert found[1].incidents == [leaf]
+
+
 def test_who_shares_a_gpu_and_who_just_began_cannot_be_told() -> None:
     both = [*held("job 7"), *held("job 8")]
     found = running(fleet(*both), measured(both))
