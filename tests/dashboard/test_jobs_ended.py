@@ -122,6 +122,21 @@ def test_a_pod_that_runs_again_has_lost_its_first_run() -> None:
     assert not ended(hub, ["prod"], NOON - 2 * DAY, [other]).jobs
 
 
+def test_allocations_that_are_not_read_are_missing_where_no_scheduler_told_of_their_jobs() -> None:
+    told = [job(n, NOON - n * MINUTE) for n in range(50, 0, -1)]
+    of_nodes = [
+        held(NOON - (n + 60) * MINUTE, NOON - n * MINUTE, NODES[0], f"job {n}").to_record()
+        for n in range(50, 0, -1)
+    ]
+    alone = ended(ShelfHub(*of_nodes), ["prod"], NOON - DAY, (), most=40)
+    # Of the 40 that were read the first tenth may have come out of turn.
+    assert alone.whole_from == {"prod": NOON - 36 * MINUTE}
+    assert len(alone.jobs) == 36
+    assert not ended(ShelfHub(*of_nodes), ["prod"], NOON - DAY, (), most=51).whole_from
+    both = ShelfHub(*(one.to_record() for one in told), *of_nodes)
+    assert len(ended(both, ["prod"], NOON - DAY, (), most=51).jobs) == 50
+
+
 def test_nodes_without_gpus_run_no_jobs_and_do_not_count() -> None:
     without = replace(inventory(LAB), gpus=())
     assert nodes_of([inventory(NODES[0]), inventory(NODES[1]), without]) == {"prod": 2}
