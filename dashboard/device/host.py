@@ -24,12 +24,9 @@ def charts(numbers: Numbers) -> tuple[Chart, ...]:
     def read(name: str, factor: float = 1.0) -> Floats:
         return numbers.node.get(name, numbers.nothing) * factor
 
-    def moved(name: str) -> Floats:
-        return 1e-6 * rates(read(name), read(OFFSETS), numbers.grid)
+    def grown(name: str, factor: float) -> Floats:
+        return factor * rates(read(name), read(OFFSETS), numbers.grid)
 
-    cpu = rates(read("cpu_milliseconds"), read(OFFSETS), numbers.grid)
-    busy = rates(read("cpu_busy_milliseconds"), read(OFFSETS), numbers.grid)
-    waited = rates(read("cpu_pressure_microseconds"), read(OFFSETS), numbers.grid)
     total = read("memory_total_bytes", 1 / GIB)
     used = total - read("memory_available_bytes", 1 / GIB)
     return (
@@ -46,15 +43,15 @@ def charts(numbers: Numbers) -> tuple[Chart, ...]:
             unit="cores",
             digits=1,
             curves=(
-                Curve(name="installed", values=cpu * 1e-3, look="limit"),
-                Curve(name="busy", values=busy * 1e-3),
+                Curve(name="installed", values=grown("cpu_milliseconds", 1e-3), look="limit"),
+                Curve(name="busy", values=grown("cpu_busy_milliseconds", 1e-3)),
             ),
         ),
         Chart(
             key="processor-pressure",
             title="Time in which a task waits for a processor",
             unit="%",
-            curves=(Curve(name="waiting", values=waited * 1e-4),),
+            curves=(Curve(name="waiting", values=grown("cpu_pressure_microseconds", 1e-4)),),
         ),
         Chart(
             key="host-memory",
@@ -70,7 +67,7 @@ def charts(numbers: Numbers) -> tuple[Chart, ...]:
             title="Storage",
             unit="MB/s",
             digits=1,
-            curves=tuple(Curve(name=words, values=moved(it)) for it, words in _STORAGE.items()),
+            curves=tuple(Curve(name=words, values=grown(it, 1e-6)) for it, words in _STORAGE.items()),
         ),
         Chart(
             key="collector",

@@ -1,10 +1,13 @@
 """Jobs that run and that ended lately: what bounds each, its pace, what it would lose now, and its incidents."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from accounting.cost.money import Prices, models_of
 from accounting.efficiency.on_call import is_on_call
@@ -42,6 +45,7 @@ from gpuvigil.model import (
 from gpuvigil.numbers_in_words import natural
 from gpuvigil.schedulers.jobs import Jobs, filled, job_of
 from gpuvigil.store.external import store_of
+from gpuvigil.store.rows import rows
 
 from .fleet_now import Moment
 
@@ -133,19 +137,28 @@ class JobNow:
         return len(self.nodes) > 1 or any(Subject.parse(key).kind != "port" for key in keys)
 
 
-def asked(hub: Hub, now: datetime) -> Measured:
-    """HubError or StoreError when the hub or the store does not answer."""
+def asked(hub: Hub, now: datetime, nodes: Collection[str] | None = None) -> Measured:
+    """Of these nodes or of all. HubError or StoreError when the hub or the store does not answer."""
     store, start = store_of(hub), now - SPAN
-    gpus = store.window("gpu", ASKED, start, now).to_pylist()
+    gpus = store.window("gpu", ASKED, start, now)
     # Of an installation that is younger than the span all there is.
-    first = min((row["first_at"] for row in gpus), default=start)
+    first = pc.min(gpus["first_at"]).as_py() or start
+    ports = store.window("port", ASKED_OF_PORTS, start, now)
+    hosts = store.window("node", ASKED_OF_HOSTS, start, now)
     return Measured(
         span=(min(max(start, first), now - _SHORTEST), now),
-        gpus=_by_gpu(gpus),
-        before=_by_gpu(store.window("gpu", ASKED_BEFORE, now - BEFORE, now).to_pylist()),
-        ports=ports_of(store.window("port", ASKED_OF_PORTS, start, now).to_pylist()),
-        hosts=hosts_of(store.window("node", ASKED_OF_HOSTS, start, now).to_pylist()),
+        gpus=_by_gpu(_rows(gpus, nodes)),
+        before=_by_gpu(_rows(store.window("gpu", ASKED_BEFORE, now - BEFORE, now), nodes)),
+        ports=ports_of(_rows(ports, nodes)),
+        hosts=hosts_of(_rows(hosts, nodes)),
     )
+
+
+def _rows(found: pa.Table, nodes: Collection[str] | None) -> list[dict[str, Any]]:
+    """Of a large fleet a row costs more in Python than all that the store does for it."""
+    if nodes is not None:
+        found = found.filter(pc.is_in(found["node"], pa.array(nodes, pa.string())))
+    return rows(found)
 
 
 def _by_gpu(rows: Iterable[Mapping[str, Any]]) -> _Rows:
@@ -198,9 +211,10 @@ class _About:
         cluster, holder = key
         first = min(held, key=lambda one: one.started_at)
         told = job_of(first, self._fleet.jobs)
-        gpus = sorted(
-            {one.subject for one in held}, key=lambda it: (natural(it.node), it.gpu or "")
-        )
+        nodes = sorted({one.subject.node for one in held}, key=natural)
+        order = {name: place for place, name in enumerate(nodes)}
+        gpus = sorted({one.subject for one in held}, key=lambda it: (order[it.node], it.gpu or ""))
+        names = {(one.command, one.pod): one for one in held}
         return JobNow(
             cluster=cluster,
             holder=holder,
@@ -211,9 +225,9 @@ class _About:
             started_at=first.started_at,
             began_before=any(one.began_before for one in held),
             gpus=gpus,
-            nodes=list(dict.fromkeys(it.node for it in gpus)),
+            nodes=nodes,
             told=told,
-            on_call=any(map(is_on_call, held)),
+            on_call=any(map(is_on_call, names.values())),
             cost=self._cost(held),
             incidents=incidents,
         )

@@ -47,7 +47,8 @@ def running_now(
         incidents=standing,
         jobs=by_holder([told.job] if told.job else ()),
     )
-    found = [job for job in running(fleet, asked(hub, now), prices) if job.holder == told.holder]
+    numbers = asked(hub, now, [node.node for node in told.nodes])
+    found = [job for job in running(fleet, numbers, prices) if job.holder == told.holder]
     if not found:
         return None
     start = max(now - job_losses.SPAN, from_text(oldest)) if oldest else now

@@ -21,12 +21,17 @@ from dashboard.jobs.ranks import ordered
 from dashboard.lists.job_board import Board
 from dashboard.lists.job_list import COLUMNS, PLACES, grid, sorted_rows
 from dashboard.lists.job_losses import Reliability, advice, reliability, sentence, size_grid
-from dashboard.lists.jobs import SPAN, Fleet, JobNow, Measured, running
+from dashboard.lists.jobs import SPAN, Fleet, JobNow, Measured, asked, running
 from dashboard.lists.one_job import Told, holder_named
 from dashboard.lists.one_job_now import Running, checkpoint_words, sentences
 from dashboard.lists.table import text
+from gpuvigil.clock import to_ns
 from gpuvigil.config.pricing import CostSettings, PriceSettings
+from gpuvigil.hub_client.tls import Trust
+from gpuvigil.lineprotocol import encode
 from gpuvigil.model import Allocation, Holder, HolderKind, Impact, Incident, Severity
+from gpuvigil.store.external import Heard, HubBeside
+from gpuvigil.store.memory import MemoryStore
 from gpuvigil.web import page_links
 from tests.accounting.jobs.test_measured import row
 from tests.dashboard.scene import NOON, allocation, gpu, incident, inventory, node
@@ -116,6 +121,28 @@ def test_a_lost_leaf_holds_up_jobs_of_several_nodes_alone() -> None:
     found = running(fleet(*large, *small, incidents=(leaf,)))
     assert [(str(it.holder), it.holds_up) for it in found] == [("job 7", leaf), ("job 8", None)]
     assert found[1].incidents == [leaf]
+
+
+def test_of_one_job_only_its_nodes_rows_are_read_and_the_span_is_that_of_all() -> None:
+    store = MemoryStore()
+    for place, of in enumerate(NODES[:2]):
+        tags = {"cluster": "prod", "node": of.node}
+        at = to_ns(NOON - timedelta(seconds=200 - 100 * place))
+        uuid = gpu(0, of).gpu or ""
+        port = {"device": "mlx5_0", "port": "1", "kind": "roce", "role": "fabric"}
+        lines = [
+            encode("gpu", {**tags, "uuid": uuid, "model": "H100"}, {"up": 1}, at) or "",
+            encode("port", {**tags, **port}, {"up": 1}, at) or "",
+            encode("node", tags, {"cpu_milliseconds": 1}, at) or "",
+        ]
+        store.write("\n".join(lines).encode())
+    hub = HubBeside("http://127.0.0.1:9", lambda: "token", Trust(), store, Heard(store))
+    mine, everybody = asked(hub, NOON, ["n-2", "n-9"]), asked(hub, NOON)
+    assert set(everybody.gpus) == set(everybody.before) == {gpu(0, of).key for of in NODES[:2]}
+    assert set(mine.gpus) == set(mine.before) == {gpu(0, NODES[1]).key}
+    assert mine.span == everybody.span == (NOON - timedelta(seconds=200), NOON)
+    assert set(everybody.hosts) == {("prod", "n-1"), ("prod", "n-2")}
+    assert set(mine.hosts) == {("prod", "n-2")}
 
 
 def test_who_shares_a_gpu_and_who_just_began_cannot_be_told() -> None:

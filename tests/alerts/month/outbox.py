@@ -35,7 +35,7 @@ from gpuvigil.model import Record, RecordKind
 from gpuvigil.model.subject import SIMULATED_CLUSTER
 from hub.records import Book, LeaseLostError
 from hub.records.database import open_sqlite
-from hub.records.record_book import under
+from hub.records.record_book import held_by, under
 from hub.records.tables import record
 
 from .fleet import Played
@@ -95,6 +95,7 @@ class SimulatedHub(Hub):
         *,
         parent: str | None = None,
         subject: str | None = None,
+        holder: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
         states: Collection[str] = (),
@@ -103,6 +104,7 @@ class SimulatedHub(Hub):
         wanted: list[ColumnElement[bool]] = [record.c.kind == kind.value]
         wanted += [] if parent is None else [record.c.parent == parent]
         wanted += [] if subject is None else [under(subject)]
+        wanted += [] if holder is None else [held_by(holder)]
         wanted += [] if since is None else [record.c.at >= to_text(since)]
         wanted += [] if until is None else [record.c.at < to_text(until)]
         wanted += [record.c.state.in_(sorted(states))] if states else []

@@ -67,6 +67,7 @@ class ShelfHub(Hub):
         *,
         parent: str | None = None,
         subject: str | None = None,
+        holder: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
         states: Collection[str] = (),
@@ -80,6 +81,7 @@ class ShelfHub(Hub):
             one
             for one in shelf.values()
             if (subject is None or f"{one.subject}/".startswith(f"{subject}/"))
+            and (holder is None or one.body.get("holder") == holder)
             and (since is None or one.at >= since)
             and (until is None or one.at < until)
             and (not states or one.body.get("state") in states)
