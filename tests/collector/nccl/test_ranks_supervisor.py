@@ -539,6 +539,14 @@ def on_gpu(index: int, holder: str, pids: Sequence[int] = (), **fields: Any) -> 
         ({"spin_seconds": 300.0, "longest_spin_seconds": 100.0}, True),
         ({"spin_seconds": 300.0, "longest_spin_seconds": 100.1}, False),
         ({"spin_seconds": 900.0, "step_age_seconds": 1.0, "step_p99_seconds": 1.0}, False),
+        ({**STALLED, "step_phase": 2, "step_phase_seconds": 80.0}, True),
+        ({**STALLED, "step_phase": 3, "step_phase_seconds": 1799.9}, False),
+        ({**STALLED, "step_phase": 4, "step_phase_seconds": 1799.9}, False),
+        ({**STALLED, "step_phase": 3, "step_phase_seconds": 1800.0}, True),
+        ({**STALLED, "step_phase": 4, "step_phase_seconds": 1800.0}, True),
+        ({"spin_seconds": 900.0, "step_phase": 4, "step_phase_seconds": 60.0}, False),
+        ({**STALLED, "step_phase": 5}, False),
+        ({"spin_seconds": 900.0, "step_phase": 5}, False),
         ({}, False),
     ],
 )
@@ -552,6 +560,12 @@ def test_a_job_has_stalled_by_the_limits_of_the_analyzer(
 
 def test_one_gpu_that_says_that_it_goes_on_is_enough() -> None:
     assert stalled.stalled([on_gpu(0, "job 7", **STALLED), on_gpu(1, "job 7", **MOVES)]) == set()
+
+
+def test_one_rank_that_a_signal_stopped_suspends_no_job() -> None:
+    by_signal = {**STALLED, "step_phase": 5}
+    gpus = [on_gpu(0, "job 7", **by_signal), on_gpu(1, "job 7", **STALLED)]
+    assert stalled.stalled(gpus) == {"job 7"}
 
 
 @pytest.mark.parametrize(("age", "count"), [(899.9, 0), (900.0, 1)])
