@@ -137,7 +137,7 @@ def _places(
     window: Window, of: Collective, told: _Told, nodes: frozenset[Subject]
 ) -> Iterator[Subject | None]:
     """Where each of the ranks is: as its own node said, or by its address and its GPU's number."""
-    by_host = _by_host(told)
+    by_host = _by_host(window, told, nodes)
     own = {
         (rank.host, rank.rank): replace(node, gpu=rank.gpu)
         for node, it in told
@@ -145,7 +145,8 @@ def _places(
         if rank.gpu is not None
     }
     strange = {rank.host for rank in of.ranks if rank.host} - {
-        h for _, it in told for h in it.hosts
+        *(h for _, it in told for h in it.hosts),
+        *by_host,
     }
     unheard = nodes - {node for node, it in told if it.hosts}
     if len(strange) == len(unheard) == 1:
@@ -162,9 +163,14 @@ def _places(
         yield own.get((rank.host, rank.rank)) or _on_node(window, place, rank)
 
 
-def _by_host(told: _Told) -> dict[str, Subject]:
+def _by_host(window: Window, told: _Told, nodes: frozenset[Subject]) -> dict[str, Subject]:
     """Nodes by the addresses that they say are theirs; one that several have is nobody's."""
     found: dict[str, set[Subject]] = defaultdict(set)
+    for node in nodes:
+        inventory = (window.whole or window).inventories.get(node.key)
+        for port in () if inventory is None else inventory.ports:
+            for address in port.addresses:
+                found[address].add(node)
     for node, of in told:
         for host in of.hosts:
             found[host].add(node)

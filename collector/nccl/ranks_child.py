@@ -23,7 +23,7 @@ from .question import Answer, Asked, Look, answer, read_question
 from .ras_client import SilentError
 from .ras_status import Place, Status
 from .ras_verdict import verdict
-from .unreadable import UnreadableError
+from .unreadable import TooLargeError, UnreadableError
 
 _NICE = 10  # the job comes first, also where it stands
 _MOST_JOBS = 8
@@ -59,7 +59,7 @@ def look(asked: Asked) -> Answer:
     except SilentError as error:
         return _silent(asked, str(error))
     except UnreadableError as error:
-        return Answer(why=str(error))
+        return Answer(why=str(error), is_final=isinstance(error, TooLargeError))
     return told(asked, before, after, own_hosts(asked.proc_root))
 
 

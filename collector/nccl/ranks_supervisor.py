@@ -18,7 +18,8 @@ from ..owners.processes import ProcessTable
 from ..processes.spawn import Child, started
 from ..rows.catalogue_rows import Row
 from ..rows.events import EventMaker
-from . import question
+from ..sensors import files
+from . import question, turn
 from .question import Answer, Asked, Look
 from .ras_client import TIMEOUT_SECONDS
 from .stalled import ALL, Holders, OnGpu, may_be_asked, stalled, stalled_seconds
@@ -40,8 +41,11 @@ class Pace:
     longest_rest_seconds: float = 1800.0
     # Communicators are made at a job's start: then nobody asks.
     youngest_seconds: float = 900.0
-    # Each question goes through all processes of the job: its nodes ask at moments of their own.
+    # Those few nodes of a job that ask, and those that read its dumps, do it at moments of their own.
     spread_seconds: float = 60.0
+    # Where a job's processes do not say which rank they are, each of its nodes may ask: so far apart, and
+    # at the longest rest from the first time on.
+    blind_spread_seconds: float = 600.0
 
 
 PACE = Pace()
@@ -82,6 +86,7 @@ class Ranks:
         self._is_of_all = False
         self._told_first: dict[tuple[str, int], float] = {}
         self._told_why: dict[frozenset[str], str] = {}
+        self._given_up: set[str] = set()
 
     def take(
         self,
@@ -92,6 +97,7 @@ class Ranks:
         """What a tick brought: nothing more is done while no job stands still."""
         gpus = _on_gpus(rows, processes, held)
         still, now = stalled(gpus), self._clock.monotonic()
+        self._given_up &= {gpu.holder for gpu in gpus}
         # Also who goes on for a moment, or is not measured, rests to the end.
         rests = self._rests.items()
         self._rests = {of: it for of, it in rests if it.holders & still or now < it.due}
@@ -146,21 +152,37 @@ class Ranks:
         if self._settings.flight_recorder_directories:
             for user, holders in may_be_asked(gpus, [ALL], users, ages, 0.0).items():
                 # Of two jobs of one user nobody knows whose dump it is.
-                if len(holders) == 1 and self._rested(user, holders, Look.DUMPS):
+                if len(holders) == 1 and self._rested(user, holders, Look.DUMPS, self._pace):
                     self._start(self._for_dumps(user, holders, gpus))
                     return True
         partitions, least = self._settings.nccl_ras, self._pace.youngest_seconds
         for user, holders in may_be_asked(gpus, partitions, users, ages, least).items():
-            if self._rested(user, holders, Look.RAS):
+            pace = self._turn(holders)
+            if pace is not None and self._rested(user, holders, Look.RAS, pace):
                 self._start(self._for_ras(holders))
                 return True
         return False
 
-    def _rested(self, user: int, holders: Holders, look: Look) -> bool:
+    def _turn(self, holders: Holders) -> Pace | None:
+        """How seldom this node asks; None: it is for other nodes, or of no use."""
+        if holders.keys() & self._given_up:
+            return None
+        pids = [pid for of in holders.values() for pid in of]
+        environs = (files.read(f"{self._settings.proc_root}/{pid}/environ") for pid in pids)
+        is_asking, pace = turn.is_asking(text or "" for text in environs), self._pace
+        if is_asking is None:
+            return replace(
+                pace,
+                spread_seconds=pace.blind_spread_seconds,
+                rest_seconds=pace.longest_rest_seconds,
+            )
+        return pace if is_asking else None
+
+    def _rested(self, user: int, holders: Holders, look: Look, pace: Pace) -> bool:
         """Whether a look is due; then the next rest begins."""
-        now, pace = self._clock.monotonic(), self._pace
+        now = self._clock.monotonic()
         rest, seconds = self._rests.get((user, look)), pace.rest_seconds
-        if rest is None and look is Look.RAS and pace.spread_seconds:
+        if rest is None and pace.spread_seconds:
             due = now + pace.spread_seconds * spread(self._events.node.key)
             self._rests[user, look] = _Rest(frozenset(holders), due, seconds / 2)
             return False
@@ -221,6 +243,8 @@ class Ranks:
             log.warning(
                 "how ranks stand is not known", held_by=", ".join(sorted(asking)), why=said.why
             )
+        if said.is_final:
+            self._given_up |= asking
         found = [of for of in said.found if of.holder in asking and self.is_new(of)]
         if found:
             self._tell([self._event(tuple(them)) for them in _by_holder(found)])

@@ -90,6 +90,22 @@ def test_the_one_node_that_says_nothing_is_the_one_whose_address_nobody_has() ->
     assert said(hung(events[0])).startswith("2 of 6 ranks (4 (10.0.0.3), 5 (10.0.0.3)) are dead")
 
 
+def test_a_node_that_did_not_ask_is_known_by_the_addresses_of_its_ports() -> None:
+    scene = hung(tells(1, looked(Stand.BEHIND, [at(3)], hosts=("10.0.0.1",))))
+    inventories = [
+        replace(
+            it,
+            ports=(
+                replace(it.ports[0], addresses=(f"10.0.0.{it.subject.node[-1]}",)),
+                *it.ports[1:],
+            ),
+        )
+        for it in scene.inventories
+    ]
+    assert said(scene).startswith("rank 3 (10.0.0.2) never")
+    assert said(replace(scene, inventories=tuple(inventories))).startswith("rank 3 (node-2 GPU 1)")
+
+
 def test_an_address_that_two_nodes_have_is_nobody_s() -> None:
     told = looked(Stand.DEAD, [at(0, Stand.DEAD)], hosts=("10.0.0.1",))
     assert said(hung(tells(1, told), tells(2, told))).startswith("rank 0 (10.0.0.1) is dead")

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
-from collector.nccl import ranks, ranks_child, stalled
+from collector.nccl import ranks, ranks_child, ras_status, stalled, turn
 from collector.nccl.question import Answer, Asked, answer, question, read_answer, read_question
 from collector.nccl.ranks_supervisor import Pace, Ranks, spread
 from collector.nccl.stalled import OnGpu
@@ -33,7 +34,7 @@ NODE = Subject(cluster="c", node="n1")
 NOW = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 HERE = "127.0.0.1"
 BEHIND = [rank(0, 4711, pid=1, host=HERE), rank(1, 4710, pid=99, host="10.0.0.2")]
-SOON = Pace(pause_seconds=0.05, youngest_seconds=0.0, spread_seconds=0.0)
+SOON = Pace(pause_seconds=0.05, youngest_seconds=0.0, spread_seconds=0.0, blind_spread_seconds=0.0)
 STALLED: Mapping[str, Any] = {"step_age_seconds": 80.0, "step_p99_seconds": 2.0}
 MOVES: Mapping[str, Any] = {"step_age_seconds": 1.0, "step_p99_seconds": 2.0}
 
@@ -72,6 +73,7 @@ class Node:
         library: str = "libnccl.so.2.30.7",
         said: str = "nothing",
         name: str = "",
+        place_in_job: Mapping[str, str] = MappingProxyType({"RANK": "0", "WORLD_SIZE": "2"}),
     ) -> Job:
         """Start a process; further ones listen at the first one's port."""
         place = self.directory / (name or f"job{len(self.jobs)}")
@@ -86,6 +88,7 @@ class Node:
             [sys.executable, "-m", "tests.collector.nccl.ras_server", *map(str, words)],
             stdout=subprocess.PIPE,
             text=True,
+            env={**os.environ, **place_in_job},
         )
         assert process.stdout is not None
         self.jobs.append(Job(place, process, int(process.stdout.readline())))
@@ -299,6 +302,75 @@ def test_a_node_asks_at_a_moment_of_its_own_and_rests_longer_each_time(node: Nod
         clock.advance(0.02)
         node.until_asked(job, times=2 * times + 2)
         wait_until("no child", lambda: not children())
+
+
+@pytest.mark.server
+def test_a_node_whose_processes_do_not_say_which_rank_they_are_asks_late_and_seldom(
+    node: Node,
+) -> None:
+    job, clock = node.run(place_in_job={}), ManualClock(NOW)
+    node.watch(replace(SOON, blind_spread_seconds=400.0), clock)
+    for times, seconds in enumerate([400.0 * spread(NODE.key), 0.05 + 1800.0]):
+        node.tick()
+        clock.advance(seconds - 0.01)
+        for _ in range(5):
+            node.tick()
+            time.sleep(0.02)
+        assert job.heard.count("STATUS") == 2 * times
+        clock.advance(0.02)
+        node.until_asked(job, times=2 * times + 2)
+        wait_until("no child", lambda: not children())
+
+
+@pytest.mark.server
+def test_a_node_that_is_none_of_the_few_asks_nothing(node: Node) -> None:
+    job = node.run(place_in_job={"RANK": "1", "WORLD_SIZE": "4096"})
+    node.watch()
+    for _ in range(10):
+        node.tick()
+        time.sleep(0.05)
+    assert job.heard == []
+
+
+@pytest.mark.parametrize(("nodes", "asking"), [(1, 1), (2, 2), (4, 4), (5, 4), (512, 4)])
+def test_of_a_job_four_nodes_ask_at_most(nodes: int, asking: int) -> None:
+    world, told = 8 * nodes, 0
+    for node in range(nodes):
+        them = (f"A=1\0RANK={8 * node + n}\0WORLD_SIZE={world}\0" for n in range(8))
+        told += turn.is_asking(them) is True
+    assert told == asking
+
+
+@pytest.mark.parametrize(
+    ("environ", "is_asking"),
+    [
+        ("SLURM_PROCID=1\0SLURM_NTASKS=8", False),
+        ("SLURM_PROCID=2\0SLURM_NTASKS=8", True),
+        ("SLURM_PROCID=2\0SLURM_NTASKS=8\0RANK=17\0WORLD_SIZE=64", False),
+        ("OMPI_COMM_WORLD_RANK=0\0OMPI_COMM_WORLD_SIZE=8", True),
+        ("RANK=0", None),
+        ("RANK=-1\0WORLD_SIZE=8", None),
+        ("RANK=0\0WORLD_SIZE=" + "9" * 10, None),
+        ("", None),
+    ],
+)
+def test_which_rank_it_is_a_process_was_told_by_its_launcher(
+    environ: str, is_asking: bool | None
+) -> None:
+    assert turn.is_asking([environ]) is is_asking
+
+
+@pytest.mark.server
+def test_whose_answer_is_too_large_is_not_asked_again(node: Node) -> None:
+    job, clock = node.run(answers=[" " * (ras_status.LARGEST_BYTES + 1)]), ManualClock(NOW)
+    node.watch(replace(SOON, rest_seconds=60.0), clock)
+    node.until_asked(job)
+    node.until_no_child()
+    for _ in range(10):
+        clock.advance(3600.0)
+        node.tick()
+        time.sleep(0.05)
+    assert job.heard.count("STATUS") == 1
 
 
 def test_nodes_have_moments_all_over_the_minute() -> None:
@@ -515,7 +587,8 @@ def test_where_nobody_listens_nobody_is_asked() -> None:
 def test_what_is_no_answer_of_the_child_s_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - whatever is wrong with it
         read_answer(text)
-    assert read_answer(answer(Answer(why="so"))) == Answer(why="so")
+    for said in (Answer(why="so"), Answer(why="so", is_final=True)):
+        assert read_answer(answer(said)) == said
 
 
 # --- who is stalled, and who may be asked ------------------------------------------------------------
