@@ -8,7 +8,8 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterable
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -34,8 +35,26 @@ class _File:
     name: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begin:
+    """At which rank to begin: this one, or so far into those that are there."""
+
+    rank: int | None = None
+    share: float = 0.0
+
+    def order(self, ranks: Iterable[int]) -> Sequence[int]:
+        """All of them, from there on and around."""
+        them = sorted(ranks)
+        at = int(self.share * len(them)) if self.rank is None else bisect_left(them, self.rank)
+        return [*them[at:], *them[:at]]
+
+
 def read(
-    directories: Iterable[str], user: int, youth_seconds: float, sleep: Callable[[float], None]
+    directories: Iterable[str],
+    user: int,
+    youth_seconds: float,
+    sleep: Callable[[float], None],
+    begin: Begin,
 ) -> dict[int, Dump]:
     """By rank, the newest dump of this user that is young and whole; what cannot be read is left out."""
     directories = list(directories)
@@ -46,7 +65,8 @@ def read(
     after = _found(directories, user, youth_seconds)
     dumps: dict[int, Dump] = {}
     left, deadline = _MOST_BYTES, time.monotonic() + _SECONDS
-    for rank, file in sorted(after.items()):
+    for rank in begin.order(after):
+        file = after[rank]
         if before.get(rank) != file or file.size > left or time.monotonic() > deadline:
             continue
         left -= file.size

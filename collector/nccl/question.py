@@ -34,6 +34,9 @@ class Asked:
     directories: tuple[str, ...] = ()
     users: tuple[int, ...] = ()
     youth_seconds: float = 0.0
+    # Of many dumps, whose are read first: nodes that share a directory begin at ranks of their own.
+    begin_rank: int | None = None
+    begin_share: float = 0.0  # from 0 to 1, where no rank is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

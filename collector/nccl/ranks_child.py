@@ -65,7 +65,8 @@ def look(asked: Asked) -> Answer:
 
 def dumps(asked: Asked, sleep: Callable[[float], None] = time.sleep) -> Answer:
     """What PyTorch's dumps of the one job say."""
-    found = dump_files.read(asked.directories, asked.users[0], asked.youth_seconds, sleep)
+    begin = dump_files.Begin(rank=asked.begin_rank, share=asked.begin_share)
+    found = dump_files.read(asked.directories, asked.users[0], asked.youth_seconds, sleep, begin)
     (holder,) = asked.holders
     return Answer(found=flight_recorder.collectives(found, holder) if found else ())
 

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -30,6 +30,8 @@ _LONGEST_LOOK_SECONDS = 2 * (TIMEOUT_SECONDS + 30.0)  # beside the pause
 _LARGEST_BYTES = 256 * 1024
 # NCCL Inspector's files are looked at so often; that one rank waits least is told again after so long.
 INSPECTOR_SECONDS, _TOLD_AGAIN_SECONDS = 120.0, 600.0
+# The analyzer remembers for a day: what dumps say of a job that hangs for longer is told again before that.
+DUMPS_TOLD_AGAIN_SECONDS = 12 * 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +87,7 @@ class Ranks:
         self._began = self._due = 0.0
         self._is_of_all = False
         self._told_first: dict[tuple[str, int], float] = {}
+        self._told_dumps: dict[str, tuple[tuple[Collective, ...], float]] = {}
         self._told_why: dict[frozenset[str], str] = {}
         self._given_up: set[str] = set()
 
@@ -98,6 +101,7 @@ class Ranks:
         gpus = _on_gpus(rows, processes, held)
         still, now = stalled(gpus), self._clock.monotonic()
         self._given_up &= {gpu.holder for gpu in gpus}
+        self._told_dumps = {of: it for of, it in self._told_dumps.items() if of in still}
         # Also who goes on for a moment, or is not measured, rests to the end.
         rests = self._rests.items()
         self._rests = {of: it for of, it in rests if it.holders & still or now < it.due}
@@ -167,9 +171,7 @@ class Ranks:
         """How seldom this node asks; None: it is for other nodes, or of no use."""
         if holders.keys() & self._given_up:
             return None
-        pids = [pid for of in holders.values() for pid in of]
-        environs = (files.read(f"{self._settings.proc_root}/{pid}/environ") for pid in pids)
-        is_asking, pace = turn.is_asking(text or "" for text in environs), self._pace
+        is_asking, pace = turn.is_asking(self._environs(holders)), self._pace
         if is_asking is None:
             return replace(
                 pace,
@@ -177,6 +179,10 @@ class Ranks:
                 rest_seconds=pace.longest_rest_seconds,
             )
         return pace if is_asking else None
+
+    def _environs(self, holders: Holders) -> Iterator[str]:
+        for pid in (pid for of in holders.values() for pid in of):
+            yield files.read(f"{self._settings.proc_root}/{pid}/environ") or ""
 
     def _rested(self, user: int, holders: Holders, look: Look, pace: Pace) -> bool:
         """Whether a look is due; then the next rest begins."""
@@ -212,6 +218,8 @@ class Ranks:
             directories=directories,
             users=(user,),
             youth_seconds=stalled_seconds(gpus, holder),
+            begin_rank=turn.lowest_rank(self._environs(holders)),
+            begin_share=spread(self._events.node.key),
         )
 
     def _start(self, asked: Asked) -> None:
@@ -245,9 +253,21 @@ class Ranks:
             )
         if said.is_final:
             self._given_up |= asking
-        found = [of for of in said.found if of.holder in asking and self.is_new(of)]
-        if found:
-            self._tell([self._event(tuple(them)) for them in _by_holder(found)])
+        found = _by_holder(of for of in said.found if of.holder in asking and self.is_new(of))
+        events = [self._event(them) for them in map(tuple, found) if self.differs(them)]
+        if events:
+            self._tell(events)
+
+    def differs(self, them: tuple[Collective, ...]) -> bool:
+        """Of dumps, which stay as they are while a job hangs, what was not told of it last."""
+        holder, now = them[0].holder, self._clock.monotonic()
+        if them[0].by is not Source.FLIGHT_RECORDER:
+            return True
+        before, again = self._told_dumps.get(holder, ((), 0.0))
+        if them == before and now < again:
+            return False
+        self._told_dumps[holder] = them, now + DUMPS_TOLD_AGAIN_SECONDS
+        return True
 
     def is_new(self, found: Collective) -> bool:
         """Of who waits least, what was not told lately."""

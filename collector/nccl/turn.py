@@ -25,6 +25,11 @@ def is_asking(environs: Iterable[str]) -> bool | None:
     return any(rank in {world * n // FEW for n in range(FEW)} for rank, world in said)
 
 
+def lowest_rank(environs: Iterable[str]) -> int | None:
+    """Of a node's processes; None where none of them says which rank it is."""
+    return min((it[0] for it in map(_place, environs) if it is not None), default=None)
+
+
 def _place(environ: str) -> tuple[int, int] | None:
     """A rank, and of how many."""
     values = dict(line.partition("=")[::2] for line in environ.split("\0"))

@@ -17,7 +17,7 @@ import pytest
 
 from collector.nccl import ranks, ranks_child, ras_status, stalled, turn
 from collector.nccl.question import Answer, Asked, answer, question, read_answer, read_question
-from collector.nccl.ranks_supervisor import Pace, Ranks, spread
+from collector.nccl.ranks_supervisor import DUMPS_TOLD_AGAIN_SECONDS, Pace, Ranks, spread
 from collector.nccl.stalled import OnGpu
 from collector.rows.catalogue_rows import Row
 from collector.rows.events import EventMaker
@@ -219,6 +219,51 @@ def test_dumps_are_read_without_a_question(node: Node, tmp_path: Path) -> None:
 
 
 @pytest.mark.server
+def test_dumps_that_stay_as_they_are_are_told_once(node: Node, tmp_path: Path) -> None:
+    node.run()
+    dumps, clock = tmp_path / "dumps", ManualClock(NOW)
+    shutil.copytree(ROOT / "tests/fixtures/flight_recorder", dumps)
+    node.watch(clock=clock, nccl_ras=(), flight_recorder_directories=(dumps,))
+    for _ in range(2):
+        for file in dumps.iterdir():
+            os.utime(file)
+        node.tick()
+        assert children() != []
+        wait_until("its end", lambda: not children(), 15.0)
+        wait_until("an event", lambda: bool(node.told))
+        time.sleep(0.1)
+        node.tick()
+        clock.advance(2000.0)
+    assert len(node.told) == 1
+
+
+def test_dumps_are_told_anew_that_differ_or_of_a_job_that_went_on_and_twice_a_day() -> None:
+    clock, maker = ManualClock(NOW), EventMaker(node=NODE, boot="b")
+    settings = CollectorSettings(flight_recorder_directories=(Path("/none"),))
+    them = Ranks(settings, maker, clock, _at_once, lambda _: None)
+    by = Source.FLIGHT_RECORDER
+    one = (Collective(by=by, holder="job 7", stand=Stand.WAITING, entered=6),)
+
+    def tick(fields: Mapping[str, Any]) -> None:
+        tags = {"cluster": "c", "node": "n1", "uuid": "GPU-0"}
+        row = Row(measurement=GPU, tags=tags, fields={"index": 0, **fields}, at=NOW)
+        them.take([row], {}, [allocation("GPU-0", "job 7")])
+
+    def is_told(what: tuple[Collective, ...], seconds: float = 0.0) -> bool:
+        clock.advance(seconds)
+        tick(STALLED)
+        return them.differs(what)
+
+    other = (replace(one[0], entered=7),)
+    assert [is_told(one), is_told(one), is_told(other), is_told(one)] == [True, False, True, True]
+    assert not is_told(one, DUMPS_TOLD_AGAIN_SECONDS - 1.0)
+    assert is_told(one, 2.0)
+    tick(MOVES)
+    assert is_told(one)
+    assert them.differs((replace(one[0], holder="job 8"),))
+
+
+@pytest.mark.server
 def test_whom_the_others_wait_for_is_told_of_a_job_that_goes_on_and_not_at_once_again(
     node: Node, tmp_path: Path
 ) -> None:
@@ -330,6 +375,12 @@ def test_a_node_that_is_none_of_the_few_asks_nothing(node: Node) -> None:
         node.tick()
         time.sleep(0.05)
     assert job.heard == []
+
+
+def test_dumps_are_read_from_the_lowest_rank_here() -> None:
+    environs = ("RANK=17\0WORLD_SIZE=64", "", "RANK=16\0WORLD_SIZE=64")
+    assert turn.lowest_rank(environs) == 16
+    assert turn.lowest_rank([""]) is None
 
 
 @pytest.mark.parametrize(("nodes", "asking"), [(1, 1), (2, 2), (4, 4), (5, 4), (512, 4)])
