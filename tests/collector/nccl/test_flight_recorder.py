@@ -160,6 +160,10 @@ def test_of_very_many_those_behind_are_named_first(count: int) -> None:
     dumps = {rank: done if rank == count - 1 else waits for rank in range(count)}
     (found,) = collectives(dumps, "job 7")
     assert (found.count, len(found.ranks), found.ranks[0].rank) == (count, MOST_RANKS, count - 1)
+    assert (found.waiting, found.left, found.late) == (
+        *(((0, count - 2),), (), ((count - 1, count - 1),)),
+    )
+    assert Collective.from_json(json.loads(json.dumps(found.to_json()))) == found
 
 
 # --- hostile files -----------------------------------------------------------------------------------
