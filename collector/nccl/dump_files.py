@@ -84,13 +84,20 @@ def _found(directories: Iterable[str], user: int, youth_seconds: float) -> dict[
                 name = _NAME.fullmatch(entry.name)
                 if name is None:
                     continue
-                about = entry.stat(follow_symlinks=False)
-                if not _is_dump(about, user) or about.st_mtime_ns < oldest:
+                about = stat_of(entry)
+                if about is None or not _is_dump(about, user) or about.st_mtime_ns < oldest:
                     continue
                 file = _File(about.st_mtime_ns, about.st_size, directory, entry.name)
                 rank = int(name[1])
                 found[rank] = max(file, found.get(rank, file))
     return found
+
+
+def stat_of(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """None where it has just vanished, which says nothing of the others."""
+    with suppress(OSError):
+        return entry.stat(follow_symlinks=False)
+    return None
 
 
 def _is_dump(about: os.stat_result, user: int) -> bool:

@@ -402,3 +402,12 @@ def test_a_node_begins_at_a_rank_of_its_own(begin: Begin, order: list[int], tmp_
     assert begin.order({9, 3, 0, 5}) == order
     found = dump_files.read([str(tmp_path)], os.getuid(), 60.0, lambda _: None, begin)
     assert list(found) == order
+
+
+def test_a_file_that_vanishes_meanwhile_is_left_out_alone(tmp_path: Path) -> None:
+    files = [put(tmp_path, rank) for rank in (1, 2)]
+    with os.scandir(tmp_path) as scanned:
+        entries = list(scanned)
+    files[0].unlink()
+    found = {entry.name: dump_files.stat_of(entry) is not None for entry in entries}
+    assert found == {files[0].name: False, files[1].name: True}

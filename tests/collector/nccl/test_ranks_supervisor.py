@@ -270,7 +270,7 @@ def test_whom_the_others_wait_for_is_told_of_a_job_that_goes_on_and_not_at_once_
     job = node.run()
     here = os.uname().nodename
     for number in range(4):
-        took = 100 if number == 0 else 400
+        took = 1000 if number == 0 else 4000
         lines = [line(number, n, took, host=here, pid=job.pid + number) for n in range(30)]
         (tmp_path / f"{number}.log").write_bytes(b"\n".join(lines) + b"\n")
     node.watch(nccl_ras=(), nccl_inspector_directories=(tmp_path,))
