@@ -82,13 +82,14 @@ class Collective:
         """ValueError, KeyError or TypeError for what is none; names and numbers are bounded."""
         said = known(cls, value)
         ranks = list(value.get("ranks", ()))[:MOST_RANKS]
-        them = {name: read_spans(said.get(name, ())) for name in ("waiting", "left", "late")}
         texts = {name: _word(said.get(name, "")) for name in ("holder", "group", "operation")}
         return cls(
             by=Source(said["by"]),
             stand=Stand(said["stand"]),
             **texts,
-            **them,
+            waiting=read_spans(said.get("waiting", ())),
+            left=read_spans(said.get("left", ())),
+            late=read_spans(said.get("late", ())),
             size=_number(said.get("size", 0)) or 0,
             entered=_number(said.get("entered")),
             count=_number(said.get("count", 0)) or 0,
