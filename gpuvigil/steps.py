@@ -34,8 +34,8 @@ _FIRST = (5, 25)  # the steps by which a rank is known later: after those that w
 _EVERY_SECONDS = 1.0
 _MOST_PENDING = 64  # steps whose CUDA events have not been reached yet
 # Who says which rank this is, and of how many: torchrun, Slurm, Open MPI, MPICH and Intel MPI.
-_RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-_WORLDS = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+WORLDS = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 
 _WORK, _INPUT, _COLLECTIVE = "work", "input", "collective"
 _CHECKPOINT, _EVALUATION = "checkpoint", "evaluation"
@@ -50,8 +50,8 @@ class Steps:
         folder = directory or os.environ.get("GPUVIGIL_STEPS", DIRECTORY)
         self._pid = os.getpid()
         self._path = os.path.join(folder, str(self._pid))
-        self._rank = _told(_RANKS) if rank is None else rank
-        self._world = _told(_WORLDS) if world is None else world
+        self._rank = _told(RANKS) if rank is None else rank
+        self._world = _told(WORLDS) if world is None else world
         self._seconds: deque[float] = deque(maxlen=_KEPT)
         self._own: deque[float] = deque(maxlen=_LATELY)
         self._first: list[float] = []

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gpuvigil.model import (
+    MOST_RANKS,
     Collective,
     Event,
     EventKind,
@@ -19,6 +20,8 @@ from gpuvigil.model import (
     Stand,
     Subject,
     pod_holder,
+    ranks_in,
+    spans,
 )
 
 from ..window import subject_names
@@ -102,42 +105,67 @@ def _by_dumps(told: _Told) -> Collective | None:
     found = [_group(them) for _, them in sorted(groups.items())]
     unlike = [of for of in found if of.stand is Stand.DIFFERENT]
     gaps = [of for of in found if of.stand is Stand.BEHIND]
-    waits = {rank.rank for of in gaps for rank in of.ranks if rank.stand is Stand.WAITING}
-    blamed = [(of, [it for it in of.ranks if it.stand is Stand.BEHIND]) for of in gaps]
-    free = [(of, [it for it in them if it.rank not in waits]) for of, them in blamed]
+    waits = {rank for of in gaps for rank in ranks_in(of.waiting)}
+    blamed = [(of, ranks_in(of.late)) for of in gaps]
+    free = [(of, them - waits) for of, them in blamed]
     left = [(of, them) for of, them in free if them] or blamed
     if unlike or not left:
         whole = [of for of in found if of.stand is Stand.TOGETHER]
         return next(iter([*unlike, *sorted(whole, key=lambda it: -it.size)]), None)
     of, them = min(left, key=lambda it: (len(it[1]), it[0].count, -it[0].size, it[0].group))
-    return replace(of, ranks=tuple(them), count=len(them))
+    known = {rank.rank: rank for rank in of.ranks}
+    named = [
+        known.get(rank, RankStand(rank=rank, stand=Stand.BEHIND))
+        for rank in sorted(them)[:MOST_RANKS]
+    ]
+    return replace(of, ranks=tuple(named), count=len(them))
 
 
 def _group(told: Sequence[Collective]) -> Collective:
-    """One group, from all that tell of it; its ranks are those behind and those that wait."""
+    """One group, from all that tell of it: who waits in it and who is late, also beyond those that are named."""
     unlike = next((of for of in told if of.stand is Stand.DIFFERENT), None)
     if unlike is not None:
         return unlike
-    ranks = {rank.rank: rank for of in told for rank in of.ranks if rank.reached is not None}
-    top = max((rank.reached or 0 for rank in ranks.values()), default=0)
-    size = max((of.size for of in told), default=0)
     first = max(told, key=lambda of: of.entered or 0)
-    waits = [it for it in ranks.values() if it.reached == top and it.stand is Stand.WAITING]
-    late = [replace(it, stand=Stand.BEHIND) for it in ranks.values() if (it.reached or 0) < top]
+    size = max(of.size for of in told)
+    waits, gone, late = _sets(told, first.entered or 0)
     stand = Stand.BEHIND if late else Stand.TOGETHER
     if not waits or (not late and len(waits) < size):
         stand = Stand.WAITING  # nobody waits any more, or of some ranks nothing is known
-    ordered = sorted([*late, *waits], key=lambda it: (it.stand is Stand.WAITING, it.rank))
+    named = {rank.rank: rank for of in told for rank in of.ranks if rank.rank in late}
     return replace(
-        first, stand=stand, entered=top, size=size, ranks=tuple(ordered), count=len(late)
+        first,
+        stand=stand,
+        size=size,
+        ranks=tuple(replace(it, stand=Stand.BEHIND) for _, it in sorted(named.items())),
+        count=len(late),
+        waiting=spans(waits),
+        left=spans(gone),
+        late=spans(late),
     )
+
+
+def _sets(
+    told: Sequence[Collective], top: int
+) -> tuple[frozenset[int], frozenset[int], frozenset[int]]:
+    """Who waits in the last collective, who has left it, and who is late: who came there by any dump is not.
+
+    Nodes that share a directory tell the same, which is taken once.
+    """
+    sets: dict[str, set[int]] = {"waiting": set(), "left": set(), "late": set()}
+    for entered, *them in {(of.entered, of.waiting, of.left, of.late) for of in told}:
+        for name, ranks in zip(sets, them, strict=True):
+            sets[name if entered == top else "late"] |= ranks_in(ranks)
+    waits = frozenset(sets["waiting"] - sets["left"])
+    gone = frozenset(sets["left"])
+    return waits, gone, frozenset(sets["late"] - waits - gone)
 
 
 def _places(
     window: Window, of: Collective, told: _Told, nodes: frozenset[Subject]
 ) -> Iterator[Subject | None]:
     """Where each of the ranks is: as its own node said, or by its address and its GPU's number."""
-    by_host = _by_host(told)
+    by_host = _by_host(window, told, nodes)
     own = {
         (rank.host, rank.rank): replace(node, gpu=rank.gpu)
         for node, it in told
@@ -145,7 +173,8 @@ def _places(
         if rank.gpu is not None
     }
     strange = {rank.host for rank in of.ranks if rank.host} - {
-        h for _, it in told for h in it.hosts
+        *(h for _, it in told for h in it.hosts),
+        *by_host,
     }
     unheard = nodes - {node for node, it in told if it.hosts}
     if len(strange) == len(unheard) == 1:
@@ -162,9 +191,14 @@ def _places(
         yield own.get((rank.host, rank.rank)) or _on_node(window, place, rank)
 
 
-def _by_host(told: _Told) -> dict[str, Subject]:
+def _by_host(window: Window, told: _Told, nodes: frozenset[Subject]) -> dict[str, Subject]:
     """Nodes by the addresses that they say are theirs; one that several have is nobody's."""
     found: dict[str, set[Subject]] = defaultdict(set)
+    for node in nodes:
+        inventory = (window.whole or window).inventories.get(node.key)
+        for port in () if inventory is None else inventory.ports:
+            for address in port.addresses:
+                found[address].add(node)
     for node, of in told:
         for host in of.hosts:
             found[host].add(node)
@@ -217,7 +251,7 @@ def _sentence(window: Window, it: Standing) -> str:
     if of.stand is not Stand.BEHIND:
         return _SAID[of.stand].format(who=who + (" is" if of.count == 1 else " are"))
     reached = {rank.reached for rank in of.ranks}
-    at = f", last entered {reached.pop()}" if len(reached) == 1 else ""
+    at = f", last entered {reached.pop()}" if len(reached - {None}) == len(reached) == 1 else ""
     return f"{who} never entered {of.operation} {of.entered}{at}"
 
 

@@ -8,7 +8,8 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterable
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -34,8 +35,26 @@ class _File:
     name: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begin:
+    """At which rank to begin: this one, or so far into those that are there."""
+
+    rank: int | None = None
+    share: float = 0.0
+
+    def order(self, ranks: Iterable[int]) -> Sequence[int]:
+        """All of them, from there on and around."""
+        them = sorted(ranks)
+        at = int(self.share * len(them)) if self.rank is None else bisect_left(them, self.rank)
+        return [*them[at:], *them[:at]]
+
+
 def read(
-    directories: Iterable[str], user: int, youth_seconds: float, sleep: Callable[[float], None]
+    directories: Iterable[str],
+    user: int,
+    youth_seconds: float,
+    sleep: Callable[[float], None],
+    begin: Begin,
 ) -> dict[int, Dump]:
     """By rank, the newest dump of this user that is young and whole; what cannot be read is left out."""
     directories = list(directories)
@@ -46,7 +65,8 @@ def read(
     after = _found(directories, user, youth_seconds)
     dumps: dict[int, Dump] = {}
     left, deadline = _MOST_BYTES, time.monotonic() + _SECONDS
-    for rank, file in sorted(after.items()):
+    for rank in begin.order(after):
+        file = after[rank]
         if before.get(rank) != file or file.size > left or time.monotonic() > deadline:
             continue
         left -= file.size
@@ -64,13 +84,20 @@ def _found(directories: Iterable[str], user: int, youth_seconds: float) -> dict[
                 name = _NAME.fullmatch(entry.name)
                 if name is None:
                     continue
-                about = entry.stat(follow_symlinks=False)
-                if not _is_dump(about, user) or about.st_mtime_ns < oldest:
+                about = stat_of(entry)
+                if about is None or not _is_dump(about, user) or about.st_mtime_ns < oldest:
                     continue
                 file = _File(about.st_mtime_ns, about.st_size, directory, entry.name)
                 rank = int(name[1])
                 found[rank] = max(file, found.get(rank, file))
     return found
+
+
+def stat_of(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """None where it has just vanished, which says nothing of the others."""
+    with suppress(OSError):
+        return entry.stat(follow_symlinks=False)
+    return None
 
 
 def _is_dump(about: os.stat_result, user: int) -> bool:

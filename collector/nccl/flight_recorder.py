@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpuvigil.model import MOST_RANKS, Collective, RankStand, Source, Stand
+from gpuvigil.model import MOST_RANKS, Collective, RankStand, Source, Stand, spans
 
 from . import containers
 from .unreadable import UnreadableError
@@ -163,6 +163,7 @@ def _collective(name: str, courses: Mapping[int, Course], holder: str) -> Collec
     else:
         stand = Stand.WAITING if any(c.open for c in courses.values()) else Stand.TOGETHER
     ranks.sort(key=lambda it: (it.reached or 0, it.rank))
+    here = {rank: course for rank, course in courses.items() if course.reached == top}
     operations = {course.operations.get(top, "") for course in courses.values()} - {""}
     return Collective(
         by=Source.FLIGHT_RECORDER,
@@ -174,6 +175,9 @@ def _collective(name: str, courses: Mapping[int, Course], holder: str) -> Collec
         entered=number if unlike else top,
         count=len(ranks),
         ranks=tuple(ranks[:MOST_RANKS]),
+        waiting=spans(rank for rank, course in here.items() if course.open),
+        left=spans(rank for rank, course in here.items() if not course.open),
+        late=spans(courses.keys() - here.keys()),
     )
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from gpuvigil.model import Collective, RankStand, Source, Stand
 
+from .dump_files import stat_of
 from .unreadable import UnreadableError
 
 # Some 450 bytes for an operation: of each file the last 500.
@@ -31,6 +32,10 @@ _LONGEST = 128
 # half as long as the others.
 LEAST_RANKS, LEAST_COMPARED = 4, 20
 LEAST_PERCENT, MOST_OF_OTHERS = 70, 0.5
+# And who is in it for so much longer waits for somebody: less is the order in which a ring goes round.
+LEAST_MICROSECONDS = 1000
+# In these the root, or all but the root, are through early, and wait for nobody.
+_ROOTED = frozenset({"Broadcast", "Reduce", "Gather", "Scatter"})
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
@@ -47,6 +52,7 @@ class Op:
     number: int
     microseconds: int
     clock: str  # which clock measured it: only of one they compare
+    owner: int  # the user whose file says it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,18 +98,20 @@ class First:
         )
 
 
-def parse(line: bytes) -> Op | None:
-    """None for a line of something else, as of a send; UnreadableError for what is no line of Inspector's."""
+def parse(line: bytes, owner: int) -> Op | None:
+    """None for a line of something else, as of a send or a broadcast; UnreadableError for what is no line of Inspector's."""
     if len(line) > LONGEST_LINE:
         raise UnreadableError("a line is too long")
     try:
         value: Mapping[str, Any] = json.loads(line)
-        return _op(value) if "coll_perf" in value.keys() else None  # noqa: SIM118 - a list has none
+        is_one = "coll_perf" in value.keys()  # noqa: SIM118 - a list has none
+        is_one = is_one and value["coll_perf"]["coll"] not in _ROOTED
+        return _op(value, owner) if is_one else None
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise UnreadableError(f"it is no line of NCCL Inspector's: {error!r}"[:200]) from None
 
 
-def _op(value: Mapping[str, Any]) -> Op:
+def _op(value: Mapping[str, Any], owner: int) -> Op:
     header, about, found = value["header"], value["metadata"], value["coll_perf"]
     return Op(
         communicator=_text(header["id"]),
@@ -115,6 +123,7 @@ def _op(value: Mapping[str, Any]) -> Op:
         number=_whole(found["coll_sn"]),
         microseconds=_whole(found["coll_exec_time_us"]),
         clock=_text(found.get("coll_timing_source", "")),
+        owner=owner,
     )
 
 
@@ -137,8 +146,8 @@ def read(directories: Iterable[str], users: Collection[int], youth_seconds: floa
         with suppress(OSError), os.scandir(directory) as entries:
             for _, entry in zip(range(_MOST_NAMES), entries, strict=False):
                 if left and entry.name.endswith(".log"):
-                    about = entry.stat(follow_symlinks=False)
-                    if _is_ours(about, users) and about.st_mtime_ns >= oldest:
+                    about = stat_of(entry)
+                    if about is not None and _is_ours(about, users) and about.st_mtime_ns >= oldest:
                         left -= 1
                         yield from _ops(entry.path, users)
 
@@ -149,32 +158,36 @@ def _is_ours(about: os.stat_result, users: Collection[int]) -> bool:
 
 def _ops(path: str, users: Collection[int]) -> Iterator[Op]:
     with suppress(OSError):
-        for line in _tail(path, users):
+        owner, lines = _tail(path, users)
+        for line in lines:
             with suppress(UnreadableError):
-                if (op := parse(line)) is not None:
+                if (op := parse(line, owner)) is not None:
                     yield op
 
 
-def _tail(path: str, users: Collection[int]) -> Sequence[bytes]:
-    """The whole lines at the end of a file."""
+def _tail(path: str, users: Collection[int]) -> tuple[int, Sequence[bytes]]:
+    """Whose file it is, and the whole lines at its end."""
     file = os.open(path, _FLAGS)
     try:
         about = os.fstat(file)
         if not _is_ours(about, users):
-            return ()
+            return about.st_uid, ()
         begin = max(about.st_size - TAIL_BYTES, 0)
         content = os.pread(file, TAIL_BYTES, begin)
     finally:
         os.close(file)
     # What the first line began with was cut, and the last one may not be whole yet.
-    return content.split(b"\n")[bool(begin) : -1]
+    return about.st_uid, content.split(b"\n")[bool(begin) : -1]
 
 
 def first(ops: Iterable[Op]) -> list[First]:
-    """Of each communicator the rank that the others wait for, where there is one; large ones first."""
-    found: dict[str, dict[tuple[str, int, str], dict[int, Op]]] = defaultdict(dict)
+    """Of each communicator the rank that the others wait for, where there is one; large ones first.
+
+    Whatever another user writes of it is of another one.
+    """
+    found: dict[tuple[int, str], dict[tuple[str, int, str], dict[int, Op]]] = defaultdict(dict)
     for op in ops:
-        of = found[op.communicator].setdefault((op.operation, op.number, op.clock), {})
+        of = found[op.owner, op.communicator].setdefault((op.operation, op.number, op.clock), {})
         of[op.rank] = op
     ones = [_first(list(them.values())) for them in found.values()]
     return sorted(
@@ -199,7 +212,8 @@ def _first(collectives: Sequence[Mapping[int, Op]]) -> First | None:
     own = statistics.median(times.pop(rank))
     others = statistics.median([statistics.median(them) for them in times.values()])
     percent = 100 * shortest[rank] // len(whole)
-    if percent < LEAST_PERCENT or own > MOST_OF_OTHERS * others:
+    is_much = own <= MOST_OF_OTHERS * others and others - own >= LEAST_MICROSECONDS
+    if percent < LEAST_PERCENT or not is_much:
         return None
     told = [op for ranks in whole for op in ranks.values()]
     pids: dict[str, set[int]] = defaultdict(set)

@@ -34,6 +34,9 @@ class Asked:
     directories: tuple[str, ...] = ()
     users: tuple[int, ...] = ()
     youth_seconds: float = 0.0
+    # Of many dumps, whose are read first: nodes that share a directory begin at ranks of their own.
+    begin_rank: int | None = None
+    begin_share: float = 0.0  # from 0 to 1, where no rank is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +45,7 @@ class Answer:
 
     found: tuple[Collective, ...] = ()
     why: str = ""
+    is_final: bool = False  # to ask this job again is of no use
 
 
 def question(asked: Asked) -> str:
@@ -67,7 +71,7 @@ def read_question(text: str) -> Asked:
 def answer(said: Answer) -> str:
     """One line, without its end."""
     found = [one.to_json() for one in said.found]
-    return json.dumps({"found": found, "why": said.why[:LONGEST_WHY]})
+    return json.dumps({"found": found, "why": said.why[:LONGEST_WHY], "is_final": said.is_final})
 
 
 def read_answer(text: str | bytes) -> Answer:
@@ -76,6 +80,6 @@ def read_answer(text: str | bytes) -> Answer:
         value = json.loads(text)
         found = tuple(map(Collective.from_json, value["found"]))
         why = "".join(ch if ch.isprintable() else "?" for ch in str(value["why"]))
-        return Answer(found=found, why=why[:LONGEST_WHY])
+        return Answer(found=found, why=why[:LONGEST_WHY], is_final=value["is_final"] is True)
     except UNREADABLE as error:
         raise ValueError(f"no answer of the child's: {error!r}") from None

@@ -23,7 +23,7 @@ from .question import Answer, Asked, Look, answer, read_question
 from .ras_client import SilentError
 from .ras_status import Place, Status
 from .ras_verdict import verdict
-from .unreadable import UnreadableError
+from .unreadable import TooLargeError, UnreadableError
 
 _NICE = 10  # the job comes first, also where it stands
 _MOST_JOBS = 8
@@ -59,13 +59,14 @@ def look(asked: Asked) -> Answer:
     except SilentError as error:
         return _silent(asked, str(error))
     except UnreadableError as error:
-        return Answer(why=str(error))
+        return Answer(why=str(error), is_final=isinstance(error, TooLargeError))
     return told(asked, before, after, own_hosts(asked.proc_root))
 
 
 def dumps(asked: Asked, sleep: Callable[[float], None] = time.sleep) -> Answer:
     """What PyTorch's dumps of the one job say."""
-    found = dump_files.read(asked.directories, asked.users[0], asked.youth_seconds, sleep)
+    begin = dump_files.Begin(rank=asked.begin_rank, share=asked.begin_share)
+    found = dump_files.read(asked.directories, asked.users[0], asked.youth_seconds, sleep, begin)
     (holder,) = asked.holders
     return Answer(found=flight_recorder.collectives(found, holder) if found else ())
 
@@ -73,9 +74,11 @@ def dumps(asked: Asked, sleep: Callable[[float], None] = time.sleep) -> Answer:
 def waits(asked: Asked) -> Answer:
     """Of each job here whose ranks tell how long they wait, the rank that waits least."""
     ops = inspector.read(asked.directories, asked.users, asked.youth_seconds)
-    gpus, host = _inner(asked), os.uname().nodename
+    host = os.uname().nodename
     found = []
     for one in inspector.first(ops):
+        # A line may name any process: only its own user's count.
+        gpus = _inner(asked, str(one.op.owner))
         holders = [it for it in gpus if one.pids.get(host, set()) & gpus[it].keys()]
         if len(holders) == 1:
             of = gpus[holders[0]].get(one.pid, {}) if one.host == host else {}
@@ -97,11 +100,14 @@ def told(asked: Asked, before: Status, after: Status, hosts: frozenset[str]) -> 
     return Answer(found=() if found is None else (found,))
 
 
-def _inner(asked: Asked) -> dict[str, dict[int, Mapping[int, str]]]:
-    """The GPUs of each job's processes, by the numbers that those have for themselves."""
+def _inner(asked: Asked, user: str | None = None) -> dict[str, dict[int, Mapping[int, str]]]:
+    """The GPUs of each job's processes, or of a user's, by the numbers that those have for themselves."""
     return {
         holder: {
-            inner: of for pid, of in pids.items() for inner in inner_pids(asked.proc_root, pid)
+            inner: of
+            for pid, of in pids.items()
+            if user is None or _owner(asked.proc_root, pid) == user
+            for inner in inner_pids(asked.proc_root, pid)
         }
         for holder, pids in asked.holders.items()
     }
@@ -143,6 +149,14 @@ def _user(proc_root: str, pid: int) -> str:
         if line.startswith("Uid:"):
             return line.split()[2]
     raise UnreadableError(f"process {pid} is gone")
+
+
+def _owner(proc_root: str, pid: int) -> str | None:
+    """The same; None where the process is gone."""
+    try:
+        return _user(proc_root, pid)
+    except UnreadableError:
+        return None
 
 
 def inner_pids(proc_root: str, pid: int) -> tuple[int, ...]:

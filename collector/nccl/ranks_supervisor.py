@@ -3,7 +3,7 @@
 import os
 import subprocess
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -18,7 +18,8 @@ from ..owners.processes import ProcessTable
 from ..processes.spawn import Child, started
 from ..rows.catalogue_rows import Row
 from ..rows.events import EventMaker
-from . import question
+from ..sensors import files
+from . import question, turn
 from .question import Answer, Asked, Look
 from .ras_client import TIMEOUT_SECONDS
 from .stalled import ALL, Holders, OnGpu, may_be_asked, stalled, stalled_seconds
@@ -29,6 +30,8 @@ _LONGEST_LOOK_SECONDS = 2 * (TIMEOUT_SECONDS + 30.0)  # beside the pause
 _LARGEST_BYTES = 256 * 1024
 # NCCL Inspector's files are looked at so often; that one rank waits least is told again after so long.
 INSPECTOR_SECONDS, _TOLD_AGAIN_SECONDS = 120.0, 600.0
+# The analyzer remembers for a day: what dumps say of a job that hangs for longer is told again before that.
+DUMPS_TOLD_AGAIN_SECONDS = 12 * 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +43,11 @@ class Pace:
     longest_rest_seconds: float = 1800.0
     # Communicators are made at a job's start: then nobody asks.
     youngest_seconds: float = 900.0
-    # Each question goes through all processes of the job: its nodes ask at moments of their own.
+    # Those few nodes of a job that ask, and those that read its dumps, do it at moments of their own.
     spread_seconds: float = 60.0
+    # Where a job's processes do not say which rank they are, each of its nodes may ask: so far apart, and
+    # at the longest rest from the first time on.
+    blind_spread_seconds: float = 600.0
 
 
 PACE = Pace()
@@ -81,7 +87,9 @@ class Ranks:
         self._began = self._due = 0.0
         self._is_of_all = False
         self._told_first: dict[tuple[str, int], float] = {}
+        self._told_dumps: dict[str, tuple[tuple[Collective, ...], float]] = {}
         self._told_why: dict[frozenset[str], str] = {}
+        self._given_up: set[str] = set()
 
     def take(
         self,
@@ -92,6 +100,8 @@ class Ranks:
         """What a tick brought: nothing more is done while no job stands still."""
         gpus = _on_gpus(rows, processes, held)
         still, now = stalled(gpus), self._clock.monotonic()
+        self._given_up &= {gpu.holder for gpu in gpus}
+        self._told_dumps = {of: it for of, it in self._told_dumps.items() if of in still}
         # Also who goes on for a moment, or is not measured, rests to the end.
         rests = self._rests.items()
         self._rests = {of: it for of, it in rests if it.holders & still or now < it.due}
@@ -146,21 +156,39 @@ class Ranks:
         if self._settings.flight_recorder_directories:
             for user, holders in may_be_asked(gpus, [ALL], users, ages, 0.0).items():
                 # Of two jobs of one user nobody knows whose dump it is.
-                if len(holders) == 1 and self._rested(user, holders, Look.DUMPS):
+                if len(holders) == 1 and self._rested(user, holders, Look.DUMPS, self._pace):
                     self._start(self._for_dumps(user, holders, gpus))
                     return True
         partitions, least = self._settings.nccl_ras, self._pace.youngest_seconds
         for user, holders in may_be_asked(gpus, partitions, users, ages, least).items():
-            if self._rested(user, holders, Look.RAS):
+            pace = self._turn(holders)
+            if pace is not None and self._rested(user, holders, Look.RAS, pace):
                 self._start(self._for_ras(holders))
                 return True
         return False
 
-    def _rested(self, user: int, holders: Holders, look: Look) -> bool:
+    def _turn(self, holders: Holders) -> Pace | None:
+        """How seldom this node asks; None: it is for other nodes, or of no use."""
+        if holders.keys() & self._given_up:
+            return None
+        is_asking, pace = turn.is_asking(self._environs(holders)), self._pace
+        if is_asking is None:
+            return replace(
+                pace,
+                spread_seconds=pace.blind_spread_seconds,
+                rest_seconds=pace.longest_rest_seconds,
+            )
+        return pace if is_asking else None
+
+    def _environs(self, holders: Holders) -> Iterator[str]:
+        for pid in (pid for of in holders.values() for pid in of):
+            yield files.read(f"{self._settings.proc_root}/{pid}/environ") or ""
+
+    def _rested(self, user: int, holders: Holders, look: Look, pace: Pace) -> bool:
         """Whether a look is due; then the next rest begins."""
-        now, pace = self._clock.monotonic(), self._pace
+        now = self._clock.monotonic()
         rest, seconds = self._rests.get((user, look)), pace.rest_seconds
-        if rest is None and look is Look.RAS and pace.spread_seconds:
+        if rest is None and pace.spread_seconds:
             due = now + pace.spread_seconds * spread(self._events.node.key)
             self._rests[user, look] = _Rest(frozenset(holders), due, seconds / 2)
             return False
@@ -190,6 +218,8 @@ class Ranks:
             directories=directories,
             users=(user,),
             youth_seconds=stalled_seconds(gpus, holder),
+            begin_rank=turn.lowest_rank(self._environs(holders)),
+            begin_share=spread(self._events.node.key),
         )
 
     def _start(self, asked: Asked) -> None:
@@ -221,9 +251,23 @@ class Ranks:
             log.warning(
                 "how ranks stand is not known", held_by=", ".join(sorted(asking)), why=said.why
             )
-        found = [of for of in said.found if of.holder in asking and self.is_new(of)]
-        if found:
-            self._tell([self._event(tuple(them)) for them in _by_holder(found)])
+        if said.is_final:
+            self._given_up |= asking
+        found = _by_holder(of for of in said.found if of.holder in asking and self.is_new(of))
+        events = [self._event(them) for them in map(tuple, found) if self.differs(them)]
+        if events:
+            self._tell(events)
+
+    def differs(self, them: tuple[Collective, ...]) -> bool:
+        """Of dumps, which stay as they are while a job hangs, what was not told of it last."""
+        holder, now = them[0].holder, self._clock.monotonic()
+        if them[0].by is not Source.FLIGHT_RECORDER:
+            return True
+        before, again = self._told_dumps.get(holder, ((), 0.0))
+        if them == before and now < again:
+            return False
+        self._told_dumps[holder] = them, now + DUMPS_TOLD_AGAIN_SECONDS
+        return True
 
     def is_new(self, found: Collective) -> bool:
         """Of who waits least, what was not told lately."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .unreadable import UnreadableError
+from .unreadable import TooLargeError, UnreadableError
 
 # 1,024 GPUs in six communicators answer 3.4 MB (555 bytes for a rank of a communicator); parsing takes
 # up to twenty times as much memory.
@@ -79,7 +79,7 @@ class Status:
 def parse(content: bytes | bytearray) -> Status:
     """UnreadableError for everything that is no such answer."""
     if len(content) > LARGEST_BYTES:
-        raise UnreadableError(f"its status is over {LARGEST_BYTES // 1024**2} MiB")
+        raise TooLargeError(f"its status is over {LARGEST_BYTES // 1024**2} MiB")
     try:
         value = json.loads(content)
     except RecursionError:

@@ -13,6 +13,8 @@ from ..rows.catalogue_rows import Number
 
 _STEP_SECONDS, _STEP_TIMES = 60.0, 5.0
 _SPIN_SECONDS, _SPIN_TIMES = 300.0, 3.0
+# `step_phase`: a checkpoint or an evaluation goes on for so long; whom a signal stopped hangs not.
+_PAUSES, _PAUSE_SECONDS, _STOPPED = frozenset({3, 4}), 1800.0, 5
 ALL = "*"
 
 Fields = Mapping[str, Number | None]
@@ -38,13 +40,16 @@ class OnGpu:
 
 
 def stalled(gpus: Iterable[OnGpu]) -> frozenset[str]:
-    """The holders of which a GPU here stands still, and none here says that it goes on."""
+    """The holders of which a GPU here stands still, and none here says that it goes on.
+
+    A job of which all ranks here are stopped by a signal is suspended, and stands not still.
+    """
     still, moving = set(), set()
     for gpu in gpus:
         steps = _steps_stopped(gpu.fields)
         if steps is False:
             moving.add(gpu.holder)
-        elif steps or _spins(gpu.fields):
+        elif (steps or _spins(gpu.fields)) and gpu.fields.get("step_phase") != _STOPPED:
             still.add(gpu.holder)
     return frozenset(still - moving - {""})
 
@@ -57,6 +62,9 @@ def stalled_seconds(gpus: Iterable[OnGpu], holder: str) -> float:
 
 
 def _steps_stopped(fields: Fields) -> bool | None:
+    paused = fields.get("step_phase_seconds")
+    if fields.get("step_phase") in _PAUSES and paused is not None and paused < _PAUSE_SECONDS:
+        return False
     age, longest = fields.get("step_age_seconds"), fields.get("step_p99_seconds")
     if age is None or longest is None:
         return None

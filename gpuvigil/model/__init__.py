@@ -34,6 +34,7 @@ from .job import ENDED_STATES, Job, ScheduledNode, Scheduler
 from .nic import Beside, Nic, PcieLink
 from .older import cause_in_words
 from .opinion import Opinion
+from .rank_spans import Spans, ranks_in, spans
 from .record import (
     COLLECTOR_KINDS,
     SCHEDULER_KINDS,
@@ -122,6 +123,7 @@ __all__ = [
     "Severity",
     "Silence",
     "Source",
+    "Spans",
     "Stand",
     "Subject",
     "Switch",
@@ -136,6 +138,8 @@ __all__ = [
     "job_holder",
     "pod_holder",
     "process_holder",
+    "ranks_in",
     "readable",
+    "spans",
     "without_domain",
 ]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from .rank_spans import Spans, read_spans
 from .record import known, plain
 
 # Of one look; how many there are in all is told beside them.
@@ -62,6 +63,11 @@ class Collective:
     entered: int | None = None  # the last collective that anybody entered
     count: int = 0  # ranks that stand so, also beyond those that are named
     ranks: tuple[RankStand, ...] = ()
+    # Of dumps all that were read, also beyond those that are named: who waits in `entered`, who has left it, and
+    # who never came to it.
+    waiting: Spans = ()
+    left: Spans = ()
+    late: Spans = ()
     compared: int = 0  # collectives of which all these ranks told how long they were in them
     percent: int | None = None  # of those, in how many this rank was in it for the shortest time
     microseconds: int | None = None  # that the others mostly are in one
@@ -81,6 +87,9 @@ class Collective:
             by=Source(said["by"]),
             stand=Stand(said["stand"]),
             **texts,
+            waiting=read_spans(said.get("waiting", ())),
+            left=read_spans(said.get("left", ())),
+            late=read_spans(said.get("late", ())),
             size=_number(said.get("size", 0)) or 0,
             entered=_number(said.get("entered")),
             count=_number(said.get("count", 0)) or 0,

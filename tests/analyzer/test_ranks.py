@@ -9,7 +9,18 @@ import pytest
 
 from analyzer.correlation.all_detectors import DETECTORS
 from analyzer.detectors.gpu_hung import DETECTOR, hung_jobs
-from gpuvigil.model import Collective, Event, EventKind, Finding, RankStand, Severity, Source, Stand
+from gpuvigil.model import (
+    MOST_RANKS,
+    Collective,
+    Event,
+    EventKind,
+    Finding,
+    RankStand,
+    Severity,
+    Source,
+    Stand,
+    spans,
+)
 
 from .scene import NOON, Scene, allocation, event, gpu, healthy, node
 
@@ -88,6 +99,22 @@ def test_the_one_node_that_says_nothing_is_the_one_whose_address_nobody_has() ->
     )
     # Of two such nodes nobody knows which it is.
     assert said(hung(events[0])).startswith("2 of 6 ranks (4 (10.0.0.3), 5 (10.0.0.3)) are dead")
+
+
+def test_a_node_that_did_not_ask_is_known_by_the_addresses_of_its_ports() -> None:
+    scene = hung(tells(1, looked(Stand.BEHIND, [at(3)], hosts=("10.0.0.1",))))
+    inventories = [
+        replace(
+            it,
+            ports=(
+                replace(it.ports[0], addresses=(f"10.0.0.{it.subject.node[-1]}",)),
+                *it.ports[1:],
+            ),
+        )
+        for it in scene.inventories
+    ]
+    assert said(scene).startswith("rank 3 (10.0.0.2) never")
+    assert said(replace(scene, inventories=tuple(inventories))).startswith("rank 3 (node-2 GPU 1)")
 
 
 def test_an_address_that_two_nodes_have_is_nobody_s() -> None:
@@ -196,12 +223,16 @@ def dump(ranks: dict[int, int], *, left: Iterable[int] = (), **more: Any) -> Col
     ]
     more = {"size": 6, "group": "0", "operation": "all_reduce", **more}
     entered = max(ranks.values())
+    here = {n for n, reached in ranks.items() if reached == entered}
     return Collective(
         by=Source.FLIGHT_RECORDER,
         holder="job 7",
         stand=Stand.WAITING,
-        ranks=tuple(stands),
+        ranks=tuple(sorted(stands, key=lambda it: (it.reached or 0, it.rank))[:MOST_RANKS]),
         entered=entered,
+        waiting=spans(here - left),
+        left=spans(here & left),
+        late=spans(ranks.keys() - here),
         count=len(stands),
         **more,
     )
@@ -243,6 +274,28 @@ def test_a_rank_that_waits_in_a_small_group_is_not_blamed_in_the_large_one() -> 
 def test_of_a_rank_whose_dump_lies_on_every_node_the_node_is_not_known() -> None:
     whole = dump({0: 9, 1: 9, 2: 9, 3: 8, 4: 9, 5: 9}, left=[3])
     assert said(hung(dumps(1, whole), dumps(2, whole))).startswith("rank 3 never entered")
+
+
+@pytest.mark.parametrize("size", [MOST_RANKS, MOST_RANKS + 1, 2 * MOST_RANKS])
+def test_of_more_ranks_than_are_named_all_are_judged(size: int) -> None:
+    """In a directory that nodes share each tells all of them."""
+    whole = dump(dict.fromkeys(range(size), 9), size=size)
+    assert said(hung(dumps(1, whole), dumps(2, whole))).startswith(f"all {size} ranks entered")
+    but_one = dump(dict.fromkeys(range(size - 1), 9), size=size)
+    assert said(hung(dumps(1, but_one), dumps(2, but_one))) == ""
+
+
+@pytest.mark.parametrize("late", [1, MOST_RANKS - 1, MOST_RANKS, MOST_RANKS + 1, 200])
+def test_as_many_as_are_named_may_be_late(late: int) -> None:
+    whole = dump({n: 8 if n % 5 == 0 and n < 5 * late else 9 for n in range(1024)}, size=1024)
+    words = said(hung(dumps(1, whole), dumps(2, whole)))
+    who = f"{late} of 1024 ranks (0, 5, 10, 15, ...)" if late > 1 else "rank 0"
+    assert words.startswith(f"{who} never entered all_reduce 9")
+
+
+def test_who_came_later_by_another_node_s_look_is_not_late() -> None:
+    before, after = dump({0: 9, 1: 8, 2: 8}, size=3), dump({0: 9, 1: 9, 2: 8}, size=3)
+    assert said(hung(dumps(1, before), dumps(2, after))).startswith("rank 2 never entered")
 
 
 def test_nccl_and_pytorch_that_agree_are_both_named() -> None:

@@ -26,7 +26,7 @@ def test_whom_a_job_waits_for_is_an_event_of_the_node_with_the_gpu(
         driver.set_processes(1, {job.pid: None})
         for rank in range(4):
             more = {"host": os.uname().nodename, "pid": job.pid + rank}
-            lines = [line(rank, n, 400 if rank else 100, **more) for n in range(30)]
+            lines = [line(rank, n, 4000 if rank else 1000, **more) for n in range(30)]
             (tmp_path / f"{rank}.log").write_bytes(b"\n".join(lines) + b"\n")
         agent.environment = driver.environment()
         agent.settings["nccl_inspector_directories"] = [str(tmp_path)]
@@ -36,7 +36,7 @@ def test_whom_a_job_waits_for_is_an_event_of_the_node_with_the_gpu(
     assert (event.subject.node, event.subject.kind) == ("n1", "node")
     (found,) = event.collectives
     assert (found.by, found.holder) == (Source.INSPECTOR, f"pid {job.pid}")
-    assert [(it.rank, it.gpu, it.microseconds) for it in found.ranks] == [(0, UUIDS[1], 100)]
+    assert [(it.rank, it.gpu, it.microseconds) for it in found.ranks] == [(0, UUIDS[1], 1000)]
     assert agent.stop() == 0
 
 

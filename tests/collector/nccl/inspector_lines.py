@@ -23,7 +23,7 @@ def line(rank: int, number: int, microseconds: object, **more: Any) -> bytes:
             "pid": more.get("pid", 4242 + rank),
         },
         "coll_perf": {
-            "coll": "AllReduce",
+            "coll": more.get("operation", "AllReduce"),
             "coll_sn": number,
             "coll_msg_size_bytes": 1_048_576,
             "coll_exec_time_us": microseconds,

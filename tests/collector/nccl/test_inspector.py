@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.nccl import inspector, ranks_child
-from collector.nccl.inspector import LONGEST_LINE, TAIL_BYTES, First, first, parse
+from collector.nccl.inspector import LONGEST_LINE, TAIL_BYTES, First, Op, first, parse
 from collector.nccl.question import Asked, Look
 from collector.nccl.unreadable import UnreadableError
 from gpuvigil.model import Source, Stand
@@ -26,12 +26,12 @@ Exec = Callable[[int, int], int]
 
 def waits(rank: int, _: int) -> int:
     """Rank 2 comes last."""
-    return 100 if rank == SLOW else 400
+    return 1000 if rank == SLOW else 4000
 
 
 def of(took: Exec, count: int = 30, ranks: int = RANKS, **more: Any) -> list[First]:
     lines = (line(r, n, took(r, n), **more) for n in range(count) for r in range(ranks))
-    return first(op for it in lines if (op := parse(it)) is not None)
+    return first(op for it in lines if (op := parse(it, 0)) is not None)
 
 
 def test_the_rank_that_is_in_every_collective_for_the_shortest_time_is_waited_for() -> None:
@@ -41,7 +41,11 @@ def test_the_rank_that_is_in_every_collective_for_the_shortest_time_is_waited_fo
     assert (told.by, told.stand, told.size, told.operation) == (
         *(Source.INSPECTOR, Stand.FIRST, 4, "AllReduce"),
     )
-    assert (told.ranks[0].microseconds, told.microseconds, told.ranks[0].gpu) == (100, 400, "GPU-2")
+    assert (told.ranks[0].microseconds, told.microseconds, told.ranks[0].gpu) == (
+        1000,
+        4000,
+        "GPU-2",
+    )
 
 
 @pytest.mark.parametrize(
@@ -50,13 +54,15 @@ def test_the_rank_that_is_in_every_collective_for_the_shortest_time_is_waited_fo
         (waits, 20, 4, True),
         (waits, 19, 4, False),
         (waits, 30, 3, False),
-        (lambda r, n: 200 if r == SLOW else 400, 30, 4, True),
-        (lambda r, n: 201 if r == SLOW else 400, 30, 4, False),
-        (lambda r, n: 100 if r == (SLOW if n % 10 < 7 else 1) else 400, 30, 4, True),
-        (lambda r, n: 100 if r == (SLOW if n % 10 < 6 else 1) else 400, 30, 4, False),
-        (lambda r, n: 100 if r == n % 4 else 400, 40, 4, False),
-        (lambda r, n: 100 if r < 2 else 400, 30, 4, False),
+        (lambda r, n: 2000 if r == SLOW else 4000, 30, 4, True),
+        (lambda r, n: 2001 if r == SLOW else 4000, 30, 4, False),
+        (lambda r, n: 1000 if r == (SLOW if n % 10 < 7 else 1) else 4000, 30, 4, True),
+        (lambda r, n: 1000 if r == (SLOW if n % 10 < 6 else 1) else 4000, 30, 4, False),
+        (lambda r, n: 1000 if r == n % 4 else 4000, 40, 4, False),
+        (lambda r, n: 1000 if r < 2 else 4000, 30, 4, False),
         (lambda r, n: 0, 30, 4, False),
+        (lambda r, n: 500 if r == SLOW else 1500, 30, 4, True),
+        (lambda r, n: 500 if r == SLOW else 1499, 30, 4, False),
     ],
 )
 def test_it_is_one_rank_and_much_and_mostly(
@@ -80,7 +86,7 @@ def test_only_what_all_ranks_told_of_by_one_clock_is_compared() -> None:
 
 
 def _of_lines(lines: list[bytes]) -> list[First]:
-    return first(op for it in lines if (op := parse(it)) is not None)
+    return first(op for it in lines if (op := parse(it, 0)) is not None)
 
 
 @pytest.mark.parametrize("version", ["v1.0", "v4.0", "v5.0"])
@@ -91,7 +97,31 @@ def test_a_version_that_has_the_names_is_read(version: str) -> None:
 def test_a_send_is_no_collective() -> None:
     value = json.loads(line(0, 1, 2))
     value["p2p_perf"] = value.pop("coll_perf")
-    assert parse(json.dumps(value).encode()) is None
+    assert parse(json.dumps(value).encode(), 0) is None
+
+
+@pytest.mark.parametrize(
+    ("operation", "is_found"),
+    [
+        *(("AllReduce", True), ("AllGather", True), ("ReduceScatter", True), ("AlltoAll", True)),
+        *(("Broadcast", False), ("Reduce", False), ("Gather", False), ("Scatter", False)),
+    ],
+)
+def test_whoever_is_a_root_may_be_through_early(operation: str, is_found: bool) -> None:
+    assert bool(of(waits, operation=operation)) is is_found
+
+
+def test_what_another_user_writes_of_a_communicator_changes_nothing() -> None:
+    own = [line(r, n, 4000) for n in range(30) for r in range(RANKS)]
+    forged = [line(SLOW, n, 1000) for n in range(30)]
+
+    def ops(*owners: int) -> Iterator[Op]:
+        for owner, lines in zip(owners, (own, forged), strict=True):
+            yield from (op for it in lines if (op := parse(it, owner)) is not None)
+
+    assert first(ops(7, 8)) == []
+    (found,) = first(ops(7, 7))
+    assert found.op.owner == 7
 
 
 @pytest.mark.parametrize(
@@ -113,7 +143,7 @@ def test_a_send_is_no_collective() -> None:
 )
 def test_what_is_no_line_is_one_named_error(content: bytes) -> None:
     with pytest.raises(UnreadableError):
-        parse(content)
+        parse(content, 0)
 
 
 @given(st.randoms(use_true_random=False), st.integers(1, 10))
@@ -123,7 +153,7 @@ def test_no_damaged_line_raises_anything_else(chance: random.Random, times: int)
         at = chance.randrange(len(content))
         content[at : at + chance.randrange(3)] = chance.randbytes(chance.randrange(4))
     try:
-        first([op] if (op := parse(bytes(content))) is not None else [])
+        first([op] if (op := parse(bytes(content), 0)) is not None else [])
     except UnreadableError:
         return
 
@@ -168,7 +198,7 @@ def test_only_the_end_of_a_file_is_read_also_after_it_was_cut(tmp_path: Path) ->
             stream.write(b'{"header": {"id"')
     (found,) = read(tmp_path)
     assert found.compared == 30
-    for file in write(tmp_path, lambda r, n: 100 if r == 1 else 400, count=25):
+    for file in write(tmp_path, lambda r, n: 1000 if r == 1 else 4000, count=25):
         assert file.stat().st_size < TAIL_BYTES
     (found,) = read(tmp_path)
     assert (found.op.rank, found.compared) == (1, 25)
@@ -201,3 +231,30 @@ def test_it_is_told_of_the_job_whose_process_wrote_it(
     )
     (found,) = ranks_child.waits(asked).found
     assert (found.holder, found.ranks[0].rank, found.ranks[0].gpu) == ("job 7", SLOW, gpu)
+
+
+@pytest.mark.parametrize(("user", "count"), [(0, 1), (1, 0)])
+def test_lines_count_for_processes_of_their_own_user(tmp_path: Path, user: int, count: int) -> None:
+    """Everybody may write to the directory, and name any process."""
+    proc = tmp_path / "proc" / "4242"
+    proc.mkdir(parents=True)
+    owner = os.getuid() + user
+    (proc / "status").write_text(f"Uid:\t{owner}\t{owner}\t{owner}\t{owner}\nNSpid:\t4242\t17\n")
+    for rank in range(RANKS):
+        lines = [
+            line(rank, n, waits(rank, n), pid=17 + rank, host=os.uname().nodename)
+            for n in range(30)
+        ]
+        (tmp_path / f"{rank}.log").write_bytes(b"\n".join(lines) + b"\n")
+    asked = Asked(
+        proc_root=str(tmp_path / "proc"),
+        port=0,
+        pause_seconds=0.0,
+        versions=(),
+        holders={"job 7": {4242: {0: "GPU-0"}}},
+        look=Look.INSPECTOR,
+        directories=(str(tmp_path),),
+        users=(os.getuid(), os.getuid() + 1),
+        youth_seconds=60.0,
+    )
+    assert len(ranks_child.waits(asked).found) == count

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
-from collector.nccl import ranks, ranks_child, stalled
+from collector.nccl import ranks, ranks_child, ras_status, stalled, turn
 from collector.nccl.question import Answer, Asked, answer, question, read_answer, read_question
-from collector.nccl.ranks_supervisor import Pace, Ranks, spread
+from collector.nccl.ranks_supervisor import DUMPS_TOLD_AGAIN_SECONDS, Pace, Ranks, spread
 from collector.nccl.stalled import OnGpu
 from collector.rows.catalogue_rows import Row
 from collector.rows.events import EventMaker
@@ -33,7 +34,7 @@ NODE = Subject(cluster="c", node="n1")
 NOW = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 HERE = "127.0.0.1"
 BEHIND = [rank(0, 4711, pid=1, host=HERE), rank(1, 4710, pid=99, host="10.0.0.2")]
-SOON = Pace(pause_seconds=0.05, youngest_seconds=0.0, spread_seconds=0.0)
+SOON = Pace(pause_seconds=0.05, youngest_seconds=0.0, spread_seconds=0.0, blind_spread_seconds=0.0)
 STALLED: Mapping[str, Any] = {"step_age_seconds": 80.0, "step_p99_seconds": 2.0}
 MOVES: Mapping[str, Any] = {"step_age_seconds": 1.0, "step_p99_seconds": 2.0}
 
@@ -72,6 +73,7 @@ class Node:
         library: str = "libnccl.so.2.30.7",
         said: str = "nothing",
         name: str = "",
+        place_in_job: Mapping[str, str] = MappingProxyType({"RANK": "0", "WORLD_SIZE": "2"}),
     ) -> Job:
         """Start a process; further ones listen at the first one's port."""
         place = self.directory / (name or f"job{len(self.jobs)}")
@@ -86,6 +88,7 @@ class Node:
             [sys.executable, "-m", "tests.collector.nccl.ras_server", *map(str, words)],
             stdout=subprocess.PIPE,
             text=True,
+            env={**os.environ, **place_in_job},
         )
         assert process.stdout is not None
         self.jobs.append(Job(place, process, int(process.stdout.readline())))
@@ -216,13 +219,58 @@ def test_dumps_are_read_without_a_question(node: Node, tmp_path: Path) -> None:
 
 
 @pytest.mark.server
+def test_dumps_that_stay_as_they_are_are_told_once(node: Node, tmp_path: Path) -> None:
+    node.run()
+    dumps, clock = tmp_path / "dumps", ManualClock(NOW)
+    shutil.copytree(ROOT / "tests/fixtures/flight_recorder", dumps)
+    node.watch(clock=clock, nccl_ras=(), flight_recorder_directories=(dumps,))
+    for _ in range(2):
+        for file in dumps.iterdir():
+            os.utime(file)
+        node.tick()
+        assert children() != []
+        wait_until("its end", lambda: not children(), 15.0)
+        wait_until("an event", lambda: bool(node.told))
+        time.sleep(0.1)
+        node.tick()
+        clock.advance(2000.0)
+    assert len(node.told) == 1
+
+
+def test_dumps_are_told_anew_that_differ_or_of_a_job_that_went_on_and_twice_a_day() -> None:
+    clock, maker = ManualClock(NOW), EventMaker(node=NODE, boot="b")
+    settings = CollectorSettings(flight_recorder_directories=(Path("/none"),))
+    them = Ranks(settings, maker, clock, _at_once, lambda _: None)
+    by = Source.FLIGHT_RECORDER
+    one = (Collective(by=by, holder="job 7", stand=Stand.WAITING, entered=6),)
+
+    def tick(fields: Mapping[str, Any]) -> None:
+        tags = {"cluster": "c", "node": "n1", "uuid": "GPU-0"}
+        row = Row(measurement=GPU, tags=tags, fields={"index": 0, **fields}, at=NOW)
+        them.take([row], {}, [allocation("GPU-0", "job 7")])
+
+    def is_told(what: tuple[Collective, ...], seconds: float = 0.0) -> bool:
+        clock.advance(seconds)
+        tick(STALLED)
+        return them.differs(what)
+
+    other = (replace(one[0], entered=7),)
+    assert [is_told(one), is_told(one), is_told(other), is_told(one)] == [True, False, True, True]
+    assert not is_told(one, DUMPS_TOLD_AGAIN_SECONDS - 1.0)
+    assert is_told(one, 2.0)
+    tick(MOVES)
+    assert is_told(one)
+    assert them.differs((replace(one[0], holder="job 8"),))
+
+
+@pytest.mark.server
 def test_whom_the_others_wait_for_is_told_of_a_job_that_goes_on_and_not_at_once_again(
     node: Node, tmp_path: Path
 ) -> None:
     job = node.run()
     here = os.uname().nodename
     for number in range(4):
-        took = 100 if number == 0 else 400
+        took = 1000 if number == 0 else 4000
         lines = [line(number, n, took, host=here, pid=job.pid + number) for n in range(30)]
         (tmp_path / f"{number}.log").write_bytes(b"\n".join(lines) + b"\n")
     node.watch(nccl_ras=(), nccl_inspector_directories=(tmp_path,))
@@ -299,6 +347,81 @@ def test_a_node_asks_at_a_moment_of_its_own_and_rests_longer_each_time(node: Nod
         clock.advance(0.02)
         node.until_asked(job, times=2 * times + 2)
         wait_until("no child", lambda: not children())
+
+
+@pytest.mark.server
+def test_a_node_whose_processes_do_not_say_which_rank_they_are_asks_late_and_seldom(
+    node: Node,
+) -> None:
+    job, clock = node.run(place_in_job={}), ManualClock(NOW)
+    node.watch(replace(SOON, blind_spread_seconds=400.0), clock)
+    for times, seconds in enumerate([400.0 * spread(NODE.key), 0.05 + 1800.0]):
+        node.tick()
+        clock.advance(seconds - 0.01)
+        for _ in range(5):
+            node.tick()
+            time.sleep(0.02)
+        assert job.heard.count("STATUS") == 2 * times
+        clock.advance(0.02)
+        node.until_asked(job, times=2 * times + 2)
+        wait_until("no child", lambda: not children())
+
+
+@pytest.mark.server
+def test_a_node_that_is_none_of_the_few_asks_nothing(node: Node) -> None:
+    job = node.run(place_in_job={"RANK": "1", "WORLD_SIZE": "4096"})
+    node.watch()
+    for _ in range(10):
+        node.tick()
+        time.sleep(0.05)
+    assert job.heard == []
+
+
+def test_dumps_are_read_from_the_lowest_rank_here() -> None:
+    environs = ("RANK=17\0WORLD_SIZE=64", "", "RANK=16\0WORLD_SIZE=64")
+    assert turn.lowest_rank(environs) == 16
+    assert turn.lowest_rank([""]) is None
+
+
+@pytest.mark.parametrize(("nodes", "asking"), [(1, 1), (2, 2), (4, 4), (5, 4), (512, 4)])
+def test_of_a_job_four_nodes_ask_at_most(nodes: int, asking: int) -> None:
+    world, told = 8 * nodes, 0
+    for node in range(nodes):
+        them = (f"A=1\0RANK={8 * node + n}\0WORLD_SIZE={world}\0" for n in range(8))
+        told += turn.is_asking(them) is True
+    assert told == asking
+
+
+@pytest.mark.parametrize(
+    ("environ", "is_asking"),
+    [
+        ("SLURM_PROCID=1\0SLURM_NTASKS=8", False),
+        ("SLURM_PROCID=2\0SLURM_NTASKS=8", True),
+        ("SLURM_PROCID=2\0SLURM_NTASKS=8\0RANK=17\0WORLD_SIZE=64", False),
+        ("OMPI_COMM_WORLD_RANK=0\0OMPI_COMM_WORLD_SIZE=8", True),
+        ("RANK=0", None),
+        ("RANK=-1\0WORLD_SIZE=8", None),
+        ("RANK=0\0WORLD_SIZE=" + "9" * 10, None),
+        ("", None),
+    ],
+)
+def test_which_rank_it_is_a_process_was_told_by_its_launcher(
+    environ: str, is_asking: bool | None
+) -> None:
+    assert turn.is_asking([environ]) is is_asking
+
+
+@pytest.mark.server
+def test_whose_answer_is_too_large_is_not_asked_again(node: Node) -> None:
+    job, clock = node.run(answers=[" " * (ras_status.LARGEST_BYTES + 1)]), ManualClock(NOW)
+    node.watch(replace(SOON, rest_seconds=60.0), clock)
+    node.until_asked(job)
+    node.until_no_child()
+    for _ in range(10):
+        clock.advance(3600.0)
+        node.tick()
+        time.sleep(0.05)
+    assert job.heard.count("STATUS") == 1
 
 
 def test_nodes_have_moments_all_over_the_minute() -> None:
@@ -515,7 +638,8 @@ def test_where_nobody_listens_nobody_is_asked() -> None:
 def test_what_is_no_answer_of_the_child_s_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - whatever is wrong with it
         read_answer(text)
-    assert read_answer(answer(Answer(why="so"))) == Answer(why="so")
+    for said in (Answer(why="so"), Answer(why="so", is_final=True)):
+        assert read_answer(answer(said)) == said
 
 
 # --- who is stalled, and who may be asked ------------------------------------------------------------
@@ -539,6 +663,14 @@ def on_gpu(index: int, holder: str, pids: Sequence[int] = (), **fields: Any) -> 
         ({"spin_seconds": 300.0, "longest_spin_seconds": 100.0}, True),
         ({"spin_seconds": 300.0, "longest_spin_seconds": 100.1}, False),
         ({"spin_seconds": 900.0, "step_age_seconds": 1.0, "step_p99_seconds": 1.0}, False),
+        ({**STALLED, "step_phase": 2, "step_phase_seconds": 80.0}, True),
+        ({**STALLED, "step_phase": 3, "step_phase_seconds": 1799.9}, False),
+        ({**STALLED, "step_phase": 4, "step_phase_seconds": 1799.9}, False),
+        ({**STALLED, "step_phase": 3, "step_phase_seconds": 1800.0}, True),
+        ({**STALLED, "step_phase": 4, "step_phase_seconds": 1800.0}, True),
+        ({"spin_seconds": 900.0, "step_phase": 4, "step_phase_seconds": 60.0}, False),
+        ({**STALLED, "step_phase": 5}, False),
+        ({"spin_seconds": 900.0, "step_phase": 5}, False),
         ({}, False),
     ],
 )
@@ -552,6 +684,12 @@ def test_a_job_has_stalled_by_the_limits_of_the_analyzer(
 
 def test_one_gpu_that_says_that_it_goes_on_is_enough() -> None:
     assert stalled.stalled([on_gpu(0, "job 7", **STALLED), on_gpu(1, "job 7", **MOVES)]) == set()
+
+
+def test_one_rank_that_a_signal_stopped_suspends_no_job() -> None:
+    by_signal = {**STALLED, "step_phase": 5}
+    gpus = [on_gpu(0, "job 7", **by_signal), on_gpu(1, "job 7", **STALLED)]
+    assert stalled.stalled(gpus) == {"job 7"}
 
 
 @pytest.mark.parametrize(("age", "count"), [(899.9, 0), (900.0, 1)])

@@ -1,0 +1,40 @@
+"""Which nodes of a job ask it. Pure.
+
+Each question goes through all processes of the job, and any of them answers for all: a few nodes are enough,
+and of a large job all would be a flood. Nodes do not talk to each other, but a launcher tells its processes
+which rank they are, and of how many.
+"""
+
+from collections.abc import Iterable
+
+from gpuvigil.steps import RANKS, WORLDS
+
+# Ours: ranks so far apart that one of them is on a node that can ask, whatever else is broken.
+FEW = 4
+_MOST_DIGITS = 9
+
+
+def is_asking(environs: Iterable[str]) -> bool | None:
+    """Whether a node is one of the few, by the environments of its processes (proc(5), `environ`).
+
+    None where none of them says which rank it is.
+    """
+    said = [place for text in environs if (place := _place(text)) is not None]
+    if not said:
+        return None
+    return any(rank in {world * n // FEW for n in range(FEW)} for rank, world in said)
+
+
+def lowest_rank(environs: Iterable[str]) -> int | None:
+    """Of a node's processes; None where none of them says which rank it is."""
+    return min((it[0] for it in map(_place, environs) if it is not None), default=None)
+
+
+def _place(environ: str) -> tuple[int, int] | None:
+    """A rank, and of how many."""
+    values = dict(line.partition("=")[::2] for line in environ.split("\0"))
+    for names in zip(RANKS, WORLDS, strict=True):
+        rank, world = (values.get(name, "") for name in names)
+        if all(it.isdecimal() and len(it) <= _MOST_DIGITS for it in (rank, world)):
+            return int(rank), int(world)
+    return None
