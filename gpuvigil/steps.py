@@ -6,6 +6,7 @@
     for batch in batches:
         train(batch)
         steps.done()
+    steps.end()
 
 Or copy this file beside the program, as `gpuvigil_steps.py`: it needs nothing but Python 3.8. A small
 file per process says it all, written by a thread at most once a second. Nothing here raises, waits for
@@ -52,6 +53,15 @@ class Steps:
         self._path = os.path.join(folder, str(self._pid))
         self._rank = _told(_RANKS) if rank is None else rank
         self._world = _told(_WORLDS) if world is None else world
+        self._written: object = None
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._cuda: Any = None  # `torch.cuda`, where own work is on a GPU
+        self._anew()
+        atexit.register(self._leave)
+
+    def _anew(self) -> None:
+        """Before the first step."""
         self._seconds: deque[float] = deque(maxlen=_KEPT)
         self._own: deque[float] = deque(maxlen=_LATELY)
         self._first: list[float] = []
@@ -64,15 +74,10 @@ class Steps:
         self._parts: list[Any] = []  # of this rank's own work in this step
         self._pending: deque[list[Any]] = deque(maxlen=_MOST_PENDING)
         self._mark: Any = None
-        self._cuda: Any = None  # `torch.cuda`, where own work is on a GPU
         self._phase: tuple[str, float] | None = None  # and since when
         self._checkpoint: float | None = None
         self._tokens = 0
         self._loss: float | None = None
-        self._written: object = None
-        self._over = threading.Event()
-        self._thread: threading.Thread | None = None
-        atexit.register(self._end)
 
     def done(self, tokens: int | None = None, loss: float | None = None) -> None:
         """A step has ended. A `loss` that is a tensor is left out: to read it is to wait for the GPU."""
@@ -94,6 +99,10 @@ class Steps:
             self._loss = loss
         if self._thread is None:
             self._begin()
+
+    def end(self) -> None:
+        """The training is over, and no step is expected any more; the next `done` begins another one."""
+        self._anew()  # the thread takes the file away
 
     def batches(self, batches: Iterable[Any]) -> Iterator[Any]:
         """The same, batch after batch; how long each was waited for is told."""
@@ -231,7 +240,10 @@ class Steps:
                 return
 
     def _write(self) -> None:
-        state = (self._step, self._phase, self._checkpoint)
+        state = (self._ended, self._phase, self._checkpoint)
+        if not self._step and self._written is not None:
+            os.unlink(self._path)
+            self._written = None
         if state == self._written or not self._step:
             return
         beside = self._path + ".new"
@@ -266,7 +278,7 @@ class Steps:
             yield f"phase={phase[0]}"
             yield f"since={phase[1]:.2f}"
 
-    def _end(self) -> None:
+    def _leave(self) -> None:
         """An orderly end leaves nothing; a rank that dies of an exception leaves its file."""
         self._over.set()
         if os.getpid() == self._pid and getattr(sys, "last_type", None) is None:
@@ -294,12 +306,23 @@ class _Between:
     def __init__(self, steps: Steps) -> None:
         self.steps = steps
         self._open: Any = None
+        self._trains = False
+
+    def begin(self) -> None:
+        self._trains = True
+        self.enter(self.steps.input)
+
+    def end(self) -> None:
+        """What comes after the training is not watched: it may be long, and makes no steps."""
+        self.enter(None)
+        self._trains = False
+        self.steps.end()
 
     def enter(self, phase: Callable[[], Any] | None) -> None:
         """Another phase than before; None: a step."""
         if self._open is not None:
             self._open.__exit__(None, None, None)
-        self._open = None if phase is None else phase()
+        self._open = phase() if phase is not None and self._trains else None
         if self._open is not None:
             self._open.__enter__()
 
@@ -310,7 +333,7 @@ class _OfLightning(_Between):
     def on_train_start(self, trainer: Any, module: Any) -> None:
         with contextlib.suppress(Exception):
             self.steps._on(module.device)
-        self.enter(self.steps.input)
+        self.begin()
 
     def on_train_batch_start(self, *_: Any) -> None:
         self.enter(None)
@@ -333,7 +356,10 @@ class _OfLightning(_Between):
         self.enter(self.steps.checkpoint)  # until the next batch begins
 
     def on_train_end(self, *_: Any) -> None:
-        self.enter(None)
+        self.end()
+
+    # Also after a training that was broken off, which has no end.
+    on_test_start = on_predict_start = on_train_end
 
 
 class _OfHuggingFace(_Between):
@@ -341,7 +367,7 @@ class _OfHuggingFace(_Between):
 
     def on_train_begin(self, *_: Any, model: Any = None, **__: Any) -> None:
         self.steps.watch(model)
-        self.enter(self.steps.input)
+        self.begin()
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         self.enter(None)
@@ -367,7 +393,7 @@ class _OfHuggingFace(_Between):
             self.enter(self.steps.checkpoint if control.should_save else self.steps.input)
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
-        self.enter(None)
+        self.end()
 
 
 def _median(seconds: list[float]) -> float | None:
