@@ -34,6 +34,7 @@ _LATELY = 5  # steps of which medians are taken: a rank that turns slow shows af
 _FIRST = (5, 25)  # the steps by which a rank is known later: after those that warm up
 _EVERY_SECONDS = 1.0
 _MOST_PENDING = 64  # steps whose CUDA events have not been reached yet
+_MOST_PARTS = 1024  # passes of own work in one step, for a program that never ends one
 # Who says which rank this is, and of how many: torchrun, Slurm, Open MPI, MPICH and Intel MPI.
 _RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _WORLDS = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
@@ -170,7 +171,8 @@ class Steps:
 
     def _own_ends(self, training: bool = True) -> None:
         if training and self._mark is not None:
-            self._parts.append((self._mark, self._now()))
+            if len(self._parts) < _MOST_PARTS:
+                self._parts.append((self._mark, self._now()))
             self._mark = None
             self._phase = (_COLLECTIVE, time.time())
 
@@ -247,11 +249,16 @@ class Steps:
         if state == self._written or not self._step:
             return
         beside = self._path + ".new"
-        with open(beside, "w") as file:
+        # Everybody may write to the directory: what lies there by this name may be another user's link.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(beside)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(beside, flags, 0o600), "w") as file:
             os.fchmod(file.fileno(), 0o644)  # whatever the umask: the collector is nobody's kin
             file.write(" ".join(self._words()) + "\n")
-        # The file's time of change is the step's, however late it is written.
-        os.utime(beside, ns=(self._ended, self._ended))
+            file.flush()
+            # The file's time of change is the step's, however late it is written.
+            os.utime(file.fileno(), ns=(self._ended, self._ended))
         os.replace(beside, self._path)
         self._written = state
 

@@ -260,6 +260,32 @@ def test_on_a_gpu_a_step_is_measured_once_its_events_were_reached(tmp_path: Path
     steps._leave()
 
 
+def test_a_program_that_never_ends_a_step_costs_no_memory(tmp_path: Path) -> None:
+    steps = Steps(str(tmp_path))
+    for _ in range(1025):
+        with steps.own():
+            pass
+    assert len(steps._parts) == 1024
+    steps.done()
+    assert len(steps._own) == 1
+    steps._leave()
+
+
+def test_what_another_user_laid_in_its_way_is_not_written_to(tmp_path: Path) -> None:
+    folder, victim = tmp_path / "steps", tmp_path / "victim"
+    folder.mkdir()
+    victim.write_text("mine")
+    victim.chmod(0o600)
+    for make in (os.symlink, os.link):
+        make(victim, folder / f"{os.getpid()}.new")
+        steps = Steps(str(folder))
+        steps.done()
+        wait_until("its file", (folder / str(os.getpid())).exists)
+        steps._leave()
+        assert (victim.read_text(), victim.stat().st_mode & 0o777) == ("mine", 0o600)
+        assert list(folder.iterdir()) == []
+
+
 def test_nothing_that_is_missing_or_strange_ends_a_program(tmp_path: Path) -> None:
     steps = Steps(str(tmp_path / "none"))
     assert steps.watch("no model") == "no model"
