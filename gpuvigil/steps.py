@@ -25,6 +25,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from multiprocessing.util import Finalize
 from statistics import median
 from typing import Any
 
@@ -60,6 +61,8 @@ class Steps:
         self._cuda: Any = None  # `torch.cuda`, where own work is on a GPU
         self._anew()
         atexit.register(self._leave)
+        # Children of `multiprocessing` do not come to `atexit`.
+        Finalize(None, self._leave, exitpriority=0)
 
     def _anew(self) -> None:
         """Before the first step."""
@@ -287,8 +290,11 @@ class Steps:
 
     def _leave(self) -> None:
         """An orderly end leaves nothing; a rank that dies of an exception leaves its file."""
+        # A child of `multiprocessing` may come here twice; only the first time knows how it ended.
+        if self._over.is_set() or os.getpid() != self._pid:
+            return
         self._over.set()
-        if os.getpid() == self._pid and getattr(sys, "last_type", None) is None:
+        if not _dies():
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
 
@@ -405,6 +411,15 @@ class _OfHuggingFace(_Between):
 
 def _median(seconds: list[float]) -> float | None:
     return median(seconds) if seconds else None
+
+
+def _dies() -> bool:
+    """Whether the program ends by an exception: one that was printed, or that ends a child of `multiprocessing`."""
+    died = sys.exc_info()[1]
+    if isinstance(died, SystemExit):
+        # `torch.multiprocessing` ends a rank so once it has told its parent the exception.
+        return died.code not in (None, 0) and isinstance(died.__context__, Exception)
+    return died is not None or getattr(sys, "last_type", None) is not None
 
 
 def _told(names: Iterable[str]) -> int | None:

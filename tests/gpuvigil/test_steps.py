@@ -116,7 +116,7 @@ def test_after_its_training_a_rank_has_no_file_until_it_trains_again(tmp_path: P
     steps = Steps(str(tmp_path))
     file = tmp_path / str(os.getpid())
     steps.end()
-    for _ in range(2):
+    for training in range(2):
         for _ in range(8):
             with steps.own():
                 steps.done(tokens=1)
@@ -124,9 +124,11 @@ def test_after_its_training_a_rank_has_no_file_until_it_trains_again(tmp_path: P
         assert words(steps)["tokens"] == "8"
         steps.end()
         wait_until("no file", lambda: not file.exists())
+        if training:
+            break
         # What the program does now is watched by nobody.
         with steps.evaluation():
-            time.sleep(1.2)
+            time.sleep(1.1)
         assert not file.exists()
         assert "step_seconds" not in words(steps)
     steps._leave()
@@ -195,6 +197,53 @@ def test_a_rank_that_dies_of_an_exception_leaves_its_file(
         [sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.DEVNULL, check=False
     )
     assert bool(list(tmp_path.iterdir())) is stays
+
+
+CHILD = """
+import multiprocessing, os, sys, time
+from gpuvigil.steps import Steps
+
+def told():
+    try:
+        raise KeyError
+    except KeyError:
+        sys.exit(1)
+
+def rank(directory, end):
+    steps = Steps(directory)
+    steps.done()
+    while not os.path.exists(steps._path):
+        time.sleep(0.01)
+    exec(end)
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[1])
+    for end in sys.argv[3:]:
+        directory = sys.argv[2] + "/" + end
+        os.mkdir(directory)
+        child = context.Process(target=rank, args=(directory, end))
+        child.start()
+        child.join()
+"""
+
+
+@pytest.mark.parametrize("how", ["fork", "forkserver", "spawn"])
+def test_a_child_of_multiprocessing_leaves_its_file_if_it_dies_of_an_exception(
+    tmp_path: Path, how: str
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(CHILD)
+    told = tmp_path / "told"
+    told.mkdir()
+    # The last as `torch.multiprocessing.spawn` does.
+    ends = {"pass": 0, "sys.exit(1)": 0, "raise KeyError": 1, "os._exit(0)": 1, "told()": 1}
+    subprocess.run(
+        [sys.executable, str(program), how, str(told), *ends],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.DEVNULL,
+        check=True,
+    )
+    assert {end: len(list((told / end).iterdir())) for end in ends} == ends
 
 
 class Stream:
