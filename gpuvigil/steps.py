@@ -6,6 +6,7 @@
     for batch in batches:
         train(batch)
         steps.done()
+    steps.end()
 
 Or copy this file beside the program, as `gpuvigil_steps.py`: it needs nothing but Python 3.8. A small
 file per process says it all, written by a thread at most once a second. Nothing here raises, waits for
@@ -24,6 +25,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from multiprocessing.util import Finalize
 from statistics import median
 from typing import Any
 
@@ -33,6 +35,7 @@ _LATELY = 5  # steps of which medians are taken: a rank that turns slow shows af
 _FIRST = (5, 25)  # the steps by which a rank is known later: after those that warm up
 _EVERY_SECONDS = 1.0
 _MOST_PENDING = 64  # steps whose CUDA events have not been reached yet
+_MOST_PARTS = 1024  # passes of own work in one step, for a program that never ends one
 # Who says which rank this is, and of how many: torchrun, Slurm, Open MPI, MPICH and Intel MPI.
 RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 WORLDS = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
@@ -52,6 +55,17 @@ class Steps:
         self._path = os.path.join(folder, str(self._pid))
         self._rank = _told(RANKS) if rank is None else rank
         self._world = _told(WORLDS) if world is None else world
+        self._written: object = None
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._cuda: Any = None  # `torch.cuda`, where own work is on a GPU
+        self._anew()
+        atexit.register(self._leave)
+        # Children of `multiprocessing` do not come to `atexit`.
+        Finalize(None, self._leave, exitpriority=0)
+
+    def _anew(self) -> None:
+        """Before the first step."""
         self._seconds: deque[float] = deque(maxlen=_KEPT)
         self._own: deque[float] = deque(maxlen=_LATELY)
         self._first: list[float] = []
@@ -64,15 +78,10 @@ class Steps:
         self._parts: list[Any] = []  # of this rank's own work in this step
         self._pending: deque[list[Any]] = deque(maxlen=_MOST_PENDING)
         self._mark: Any = None
-        self._cuda: Any = None  # `torch.cuda`, where own work is on a GPU
         self._phase: tuple[str, float] | None = None  # and since when
         self._checkpoint: float | None = None
         self._tokens = 0
         self._loss: float | None = None
-        self._written: object = None
-        self._over = threading.Event()
-        self._thread: threading.Thread | None = None
-        atexit.register(self._end)
 
     def done(self, tokens: int | None = None, loss: float | None = None) -> None:
         """A step has ended. A `loss` that is a tensor is left out: to read it is to wait for the GPU."""
@@ -94,6 +103,10 @@ class Steps:
             self._loss = loss
         if self._thread is None:
             self._begin()
+
+    def end(self) -> None:
+        """The training is over, and no step is expected any more; the next `done` begins another one."""
+        self._anew()  # the thread takes the file away
 
     def batches(self, batches: Iterable[Any]) -> Iterator[Any]:
         """The same, batch after batch; how long each was waited for is told."""
@@ -161,7 +174,8 @@ class Steps:
 
     def _own_ends(self, training: bool = True) -> None:
         if training and self._mark is not None:
-            self._parts.append((self._mark, self._now()))
+            if len(self._parts) < _MOST_PARTS:
+                self._parts.append((self._mark, self._now()))
             self._mark = None
             self._phase = (_COLLECTIVE, time.time())
 
@@ -231,15 +245,23 @@ class Steps:
                 return
 
     def _write(self) -> None:
-        state = (self._step, self._phase, self._checkpoint)
+        state = (self._ended, self._phase, self._checkpoint)
+        if not self._step and self._written is not None:
+            os.unlink(self._path)
+            self._written = None
         if state == self._written or not self._step:
             return
         beside = self._path + ".new"
-        with open(beside, "w") as file:
+        # Everybody may write to the directory: what lies there by this name may be another user's link.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(beside)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(beside, flags, 0o600), "w") as file:
             os.fchmod(file.fileno(), 0o644)  # whatever the umask: the collector is nobody's kin
             file.write(" ".join(self._words()) + "\n")
-        # The file's time of change is the step's, however late it is written.
-        os.utime(beside, ns=(self._ended, self._ended))
+            file.flush()
+            # The file's time of change is the step's, however late it is written.
+            os.utime(file.fileno(), ns=(self._ended, self._ended))
         os.replace(beside, self._path)
         self._written = state
 
@@ -266,10 +288,13 @@ class Steps:
             yield f"phase={phase[0]}"
             yield f"since={phase[1]:.2f}"
 
-    def _end(self) -> None:
+    def _leave(self) -> None:
         """An orderly end leaves nothing; a rank that dies of an exception leaves its file."""
+        # A child of `multiprocessing` may come here twice; only the first time knows how it ended.
+        if self._over.is_set() or os.getpid() != self._pid:
+            return
         self._over.set()
-        if os.getpid() == self._pid and getattr(sys, "last_type", None) is None:
+        if not _dies():
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
 
@@ -294,12 +319,23 @@ class _Between:
     def __init__(self, steps: Steps) -> None:
         self.steps = steps
         self._open: Any = None
+        self._trains = False
+
+    def begin(self) -> None:
+        self._trains = True
+        self.enter(self.steps.input)
+
+    def end(self) -> None:
+        """What comes after the training is not watched: it may be long, and makes no steps."""
+        self.enter(None)
+        self._trains = False
+        self.steps.end()
 
     def enter(self, phase: Callable[[], Any] | None) -> None:
         """Another phase than before; None: a step."""
         if self._open is not None:
             self._open.__exit__(None, None, None)
-        self._open = None if phase is None else phase()
+        self._open = phase() if phase is not None and self._trains else None
         if self._open is not None:
             self._open.__enter__()
 
@@ -310,7 +346,7 @@ class _OfLightning(_Between):
     def on_train_start(self, trainer: Any, module: Any) -> None:
         with contextlib.suppress(Exception):
             self.steps._on(module.device)
-        self.enter(self.steps.input)
+        self.begin()
 
     def on_train_batch_start(self, *_: Any) -> None:
         self.enter(None)
@@ -333,7 +369,10 @@ class _OfLightning(_Between):
         self.enter(self.steps.checkpoint)  # until the next batch begins
 
     def on_train_end(self, *_: Any) -> None:
-        self.enter(None)
+        self.end()
+
+    # Also after a training that was broken off, which has no end.
+    on_test_start = on_predict_start = on_train_end
 
 
 class _OfHuggingFace(_Between):
@@ -341,7 +380,7 @@ class _OfHuggingFace(_Between):
 
     def on_train_begin(self, *_: Any, model: Any = None, **__: Any) -> None:
         self.steps.watch(model)
-        self.enter(self.steps.input)
+        self.begin()
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         self.enter(None)
@@ -367,11 +406,20 @@ class _OfHuggingFace(_Between):
             self.enter(self.steps.checkpoint if control.should_save else self.steps.input)
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
-        self.enter(None)
+        self.end()
 
 
 def _median(seconds: list[float]) -> float | None:
     return median(seconds) if seconds else None
+
+
+def _dies() -> bool:
+    """Whether the program ends by an exception: one that was printed, or that ends a child of `multiprocessing`."""
+    died = sys.exc_info()[1]
+    if isinstance(died, SystemExit):
+        # `torch.multiprocessing` ends a rank so once it has told its parent the exception.
+        return died.code not in (None, 0) and isinstance(died.__context__, Exception)
+    return died is not None or getattr(sys, "last_type", None) is not None
 
 
 def _told(names: Iterable[str]) -> int | None:

@@ -63,8 +63,8 @@ def test_of_eight_ranks_the_slow_the_stopped_and_the_killed_one_is_named(job: Tr
     print(f"killed: named after {seconds:.1f} s")  # noqa: T201
 
 
-@pytest.mark.parametrize("kind", ["lightning", "hugging_face"])
-def test_a_framework_s_callback_tells_its_steps(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(("kind", "phase"), [("lightning", 1), ("hugging_face", 4)])
+def test_a_framework_s_callback_tells_its_steps(tmp_path: Path, kind: str, phase: int) -> None:
     """Evaluations take a second each, and a step next to nothing beside its own work."""
     with subprocess.Popen(
         [sys.executable, "-m", "tests.training_frameworks", kind, str(tmp_path)],
@@ -73,11 +73,18 @@ def test_a_framework_s_callback_tells_its_steps(tmp_path: Path, kind: str) -> No
         stdout=subprocess.PIPE,
         text=True,
     ) as rank:
+        assert rank.stdin is not None
         assert rank.stdout is not None
-        while (line := rank.stdout.readline()) != "done\n":
+        while (line := rank.stdout.readline()) != "trained\n":
             assert line, rank.wait()
         sensor = Steps(tmp_path, Path("/proc"), ProcessTable(Path("/proc")).start_ticks)
         said = sensor.read({"GPU-1": [rank.pid]}, datetime.now(timezone.utc))["GPU-1"]
+        rank.stdin.write("\n")
+        rank.stdin.flush()
+        while (line := rank.stdout.readline()) != "over\n":
+            assert line, rank.wait()
+        # A program that goes on after its training has no file.
+        assert not (tmp_path / str(rank.pid)).exists()
         rank.communicate("\n")
     assert said.step == 30
     assert said.own_seconds is not None
@@ -88,5 +95,4 @@ def test_a_framework_s_callback_tells_its_steps(tmp_path: Path, kind: str) -> No
     assert said.input_seconds is not None
     assert said.input_seconds < 0.5
     assert said.checkpoint_age_seconds is not None
-    assert said.phase == 0
-    assert not (tmp_path / str(rank.pid)).exists()
+    assert said.phase == phase

@@ -1,6 +1,6 @@
 """A small training on the CPU, as Lightning and the Hugging Face Trainer run it, which tells its steps.
 
-`python -m tests.training_frameworks lightning|hugging_face DIRECTORY`; at its end it waits for a line.
+`python -m tests.training_frameworks lightning|hugging_face DIRECTORY`; at its last step, and after its end, it waits for a line.
 """
 
 import sys
@@ -36,6 +36,24 @@ class Module(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.01)
 
 
+class LightningPause(lightning.Callback):
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        if trainer.global_step == STEPS:
+            wait("trained")
+
+
+class HuggingFacePause(transformers.TrainerCallback):
+    def on_step_end(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
+        if state.global_step == STEPS:
+            wait("trained")
+
+
+def wait(where: str) -> None:
+    time.sleep(2.0)  # until it is written
+    print(where, flush=True)  # noqa: T201 - to the test
+    sys.stdin.readline()
+
+
 def of_lightning(steps: Steps, directory: Path) -> None:
     data = torch.utils.data.DataLoader([torch.ones(8)] * STEPS)
     trainer = lightning.Trainer(
@@ -46,6 +64,7 @@ def of_lightning(steps: Steps, directory: Path) -> None:
         limit_val_batches=1,
         callbacks=[
             lightning_callback(steps),
+            LightningPause(),
             ModelCheckpoint(dirpath=directory / "saved", every_n_train_steps=10),
         ],
         logger=False,
@@ -75,7 +94,7 @@ def of_hugging_face(steps: Steps, directory: Path) -> None:
         args=arguments,
         train_dataset=data,
         eval_dataset=data,
-        callbacks=[hugging_face_callback(steps)],
+        callbacks=[hugging_face_callback(steps), HuggingFacePause()],
     ).train()
 
 
@@ -84,9 +103,7 @@ def main() -> None:
     torch.set_num_threads(1)
     steps = Steps(str(directory))
     {"lightning": of_lightning, "hugging_face": of_hugging_face}[kind](steps, directory)
-    time.sleep(2.0)  # until it is written
-    print("done", flush=True)  # noqa: T201 - to the test
-    sys.stdin.readline()
+    wait("over")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ and none is to blame; where several of one node do, it is the node.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -32,7 +32,7 @@ from ..evidence.job_pace import (
     minutes,
 )
 from ..evidence.waits import waited_for
-from ..window.columns import Floats, per_group
+from ..window.columns import Floats, Mask, per_group
 from ..window.holdings import holder_key
 from ..window.window import Span, Window
 from . import Detector
@@ -48,16 +48,26 @@ _UNEVEN = "uneven_stage"
 _NODE_ACTION = (
     "Look at the node (storage, CPUs, network, power) before its GPUs; keep it out of large jobs."
 )
+_RANK_ACTION = (
+    "Look at what the rank does (longer samples, a shard of its own, work on the CPU), then at its node's"
+    " CPUs, memory and storage; nothing speaks against the GPU so far."
+)
 
 
 def slow_gpus(window: Window) -> list[Finding]:
-    """One finding per GPU, or per node of which several are slow; what ranks tell speaks first, then the longer look."""
+    """One finding per GPU, or per node of which several are slow; what ranks tell speaks first, then the longer look.
+
+    A rank of which only its steps say that it turned slow is told last: where anything says that it is the
+    GPU, that speaks.
+    """
     told = window.once(own_steps.own_steps, None)
     by_steps = [] if told is None else [*_sick(told), *_uneven(window, told)]
     found = {finding.subject: finding for finding in by_steps}
     for look in LOOKS:
         for finding in _seen(window, look):
             found.setdefault(finding.subject, finding)
+    for finding in [] if told is None else _turned(told, found.values()):
+        found.setdefault(finding.subject, finding)
     joined = {gpu for finding in found.values() for gpu in finding.members}
     return [found[subject] for subject in sorted(found.keys() - joined)]
 
@@ -129,46 +139,71 @@ def _is_as_its_peers(window: Window, incident: Incident, gpu: Subject) -> bool:
 
 
 def _sick(told: own_steps.OwnSteps) -> list[Finding]:
-    """GPUs whose rank takes longer than it did, or at a lower clock; of several on one node the node."""
-    jobs: dict[int, dict[Subject, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for row in np.flatnonzero(told.sick).tolist():
-        jobs[int(told.job[row])][told.rows.subjects[row].of_node()].append(row)
-    return [
-        _by_steps(told, node, rows)
-        for nodes in jobs.values()
-        if len(nodes) <= _MOST_NODES
-        for node, rows in nodes.items()
+    """GPUs whose rank takes longer, at a lower clock; of several on one node the node."""
+    return [_by_clock(told, node, rows) for node, rows in _by_node(told, told.sick)]
+
+
+def _turned(told: own_steps.OwnSteps, known: Iterable[Finding]) -> list[Finding]:
+    """Ranks that take longer than they did, but for those of which more is known."""
+    named = {gpu for finding in known for gpu in (finding.subject, *finding.members)}
+    found = [
+        (node, [row for row in rows if told.rows.subjects[row] not in named])
+        for node, rows in _by_node(told, told.turned)
     ]
+    return [_by_steps(told, node, rows) for node, rows in found if rows]
+
+
+def _by_node(told: own_steps.OwnSteps, mask: Mask) -> list[tuple[Subject, list[int]]]:
+    jobs: dict[int, dict[Subject, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for row in np.flatnonzero(mask).tolist():
+        jobs[int(told.job[row])][told.rows.subjects[row].of_node()].append(row)
+    return [it for nodes in jobs.values() if len(nodes) <= _MOST_NODES for it in nodes.items()]
+
+
+def _by_clock(told: own_steps.OwnSteps, node: Subject, rows: Sequence[int]) -> Finding:
+    several = len(rows) > 1
+    return replace(
+        _by_steps(told, node, rows),
+        severity=_FAULT.severity,
+        title="Node slows its job down: its ranks' own work takes longer"
+        if several
+        else "GPU slows its job down: its rank's own work takes longer",
+        action=_NODE_ACTION if several else _FAULT.action,
+    )
 
 
 def _by_steps(told: own_steps.OwnSteps, node: Subject, rows: Sequence[int]) -> Finding:
-    """In the words of the GPU that is furthest away."""
+    """In the words of the rank that is furthest away; a note until it has lasted."""
     worst = max(rows, key=lambda row: float(told.apart[row]))
-    subject, several = told.rows.subjects[worst], len(rows) > 1
+    several = len(rows) > 1
     first, clock = float(told.rows.values(own_steps.FIRST)[worst]), float(told.clock[worst])
     before = Evidence(name="in its first steps", value=f"{first:.3g} s")
-    lower = Evidence(
+    beside = Evidence(
         name="SM clock",
         value=f"{100.0 * np.expm1(clock):+.1f} % beside the job's other GPUs",
         limit=f"-{100.0 * own_steps.LOWER_CLOCK:g} %",
     )
     return Finding(
         fault="gpu_slow",
-        subject=node if several else subject,
-        severity=_FAULT.severity,
+        subject=node if several else told.rows.subjects[worst],
+        severity=_FAULT.severity if told.lasts[worst] else Severity.INFO,
         since=_told_at(told, worst),
         evidence=(
-            *([Evidence(name="GPUs", value=f"{len(rows)} of the node at once")] if several else []),
+            *(
+                [Evidence(name="ranks", value=f"{len(rows)} of the node at once")]
+                if several
+                else []
+            ),
             _own_work(told, worst),
             *([] if np.isnan(first) else [before]),
-            *([lower] if clock <= np.log1p(-own_steps.LOWER_CLOCK) else []),
+            *([] if np.isnan(clock) else [beside]),
         ),
         detector="gpu_slow",
-        title="Node slows its job down: its ranks' own work takes longer"
+        title="Ranks on one node have become slow: their own work takes longer"
         if several
-        else "GPU slows its job down: its rank's own work takes longer",
+        else "A rank of the job has become slow: its own work takes longer",
         condition="slow_rank",
-        action=_NODE_ACTION if several else _FAULT.action,
+        action=_RANK_ACTION,
         source="ours: what each rank tells of its own work in a step",
         own_limit=True,
         members=tuple(sorted(told.rows.subjects[row] for row in rows)) if several else (),

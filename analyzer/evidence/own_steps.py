@@ -1,9 +1,10 @@
 """How long each rank of a job works by itself in a step, beside the others, and beside what it did at first.
 
 All ranks end a step together, so its length tells of none of them; what each does before it first
-waits for the others does, and the one that they wait for waits least. Three things make one take
-longer: its machine, if it did not at first or if its clock is lower than theirs; the way that the
-model is cut, if some had more to do from the beginning; and its data, if it is another one each time.
+waits for the others does, and the one that they wait for waits least. A lower clock than theirs is
+its GPU. Without one, a rank that had more to do from the beginning is how the model is cut, and one
+that did not at first has other data, or its node gives it less: nobody can tell which. Where it is
+another one each time it is data that differ.
 """
 
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ NEEDS = (
         fields=(OWN, FIRST, INPUT, STEP, "rank", job_steps.AGE, job_steps.P99),
     ),
     Need(measurement="gpu", span=Span.RECENT, aggregates=(_MEAN, _COUNT, CLOCK)),
+    Need(measurement="gpu", span=Span.STEADY, aggregates=(_MEAN, _COUNT)),
 )
 
 # Who is slow works so much longer than the middle of its job: MegaScale (NSDI 24) found about one
@@ -62,7 +64,9 @@ class OwnSteps:
     usual: Floats  # seconds in the middle of its job
     clock: Floats  # apart, as a logarithm
     peers: Floats
-    sick: Mask  # the machine
+    sick: Mask  # the GPU
+    turned: Mask  # the rank, whyever
+    lasts: Mask  # for half of a steady span
     uneven: Mask  # how the work was cut
     alike: Mask
 
@@ -95,10 +99,10 @@ def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
     )
     turned = at_first < _WAS_SO * apart
     lower = slower <= np.log1p(-LOWER_CLOCK)
-    sick = slow & (turned | lower)
+    stands_out = slow & (turned | lower)
     # Of those that were so from the beginning nothing more is known than that.
-    uneven = slow & ~sick & (at_first >= _WAS_SO * apart)
-    sick &= counted(job, sick) <= _MOST_SHARE * count[0]
+    uneven = slow & ~stands_out & (at_first >= _WAS_SO * apart)
+    stands_out &= counted(job, stands_out) <= _MOST_SHARE * count[0]
     return OwnSteps(
         rows=rows,
         job=job,
@@ -106,10 +110,24 @@ def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
         usual=np.exp(usual[0]),
         clock=slower,
         peers=count[0],
-        sick=sick,
+        sick=stands_out & lower,
+        turned=stands_out & ~lower,
+        lasts=_lasts(window, rows, job, apart),
         uneven=uneven,
         alike=(count[0] >= PEERS) & (apart < _LASTS * far) & (lately < _LASTS * far),
     )
+
+
+def _lasts(window: Window, rows: Rows, job: Codes, apart: Floats) -> Mask:
+    """Whether each was so far apart for half of a steady span, of which a job that is young has less."""
+    steady, recent = window.get("gpu", Span.STEADY), window.get("gpu", Span.RECENT)
+    mean = np.log(steady.beside(rows, _MEAN.column))
+    longer = np.expm1(mean - per_group(job, mean)[0])
+    spans = window.settings.steady_seconds / window.settings.window_seconds
+    full = spans * recent.beside(rows, _COUNT.column)
+    lines = steady.beside(rows, _COUNT.column)
+    found: Mask = longer * lines >= _LASTS * np.expm1(apart) * full
+    return found
 
 
 def _goes_on(rows: Rows) -> Mask:

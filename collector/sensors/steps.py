@@ -130,7 +130,7 @@ class Steps:
                     self._ranks[pid] = _Rank(uuid=uuid, started=started, rank=one.rank)
             if said:
                 found[uuid] = max(said.values(), key=lambda one: (one.age_seconds, one.step))
-        for rank, seconds in self._gone(found.keys(), pids_now):
+        for rank, seconds in self._gone(found.keys()):
             found[rank.uuid] = Progress(rank=rank.rank, gone_seconds=seconds)
         self._known = {
             pid: self._known[pid] for pid in self._known.keys() & (pids_now | self._ranks.keys())
@@ -148,14 +148,17 @@ class Steps:
                 self._ranks[pid] = replace(rank, gone=at)
         return any(_is_settled(rank, at) and not rank.told for rank in self._ranks.values())
 
-    def _gone(self, speaking: Iterable[str], on_gpus: set[int]) -> list[tuple[_Rank, float]]:
-        """Ranks whose process has ended, and whose file is still theirs; the longest gone last."""
+    def _gone(self, speaking: Iterable[str]) -> list[tuple[_Rank, float]]:
+        """Ranks whose process has ended, and whose file is still theirs; the longest gone last.
+
+        One that runs is remembered, also while its GPU does not tell its processes.
+        """
         at, kept = self._monotonic(), {}
         for pid, rank in self._ranks.items():
             if (gone := self._left(pid, rank, at)) is not None:
                 lost = replace(rank, gone=gone)
                 kept[pid] = replace(lost, told=_is_settled(lost, at))
-            elif pid in on_gpus:
+            elif self._runs(pid, rank):
                 kept[pid] = rank
         self._ranks = kept
         told = [(r, at - r.gone) for r in kept.values() if r.gone is not None]
@@ -166,7 +169,7 @@ class Steps:
         gone = at if rank.gone is None else rank.gone
         if at - gone > _GONE_SECONDS:
             return None
-        if self._start_ticks(pid) == rank.started and self._state(pid) not in _DEAD_STATES:
+        if self._runs(pid, rank):
             return None
         try:
             about = os.stat(f"{self._directory}/{pid}", follow_symlinks=False)
@@ -176,6 +179,11 @@ class Steps:
         known = self._known.get(pid)
         is_its = known is not None and known.owner == about.st_uid and stat.S_ISREG(about.st_mode)
         return gone if is_its else None
+
+    def _runs(self, pid: int, rank: _Rank) -> bool:
+        started = self._start_ticks(pid)
+        same = started is not None and started == rank.started
+        return same and self._state(pid) not in _DEAD_STATES
 
     def _of(self, pid: int, now: datetime) -> Progress | None:
         try:

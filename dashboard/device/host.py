@@ -67,7 +67,9 @@ def charts(numbers: Numbers) -> tuple[Chart, ...]:
             title="Storage",
             unit="MB/s",
             digits=1,
-            curves=tuple(Curve(name=words, values=grown(it, 1e-6)) for it, words in _STORAGE.items()),
+            curves=tuple(
+                Curve(name=words, values=grown(it, 1e-6)) for it, words in _STORAGE.items()
+            ),
         ),
         Chart(
             key="collector",

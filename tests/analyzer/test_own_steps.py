@@ -9,7 +9,7 @@ import pytest
 from analyzer.detectors.gpu_slow import DETECTOR, says_whether_slow, slow_gpus
 from gpuvigil.model import Finding, Severity
 
-from .scene import NOON, Scene, allocation, gpu, healthy, incident, node, told
+from .scene import NOON, Scene, allocation, gpu, healthy, in_one_job, incident, node, told
 
 # Two ranks on each of four nodes.
 RANKS = [(number, index) for number in range(1, 5) for index in range(2)]
@@ -22,10 +22,13 @@ STEP: Mapping[str, Any] = {
 
 
 def job(
-    slow: Mapping[int, Mapping[str, Any]], own: Sequence[float] = (), seconds: float = 1e9
+    slow: Mapping[int, Mapping[str, Any]],
+    own: Sequence[float] = (),
+    seconds: float = 1e9,
+    ran: float = 120.0,
 ) -> Scene:
     """Eight ranks that work for a second by themselves; what some tell else in the last `seconds`."""
-    scene = healthy(nodes=4, seconds=120.0)
+    scene = healthy(nodes=4, seconds=ran)
     works = own or [1.0] * 8
     for rank, place in enumerate(RANKS):
         said = {"step_own_seconds": works[rank], "step_own_first_seconds": works[rank]}
@@ -47,11 +50,49 @@ def test_a_rank_that_turned_slow_is_told_in_numbers() -> None:
     (it,) = found(job({5: own(1.3)}))
     assert (it.subject, it.condition, it.members) == (gpu(3, 1), "slow_rank", ())
     assert told(it) == (
-        "warning; own work in a step: rank 5: 1.3 s"
+        "info; own work in a step: rank 5: 1.3 s"
         " (limit 10 % more than the others, peers 1 s in 7 other ranks of the job);"
-        " in its first steps: 1 s"
+        " in its first steps: 1 s; SM clock: +0.0 % beside the job's other GPUs (limit -4 %)"
     )
     assert (NOON - it.since).total_seconds() == 10.0
+
+
+def lasting(scene: Scene) -> Scene:
+    """With the spans of a site that sets none: a steady one is ten minutes."""
+    return replace(scene, settings=replace(scene.settings, steady_seconds=600.0))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "severity"), [(310.0, Severity.WARNING), (290.0, Severity.INFO)]
+)
+@pytest.mark.parametrize("ran", [620.0, 400.0])
+def test_a_rank_whose_clock_is_as_the_others_is_a_warning_after_five_minutes_and_no_gpu_s(
+    seconds: float, severity: Severity, ran: float
+) -> None:
+    """As with heavier data on it: 1.15 s beside 1 s."""
+    for clock in (1_980_000_000, None):
+        scene = job({5: own(1.15, sm_clock_hertz=clock)}, seconds=seconds, ran=ran)
+        (it,) = found(lasting(scene))
+        assert (it.severity, it.subject) == (severity, gpu(3, 1))
+        assert it.title == "A rank of the job has become slow: its own work takes longer"
+        assert "Keep the GPU out" not in it.action
+        assert ("SM clock" in told(it)) is (clock is not None)
+    nodes = lasting(job({4: own(1.15), 5: own(1.15)}, seconds=seconds, ran=ran))
+    assert [(it.severity, it.title) for it in found(nodes)] == [
+        (severity, "Ranks on one node have become slow: their own work takes longer")
+    ]
+
+
+def test_a_rank_is_not_told_beside_its_gpu() -> None:
+    """Where the GPU's power says that it is the machine, and the job slows down."""
+    scene = job({5: own(1.3, power_watts=480.0)}, seconds=65.0, ran=400.0)
+    assert [it.condition for it in found(scene)] == ["slow_rank"]
+    slowed = in_one_job(
+        replace(scene, allocations=()), [gpu(*it) for it in RANKS], lost=0.2, seconds=65.0
+    )
+    (it,) = found(slowed)
+    assert (it.subject, it.severity, it.condition) == (gpu(3, 1), Severity.WARNING, "")
+    assert "power at its clock" in told(it)
 
 
 @pytest.mark.parametrize(("seconds", "count"), [(1.1001, 1), (1.0999, 0)])
@@ -119,7 +160,7 @@ def test_two_of_a_node_are_its_node_and_what_many_do_is_how_the_work_was_dealt()
     (it,) = found(job({4: own(1.3), 5: own(1.4)}))
     assert (it.subject, it.members) == (node(3), (gpu(3), gpu(3, 1)))
     assert told(it).startswith(
-        "warning; GPUs: 2 of the node at once; own work in a step: rank 5: 1.4"
+        "info; ranks: 2 of the node at once; own work in a step: rank 5: 1.4"
     )
     assert len(found(job({1: own(1.3), 5: own(1.4)}))) == 2
     # On three nodes, or more than a third.
@@ -145,6 +186,15 @@ def test_a_lower_clock_says_that_it_is_the_machine(clock: float, kind: str) -> N
     (it,) = found(scene)
     assert it.condition == kind
     assert ("SM clock: -4.0 % beside" in told(it)) is (kind == "slow_rank")
+    assert it.severity is (Severity.WARNING if kind == "slow_rank" else Severity.INFO)
+    assert it.title.startswith("GPU slows its job down") is (kind == "slow_rank")
+
+
+def test_two_of_a_node_at_a_lower_clock_are_their_node_at_once() -> None:
+    slow = own(1.3, sm_clock_hertz=1_800_000_000)
+    (it,) = found(job({4: slow, 5: slow}, seconds=30.0))
+    assert (it.subject, it.severity) == (node(3), Severity.WARNING)
+    assert it.title.startswith("Node slows its job down")
 
 
 def test_a_stage_that_has_more_to_do_is_one_note_for_its_job() -> None:

@@ -253,6 +253,27 @@ def test_a_rank_that_was_killed_left_its_file_and_is_told_for_ten_minutes(tmp_pa
     assert steps.read({}, now()) == {}
 
 
+def test_a_rank_that_dies_after_a_tick_without_processes_is_told(tmp_path: Path) -> None:
+    """As when the driver did not answer, or does not tell of one GPU's processes."""
+    silences: tuple[dict[str, list[int]], ...] = ({}, {"GPU-1": []}, {"GPU-2": []})
+    clock = [100.0]
+    steps = Steps(tmp_path, PROC, ProcessTable(PROC).start_ticks, lambda: clock[0])
+    with subprocess.Popen(["sleep", "60"]) as rank:
+        written(tmp_path, "7 1.0 rank=3 world=8\n", pid=rank.pid)
+        assert steps.read({"GPU-1": [rank.pid]}, now()).keys() == {"GPU-1"}
+        for silent in silences:
+            assert steps.read(silent, now()) == {}
+        rank.kill()
+        rank.wait()
+    assert not steps.has_news()
+    clock[0] += 3.0
+    assert steps.has_news()
+    assert steps.read({}, now()) == {"GPU-1": Progress(rank=3, gone_seconds=3.0)}
+    clock[0] += 600.0
+    assert steps.read({}, now()) == {}
+    assert (steps._ranks, steps._known) == ({}, {})
+
+
 def test_a_rank_that_was_lost_is_news_once_its_job_had_time_to_wait(tmp_path: Path) -> None:
     clock = [100.0]
     steps = Steps(tmp_path, PROC, ProcessTable(PROC).start_ticks, lambda: clock[0])

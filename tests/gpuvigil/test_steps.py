@@ -5,10 +5,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from gpuvigil.steps import Steps
+from gpuvigil.steps import Steps, _OfHuggingFace, _OfLightning
 from tests.polling import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +39,7 @@ def test_a_step_costs_less_than_20_microseconds(tmp_path: Path) -> None:
             pass
         steps.done(tokens=4096, loss=1.5)
     assert (time.thread_time() - began) / count < 20e-6
-    steps._end()
+    steps._leave()
 
 
 def test_pauses_are_no_part_of_a_step_and_waiting_for_input_is(tmp_path: Path) -> None:
@@ -61,7 +62,7 @@ def test_pauses_are_no_part_of_a_step_and_waiting_for_input_is(tmp_path: Path) -
     p99 = steps.p99()
     assert p99 is not None
     assert p99 < 0.3
-    steps._end()
+    steps._leave()
 
 
 def test_the_last_five_steps_are_those_of_now(tmp_path: Path) -> None:
@@ -107,8 +108,67 @@ def test_the_phase_is_told_while_it_lasts_and_the_step_keeps_its_time(tmp_path: 
         wait_until("input", lambda: said() == "input")
     # The file was written anew, and says that no step has ended since.
     assert file.stat().st_mtime_ns == at
-    steps._end()
+    steps._leave()
     assert not file.exists()
+
+
+def test_after_its_training_a_rank_has_no_file_until_it_trains_again(tmp_path: Path) -> None:
+    steps = Steps(str(tmp_path))
+    file = tmp_path / str(os.getpid())
+    steps.end()
+    for training in range(2):
+        for _ in range(8):
+            with steps.own():
+                steps.done(tokens=1)
+        wait_until("its file", file.exists)
+        assert words(steps)["tokens"] == "8"
+        steps.end()
+        wait_until("no file", lambda: not file.exists())
+        if training:
+            break
+        # What the program does now is watched by nobody.
+        with steps.evaluation():
+            time.sleep(1.1)
+        assert not file.exists()
+        assert "step_seconds" not in words(steps)
+    steps._leave()
+
+
+def test_a_framework_s_training_that_is_over_is_not_watched_while_it_evaluates(
+    tmp_path: Path,
+) -> None:
+    control = SimpleNamespace(should_evaluate=False, should_save=True)
+    steps = Steps(str(tmp_path))
+    trainer = _OfHuggingFace(steps)
+    trainer.on_train_begin()
+    trainer.on_step_begin()
+    trainer.on_step_end(None, None, control)
+    assert words(steps)["phase"] == "checkpoint"
+    wait_until("its file", lambda: list(tmp_path.iterdir()))
+    trainer.on_train_end()
+    trainer.on_evaluate(None, None, control)
+    wait_until("no file", lambda: not list(tmp_path.iterdir()))
+    assert "phase" not in words(steps)
+    steps._leave()
+
+
+@pytest.mark.parametrize("after", ["on_train_end", "on_test_start"])
+def test_lightning_s_training_that_is_over_is_not_watched(tmp_path: Path, after: str) -> None:
+    steps = Steps(str(tmp_path))
+    trainer = _OfLightning(steps)
+    trainer.on_train_start(None, None)
+    trainer.on_train_batch_start()
+    trainer.on_before_backward()
+    trainer.on_train_batch_end()
+    assert words(steps)["phase"] == "input"
+    wait_until("its file", lambda: list(tmp_path.iterdir()))
+    getattr(trainer, after)(None, None)
+    trainer.on_validation_start()
+    trainer.on_validation_end()
+    trainer.on_save_checkpoint()
+    wait_until("no file", lambda: not list(tmp_path.iterdir()))
+    assert "phase" not in words(steps)
+    steps._leave()
 
 
 @pytest.mark.parametrize(
@@ -137,6 +197,53 @@ def test_a_rank_that_dies_of_an_exception_leaves_its_file(
         [sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.DEVNULL, check=False
     )
     assert bool(list(tmp_path.iterdir())) is stays
+
+
+CHILD = """
+import multiprocessing, os, sys, time
+from gpuvigil.steps import Steps
+
+def told():
+    try:
+        raise KeyError
+    except KeyError:
+        sys.exit(1)
+
+def rank(directory, end):
+    steps = Steps(directory)
+    steps.done()
+    while not os.path.exists(steps._path):
+        time.sleep(0.01)
+    exec(end)
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[1])
+    for end in sys.argv[3:]:
+        directory = sys.argv[2] + "/" + end
+        os.mkdir(directory)
+        child = context.Process(target=rank, args=(directory, end))
+        child.start()
+        child.join()
+"""
+
+
+@pytest.mark.parametrize("how", ["fork", "forkserver", "spawn"])
+def test_a_child_of_multiprocessing_leaves_its_file_if_it_dies_of_an_exception(
+    tmp_path: Path, how: str
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(CHILD)
+    told = tmp_path / "told"
+    told.mkdir()
+    # The last as `torch.multiprocessing.spawn` does.
+    ends = {"pass": 0, "sys.exit(1)": 0, "raise KeyError": 1, "os._exit(0)": 1, "told()": 1}
+    subprocess.run(
+        [sys.executable, str(program), how, str(told), *ends],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.DEVNULL,
+        check=True,
+    )
+    assert {end: len(list((told / end).iterdir())) for end in ends} == ends
 
 
 class Stream:
@@ -199,7 +306,33 @@ def test_on_a_gpu_a_step_is_measured_once_its_events_were_reached(tmp_path: Path
     for _ in range(200):
         step()
     assert len(steps._pending) == 64
-    steps._end()
+    steps._leave()
+
+
+def test_a_program_that_never_ends_a_step_costs_no_memory(tmp_path: Path) -> None:
+    steps = Steps(str(tmp_path))
+    for _ in range(1025):
+        with steps.own():
+            pass
+    assert len(steps._parts) == 1024
+    steps.done()
+    assert len(steps._own) == 1
+    steps._leave()
+
+
+def test_what_another_user_laid_in_its_way_is_not_written_to(tmp_path: Path) -> None:
+    folder, victim = tmp_path / "steps", tmp_path / "victim"
+    folder.mkdir()
+    victim.write_text("mine")
+    victim.chmod(0o600)
+    for make in (os.symlink, os.link):
+        make(victim, folder / f"{os.getpid()}.new")
+        steps = Steps(str(folder))
+        steps.done()
+        wait_until("its file", (folder / str(os.getpid())).exists)
+        steps._leave()
+        assert (victim.read_text(), victim.stat().st_mode & 0o777) == ("mine", 0o600)
+        assert list(folder.iterdir()) == []
 
 
 def test_nothing_that_is_missing_or_strange_ends_a_program(tmp_path: Path) -> None:
@@ -211,7 +344,7 @@ def test_nothing_that_is_missing_or_strange_ends_a_program(tmp_path: Path) -> No
     assert steps._thread is not None
     assert steps._thread.is_alive()
     assert "loss" not in words(steps)
-    steps._end()
+    steps._leave()
 
 
 def test_the_rank_is_what_its_launcher_says(monkeypatch: pytest.MonkeyPatch) -> None:
