@@ -39,6 +39,7 @@ test-unit: $(VENV)/dev ## run the first tier: no servers, nothing long
 test-sites: $(VENV)/training ## run the tests that install packages, start a browser or other people's servers, or play days of a fleet
 	@$(COMPILED)
 	$(ISOLATED) -m scripts.suite -n $(SITE_WORKERS) $(SPREAD) --tier sites $(ARGUMENTS)
+	$(ISOLATED) -m scripts.suite -n 0 --tier alone $(ARGUMENTS)
 
 smoke: $(VENV)/up ## start the product, look whether it answers, end it; VENV=.venv-up makes an environment of its own
 	@$(BIN)/python -m compileall -q -x "/\." .

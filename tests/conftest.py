@@ -122,7 +122,9 @@ def browser(needs: Callable[[str, str], str]) -> Iterator["Browser"]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--tier`: what it leaves out belongs to another tier, and does not count as deselected."""
-    parser.addoption("--tier", choices=("unit", "test", "sites"), help="the tests of this tier")
+    parser.addoption(
+        "--tier", choices=("unit", "test", "sites", "alone"), help="the tests of this tier"
+    )
 
 
 def pytest_collection_finish() -> None:
@@ -135,7 +137,7 @@ def pytest_collection_finish() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave the tier's tests; files that take long begin first, so that small ones fill the end."""
     for item in items:
-        if "browser" in getattr(item, "fixturenames", ()):
+        if "browser" in getattr(item, "fixturenames", ()) or item.get_closest_marker("alone"):
             item.add_marker(pytest.mark.site)
         if item.get_closest_marker("site") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SITE_SECONDS))
@@ -195,10 +197,12 @@ def marks_of_file(path: Path) -> set[str]:
 
 
 def is_in(tier: str, marks: Set[str]) -> bool:
-    """Whether a test with these marks belongs to that tier; all are in either `test` or `sites`."""
+    """Whether a test with these marks belongs to that tier; all are in one of `test`, `sites` and `alone`."""
     if tier == "unit":
         return not marks & SECOND_TIER
-    return ("site" in marks) == (tier == "sites")
+    if tier == "alone":
+        return tier in marks
+    return ("site" in marks) == (tier == "sites") and not (tier == "sites" and "alone" in marks)
 
 
 @pytest.hookimpl(trylast=True)

@@ -43,8 +43,17 @@ def test_a_test_of_the_unit_tier_may_take_5_seconds_of_processor_time_and_no_mor
         refuse_long(UNIT_SECONDS + 0.1)
 
 
-@pytest.mark.parametrize(("target", "tier"), [("test", "test"), ("test-sites", "sites")])
-def test_continuous_integration_runs_both(target: str, tier: str) -> None:
+@pytest.mark.parametrize("given", [mark for mark in MARKS if "site" in mark], ids="+".join)
+def test_what_is_timed_runs_after_all_others_and_once(given: tuple[str, ...]) -> None:
+    tiers = [tier for tier in ("unit", "test", "sites", "alone") if is_in(tier, {*given, "alone"})]
+    assert tiers == ["alone"]
+    assert not is_in("alone", set(given))
+
+
+@pytest.mark.parametrize(
+    ("target", "tier"), [("test", "test"), ("test-sites", "sites"), ("test-sites", "alone")]
+)
+def test_continuous_integration_runs_all(target: str, tier: str) -> None:
     assert f"make {target}" in (ROOT / ".ci/run").read_text().splitlines()
     recipe = (ROOT / "Makefile").read_text().partition(f"\n{target}: ")[2].partition("\n\n")[0]
     assert f"--tier {tier} " in recipe

@@ -18,7 +18,7 @@ from gpuvigil.model import Finding
 from tests.nvml_fake import FakeDriver
 from tests.training_job import ROOT, TrainingJob
 
-pytestmark = [pytest.mark.server, pytest.mark.site, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.server, pytest.mark.site, pytest.mark.alone, pytest.mark.timeout(600)]
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from gpuvigil.clock import EPOCH
 from gpuvigil.metrics import PORT, Kind
 from gpuvigil.model import Event, EventKind, PortIdentity, Subject
 
@@ -15,7 +14,7 @@ from .monotone_counters import Monotone
 
 _COUNTERS = frozenset(metric.name for metric in PORT.metrics if metric.kind is Kind.COUNTER)
 _Key = tuple[str, str]
-_WAITS_EVERY = timedelta(seconds=30)
+_WAITS_MOST, _WAITS_SPAN = 5, timedelta(minutes=5)
 
 
 class PortBook:
@@ -31,7 +30,7 @@ class PortBook:
         self._down: set[_Key] = set()
         self._looked = False
         self._waits: set[tuple[_Key, str]] = set()
-        self._waits_at = EPOCH
+        self._waits_told: list[datetime] = []
         self._readings: dict[_Key, PortReading] = {}
 
     def recall(self, ports: Iterable[PortIdentity]) -> None:
@@ -58,17 +57,16 @@ class PortBook:
         return events, before != _lasting(self._known) or self._waits_for_others(now)
 
     def _waits_for_others(self, now: datetime) -> bool:
-        """Whether ports wait for others than was told last.
+        """Whether ports wait for others than was told last, which changes with what is sent.
 
-        That changes with what is sent: whom they wait for is told at once or half a minute after the
-        last word of it, and that they do not any more after a minute.
+        It is told at once, and a few times in a row, but no oftener than that in some minutes.
         """
         waits = {(key, it) for key, port in self._known.items() for it in port.waits_for}
-        passed = now - self._waits_at
-        due = _WAITS_EVERY if waits - self._waits else 2 * _WAITS_EVERY
-        if waits == self._waits or passed < due:
+        self._waits_told = [at for at in self._waits_told if now - at < _WAITS_SPAN]
+        if waits == self._waits or len(self._waits_told) >= _WAITS_MOST:
             return False
-        self._waits, self._waits_at = waits, now
+        self._waits = waits
+        self._waits_told.append(now)
         return True
 
     def rows(self, at: datetime) -> list[Row]:

@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
-from ipaddress import IPv6Address, ip_address
 from itertools import islice
 
 from . import files, netlink
@@ -25,6 +24,8 @@ _SOCKET = struct.Struct("=4xHH16s16sIQ20x")  # ports, addresses, interface, cook
 _GET_ADDRESS, _NEW_ADDRESS = 22, 20
 _ADDRESS = struct.Struct("=BBBBI")  # family, prefix, flags, scope, interface
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
+_FAMILY = {4: socket.AF_INET, 16: socket.AF_INET6}
+_NEAR = ("127.", "169.254.", "::1", "fe80:")
 # Of `struct tcp_info`: microseconds, bytes that were acknowledged, microseconds.
 _ROUND_TRIP, _ACKED, _SHORTEST = (68, "=I"), (120, "=Q"), (148, "=I")
 _INFO_BYTES, _NEVER = 152, 0xFFFFFFFF
@@ -132,9 +133,10 @@ def _addresses() -> Mapping[int, Sequence[str]]:
         if kind == _NEW_ADDRESS:
             *_, interface = _ADDRESS.unpack_from(body)
             told = dict(netlink.parts(body[_ADDRESS.size :]))
-            raw = told.get(_IFA_LOCAL) or told.get(_IFA_ADDRESS)
-            if raw and not (address := ip_address(raw)).is_loopback and not address.is_link_local:
-                found[interface].append(str(address))
+            raw = told.get(_IFA_LOCAL) or told.get(_IFA_ADDRESS) or b""
+            address = "" if len(raw) not in {4, 16} else _text(_FAMILY[len(raw)], raw)
+            if address and not address.startswith(_NEAR):
+                found[interface].append(address)
     return {interface: sorted(them) for interface, them in found.items()}
 
 
@@ -168,6 +170,6 @@ def connection(family: int, body: bytes, mine: Set[str]) -> Iterator[Connection]
 @lru_cache(maxsize=4096)
 def _text(family: int, raw: bytes) -> str:
     if family == socket.AF_INET:
-        return str(ip_address(raw[:4]))
-    address = IPv6Address(raw)
-    return str(address.ipv4_mapped or address)
+        return socket.inet_ntop(family, raw[:4])
+    # An IPv4 address of a socket that takes both.
+    return socket.inet_ntop(family, raw).removeprefix("::ffff:")

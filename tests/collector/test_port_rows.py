@@ -234,22 +234,19 @@ def test_a_port_that_was_up_is_remembered_so(machine: Machine) -> None:
     assert not changed
 
 
-@pytest.mark.parametrize(("waits", "seconds", "told"), [
-    (("10.0.0.7",), 0, True), (("10.0.0.7", "10.0.0.8"), 29, False), (("10.0.0.7", "10.0.0.8"), 30, True),
-    ((), 59, False), ((), 60, True), (("10.0.0.7",), 600, False),
-])  # fmt: skip
-def test_whom_a_port_waits_for_is_told_soon_and_not_at_every_change(
-    waits: tuple[str, ...], seconds: int, told: bool
-) -> None:
+def test_whom_a_port_waits_for_is_told_at_once_five_times_in_five_minutes() -> None:
     ports = book()
 
-    def waiting(*peers: str) -> PortReading:
-        return replace(reading(1), identity=replace(reading(1).identity, waits_for=peers))
+    def told(seconds: int, *peers: str) -> bool:
+        one = replace(reading(1), identity=replace(reading(1).identity, waits_for=peers))
+        return ports.take([one], NOW + timedelta(seconds=seconds))[1]
 
-    ports.take([waiting()], NOW)
-    assert ports.take([waiting("10.0.0.7")], NOW)[1] is True
-    if seconds or not waits:
-        assert ports.take([waiting(*waits)], NOW + timedelta(seconds=seconds))[1] is told
+    told(0)
+    assert [told(10 * n, f"10.0.0.{n}") for n in range(1, 7)] == [True] * 5 + [False]
+    assert not told(309, "10.0.0.6")
+    assert told(310, "10.0.0.6")
+    assert not told(700, "10.0.0.6")
+    assert told(701)
 
 
 def test_a_port_that_stays_down_goes_down_once_however_often_its_collector_starts() -> None:

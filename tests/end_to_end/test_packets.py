@@ -8,7 +8,7 @@ import pytest
 
 from tests.packets import is_named, is_possible, running, told_of
 
-pytestmark = [pytest.mark.server, pytest.mark.site, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.server, pytest.mark.site, pytest.mark.alone, pytest.mark.timeout(600)]
 
 
 def test_the_port_that_slows_a_job_down_is_named_with_the_job(
