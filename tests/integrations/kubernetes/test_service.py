@@ -103,8 +103,8 @@ def test_a_pods_gpu_becomes_its_jobs_and_what_is_unknown_is_said(
             assert (jobs["Pod/train/gang-0"].reason or "").startswith("SchedulingGated")
 
             # What is told of Slurm's jobs is told of these.
-            (sentence,) = look(client, "PyTorchJob/train/llama", None).head
-            assert sentence.startswith("job PyTorchJob/train/llama of ann has not ended")
+            told = look(client, "PyTorchJob/train/llama", None).head
+            assert told[0].startswith("job PyTorchJob/train/llama of ann"), told
 
             def scheduler(*, known: bool) -> Scheduler | None:
                 (record,) = client.records(RecordKind.SCHEDULER)
