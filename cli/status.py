@@ -20,7 +20,7 @@ _LOOKS = (
 )
 
 COLUMNS = (
-    Column(key="severity", title="SEVERITY"),
+    Column(key="severity", title="SEVERITY", toned=True),
     Column(key="for_seconds", title="FOR", show=length, right=True),
     Column(key="where", title="WHERE", flexible=True),
     Column(key="what", title="WHAT", flexible=True),

@@ -2,7 +2,6 @@
 
 import argparse
 import getpass
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -17,7 +16,7 @@ from dashboard.data import offenders
 from dashboard.lists import holders, inefficient, inference, inference_usage, network
 from dashboard.lists.fleet_now import Moment, look
 from dashboard.lists.idle_reasons import reasons
-from dashboard.lists.table import FORMS, Grid, csv_text, json_text, text
+from dashboard.lists.table import FORMS, Grid, csv_text, json_text
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import Config, load
 from gpuvigil.config.startup import fail, parser
@@ -28,9 +27,9 @@ from gpuvigil.state_directory import config_of_up
 from gpuvigil.store.configured import hubs
 from report.span import span_of
 
-from . import compare, jobs, lemons, queue, rma, status, topology, usage, who, why
+from . import compare, jobs, lemons, live, queue, rma, status, topology, usage, who, why
+from .terminal import at_work, drawn
 
-_WIDTH = 80  # of a terminal that does not say, and at least
 _COMPARED = "28d"
 _UNKNOWN = 3  # what monitoring plugins say so with
 
@@ -61,9 +60,21 @@ def status_main(arguments: Sequence[str]) -> int:
 
 
 def top_main(arguments: Sequence[str]) -> int:
-    """`gpuvigil top`: the same exit codes."""
-    what = "Say who holds GPUs now, those with most first."
-    return _run(_parser("top", what), arguments, _now(holders.top))
+    """`gpuvigil top`: the same exit codes. At a terminal it goes on until somebody ends it."""
+    commands = _parser("top", "Say who holds GPUs now, those with most first.")
+    commands.add_argument(
+        "--once", action="store_true", help="at a terminal, too: print it, and end"
+    )
+    chosen = commands.parse_args(arguments)
+    is_watched = sys.stdin.isatty() and sys.stdout.isatty() and chosen.form == "table"
+    if chosen.once or not is_watched:
+        return _answer(commands, chosen, _now(holders.top))
+
+    def watched(hub: Hub, config: Config) -> str:
+        live.watch(lambda: holders.top(_look(hub, config, chosen)))
+        return ""
+
+    return _tell(commands, chosen, watched)
 
 
 def idle_main(arguments: Sequence[str]) -> int:
@@ -274,7 +285,8 @@ def topology_main(arguments: Sequence[str]) -> int:
 
     def said(hub: Hub, config: Config) -> str:
         files = (*config.topology.files, *chosen.file)
-        clusters = topology.look(hub, files, SystemClock().now())
+        with at_work("asking the hub"):
+            clusters = topology.look(hub, files, SystemClock().now())
         _known(clusters, chosen.cluster)
         wanted = {name: it for name, it in clusters.items() if chosen.cluster in {None, name}}
         if chosen.form == "json":
@@ -318,7 +330,9 @@ def _run(commands: argparse.ArgumentParser, arguments: Sequence[str], grid: _Gri
 
 def _answer(commands: argparse.ArgumentParser, chosen: argparse.Namespace, grid: _Grid) -> int:
     def said(hub: Hub, config: Config) -> str:
-        return _said(grid(hub, config, chosen), chosen.form)
+        with at_work("asking the hub"):
+            found = grid(hub, config, chosen)
+        return _said(found, chosen.form)
 
     return _tell(commands, chosen, said)
 
@@ -362,6 +376,4 @@ def _said(grid: Grid, form: str) -> str:
         return json_text(grid)
     if form == "csv":
         return csv_text(grid)
-    if not sys.stdout.isatty():
-        return text(grid, None)
-    return text(grid, max(shutil.get_terminal_size((_WIDTH, 24)).columns, _WIDTH))
+    return drawn(grid)

@@ -10,7 +10,7 @@ from gpuvigil.schedulers.jobs import disagreements
 
 COLUMNS = (
     Column(key="gpu", title="GPU", right=True),
-    Column(key="state", title="STATE"),
+    Column(key="state", title="STATE", toned=True),
     Column(key="used_percent", title="USED", show=percents, right=True),
     Column(key="user", title="USER", flexible=True),
     Column(key="holder", title="HOLDER", flexible=True),

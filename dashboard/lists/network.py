@@ -52,7 +52,7 @@ COLUMNS = (
     Column(key="errors_per_hour", title="ERRORS/H", show=whole, right=True),
     Column(key="losses_per_hour", title="LOST/H", show=whole, right=True),
     Column(key="speed_gbit_per_second", title="GBIT/S", show=whole, right=True),
-    Column(key="severity", title="SEVERITY"),
+    Column(key="severity", title="SEVERITY", toned=True),
     Column(key="incident", title="INCIDENT"),
     Column(key="node", title="NODE"),
     Column(key="device", title="DEVICE"),

@@ -10,9 +10,19 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gpuvigil.clock import duration, to_text
-from gpuvigil.model import SIMULATED_CLUSTER
+from gpuvigil.model import SIMULATED_CLUSTER, GpuState, Severity
 
 Value = str | int | float | bool | datetime | timedelta | None
+# Writes a cell in a terminal's colour: what stands there, and its tone (a key of `TONES`, "title", or none).
+Paint = Callable[[str, str | None], str]
+# What a word says to somebody who glances at a column that has tones.
+TONES = {
+    Severity.CRITICAL.value: "bad",
+    GpuState.UNAVAILABLE.value: "bad",
+    Severity.WARNING.value: "warn",
+    GpuState.IDLE.value: "warn",
+    GpuState.UNKNOWN.value: "dim",
+}
 FORMS = ("table", "json", "csv")
 _GAP = "  "
 _SIMULATED = "(simulated)"
@@ -32,6 +42,7 @@ class Column:
     short: Callable[[Any], str] | None = None
     right: bool = False
     flexible: bool = False  # is cut first where the table is too wide
+    toned: bool = False  # its words have a tone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +64,15 @@ class Grid:
         return any(row[i] == SIMULATED_CLUSTER for row in self.rows for i in places)
 
 
-def text(grid: Grid, width: int | None) -> str:
+def _plainly(cell: str, _: str | None) -> str:
+    return cell
+
+
+def text(grid: Grid, width: int | None, paint: Paint = _plainly) -> str:
     """For people. `width` None: nothing is cut, wrapped or left out, as in a pipe or a file."""
     lines = [*_wrapped(grid.head, width), *([""] if grid.head and grid.rows else [])]
     if grid.rows:
-        lines += _table(grid, width)
+        lines += _table(grid, width, paint)
     elif grid.empty:
         lines.append(grid.empty)
     notes = [*grid.notes, *(_left_out(grid) if width is not None else ()), *_marked(grid)]
@@ -154,7 +169,7 @@ def _unspoken(value: Any) -> Any:
     return "" if value is None else value
 
 
-def _table(grid: Grid, width: int | None) -> Iterable[str]:
+def _table(grid: Grid, width: int | None, paint: Paint) -> Iterable[str]:
     shows = [
         column.short if column.short and width is not None else column.show
         for column in grid.columns
@@ -175,9 +190,15 @@ def _table(grid: Grid, width: int | None) -> Iterable[str]:
         _shrink(widths, columns, width)
     for row in (titles, *cells):
         yield _GAP.join(
-            _fit(cell, size, right=column.right)
+            paint(_fit(cell, size, right=column.right), _tone(column, cell, row is titles))
             for cell, size, column in zip(row, widths, columns, strict=False)
         )
+
+
+def _tone(column: Column, cell: str, of_titles: bool) -> str | None:
+    if of_titles:
+        return "title"
+    return TONES.get(cell) if column.toned else None
 
 
 def _how_many(widths: Sequence[int], least: int | None, width: int) -> int:
