@@ -19,7 +19,7 @@ from analyzer.analysis import Analysis, Reading
 from analyzer.correlation.all_detectors import DETECTORS, Detector, questions
 from analyzer.window.window import Window
 from gpuvigil.clock import EPOCH, micros
-from gpuvigil.config import AnalyzerSettings
+from gpuvigil.config import AnalyzerSettings, HubSettings
 from gpuvigil.model import (
     Allocation,
     Event,
@@ -38,6 +38,13 @@ from .tables import Numbers
 
 # Bodies of a node in which one at least was sent at once.
 _BODIES = 60
+# As the hub judges clocks (`hub.telemetry.clocks`): by so many of the newest bodies, of which the
+# quickest tells. Nothing arrives before it was sent, so that a clock that is far ahead is wrong.
+_OF_CLOCK = 5
+_WRONG_US = round(HubSettings().clock_wrong_seconds * 1e6)
+# Nobody tells a replay which bodies waited in a spool: a clock is behind where so many bodies in a
+# row came late by the same time.
+_BEHIND, _ALIKE_US = 10, 2_000_000
 # Who wants to see each detector's findings: the moment, the detector, what it found.
 Observe = Callable[[datetime, str, Sequence[Finding]], None]
 
@@ -109,7 +116,7 @@ class Replay:
         for measurement, table in block.tables.items():
             arrived = block.arrivals[measurement]
             arrived_us = np.asarray(arrived.cast(pa.int64()))
-            self._store.take(measurement, table, arrived_us)
+            self._store.take(measurement, _put_right(table, arrived_us), arrived_us)
             if measurement == "node":
                 self._ear.take(table, arrived_us)
         self._give_records(block)
@@ -246,7 +253,39 @@ class _Ear:
 
     def reading(self, now: datetime) -> Reading:
         """What a pass knows beside its rows."""
-        return Reading(now=now, heard=dict(self._heard), listening_since=self._since)
+        return Reading(
+            now=now,
+            heard=dict(self._heard),
+            listening_since=self._since,
+            clocks={
+                node: ahead / 1e6
+                for node, offsets in self._offsets.items()
+                if (ahead := wrong_by(offsets)) is not None
+            },
+        )
+
+
+def wrong_by(ahead_us: Sequence[int]) -> int | None:
+    """How far ahead a clock is that is wrong, by its bodies in the order of their arrival."""
+    newest = list(ahead_us)[-_BEHIND:]
+    ahead = max(newest[-_OF_CLOCK:], default=0)
+    if ahead > _WRONG_US:
+        return ahead
+    is_behind = len(newest) == _BEHIND and max(newest) < -_WRONG_US
+    return ahead if is_behind and max(newest) - min(newest) <= _ALIKE_US else None
+
+
+def _put_right(table: pa.Table, arrived_us: Numbers) -> pa.Table:
+    """Lines of a clock that is far ahead count from when they arrived, as at the hub's door."""
+    if not len(table):
+        return table
+    column = table.column("at")
+    at_us = column.cast(pa.int64()).to_numpy()
+    wrong = at_us - arrived_us > _WRONG_US
+    if not wrong.any():
+        return table
+    put = pa.array(np.where(wrong, arrived_us, at_us)).cast(column.type)
+    return table.set_column(table.schema.get_field_index("at"), "at", put)
 
 
 def play(blocks: Iterable[Telemetry], replays: Sequence[Replay]) -> Iterator[Telemetry]:

@@ -1,29 +1,65 @@
 """A GPU whose clocks stay low under load, without anything that explains it."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
 from gpuvigil.faults import FAULTS, found_by
-from gpuvigil.model import Evidence, Finding, Incident
+from gpuvigil.model import Evidence, Finding, Incident, Subject
 from gpuvigil.store import Aggregate, Function
 
-from ..window.columns import clusters, models, nodes, per_group, seconds, together
+from ..window.columns import Floats, Mask, clusters, models, nodes, per_group, seconds, together
+from ..window.rows import Row, Rows
 from ..window.window import Need, Span, Window
 from . import Detector
 
-# What holds clocks down for a good reason, in seconds of it.
-_EXPLAINED = tuple(
+# What holds a clock down for a good reason, in seconds of it. A power limit takes from the SM clock;
+# the memory of a data centre's GPU keeps its own.
+_HEAT_OR_BRAKE = tuple(
     Aggregate(function=Function.INCREASE, field=name)
     for name in (
-        "power_cap_seconds",
         "software_thermal_slowdown_seconds",
         "hardware_thermal_slowdown_seconds",
         "power_brake_seconds",
     )
 )
-_CLOCK = Aggregate(function=Function.MAX, field="sm_clock_hertz")
-_MOST = Aggregate(function=Function.MAX, field="sm_clock_max_hertz")
+_CAP = Aggregate(function=Function.INCREASE, field="power_cap_seconds")
+_EXPLAINED = (_CAP, *_HEAT_OR_BRAKE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Clock:
+    """A clock that a GPU at work has near its highest."""
+
+    name: str
+    at: Aggregate
+    highest: Aggregate
+    explained_by: tuple[Aggregate, ...]
+
+
+_CLOCKS = (
+    _Clock(
+        name="SM clock",
+        at=Aggregate(function=Function.MAX, field="sm_clock_hertz"),
+        highest=Aggregate(function=Function.MAX, field="sm_clock_max_hertz"),
+        explained_by=_EXPLAINED,
+    ),
+    _Clock(
+        name="memory clock",
+        at=Aggregate(function=Function.MAX, field="memory_clock_hertz"),
+        highest=Aggregate(function=Function.MAX, field="memory_clock_max_hertz"),
+        explained_by=_HEAT_OR_BRAKE,
+    ),
+)
 _BUSY = Aggregate(function=Function.MEAN, field="utilization_percent")
-NEEDS = (Need(measurement="gpu", span=Span.STEADY, aggregates=(_CLOCK, _MOST, _BUSY, *_EXPLAINED)),)
+NEEDS = (
+    Need(
+        measurement="gpu",
+        span=Span.STEADY,
+        aggregates=(_BUSY, *_EXPLAINED, *(it for c in _CLOCKS for it in (c.at, c.highest))),
+    ),
+)
 
 _FAULT = FAULTS["gpu_clocks"]
 # An idle GPU saves power; one that works now and then is at its clock at some sample of many.
@@ -47,42 +83,66 @@ def says_whether_stuck(window: Window, incident: Incident) -> bool | None:
 
 
 def stuck_clocks(window: Window) -> list[Finding]:
-    """Busy over the whole steady span, never near its clock, and neither power nor heat says why."""
+    """One finding per GPU: busy over the whole steady span, never near its clock, and nothing says why."""
     rows = window.get("gpu", Span.STEADY)
+    busy = rows.values(_BUSY.column) >= _BUSY_PERCENT
+    busy &= seconds(rows) >= _COVERAGE * window.settings.steady_seconds
+    low = [(clock, *_stuck(window, rows, busy, clock)) for clock in _CLOCKS]
+    found = np.logical_or.reduce([stuck for _, stuck, _ in low])
+    return [
+        _finding(
+            window,
+            subject,
+            row,
+            [(clock, float(usual[place])) for clock, stuck, usual in low if stuck[place]],
+        )
+        for place, (subject, row) in zip(
+            np.flatnonzero(found).tolist(), rows.where(found), strict=True
+        )
+    ]
+
+
+def _stuck(window: Window, rows: Rows, busy: Mask, clock: _Clock) -> tuple[Mask, Floats]:
+    """Which GPUs a clock is stuck of, and what share of its highest the cluster's others have it at."""
     span = window.settings.steady_seconds
-    clock, most = rows.values(_CLOCK.column), rows.values(_MOST.column)
-    covered = seconds(rows) >= _COVERAGE * span
-    explained = sum(np.nan_to_num(rows.values(it.column)) for it in _EXPLAINED)
-    share = np.divide(clock, most)
-    busy = (rows.values(_BUSY.column) >= _BUSY_PERCENT) & covered
+    explained = sum(np.nan_to_num(rows.values(it.column)) for it in clock.explained_by)
+    share = np.divide(rows.values(clock.at.column), rows.values(clock.highest.column))
     share[~busy] = np.nan
     usual, peers = per_group(together(clusters(rows), models(window, rows)), share)
     of_node, at_work = per_group(together(nodes(rows), models(window, rows)), share)
     stuck = (share < _LOW) & (share * _PEERS_HIGHER < usual) & (peers >= _PEERS)
     stuck &= (share * _PEERS_HIGHER < of_node) | (at_work < 2)
     stuck &= explained < _EXPLAINED_SHARE * span
-    return [
-        Finding(
-            fault="gpu_clocks",
-            subject=subject,
-            severity=_FAULT.severity,
-            since=row["first_at"],
-            evidence=(
+    return stuck, usual
+
+
+def _finding(
+    window: Window, subject: Subject, row: Row, low: Sequence[tuple[_Clock, float]]
+) -> Finding:
+    """Of one GPU, with the clocks that are low and the share of them that its peers have."""
+    minutes = window.settings.steady_seconds / 60.0
+    return Finding(
+        fault="gpu_clocks",
+        subject=subject,
+        severity=_FAULT.severity,
+        since=row["first_at"],
+        evidence=(
+            *(
                 Evidence(
-                    name="SM clock",
-                    value=f"{row[_CLOCK.column] / 1e6:.0f} MHz at most in {span / 60.0:g} min",
-                    limit=f"{row[_MOST.column] / 1e6:.0f} MHz",
-                    peers=f"{usual_share * row[_MOST.column] / 1e6:.0f} MHz",
-                ),
-                Evidence(name="utilisation", value=f"{row[_BUSY.column]:.0f} %"),
+                    name=clock.name,
+                    value=f"{row[clock.at.column] / 1e6:.0f} MHz at most in {minutes:g} min",
+                    limit=f"{row[clock.highest.column] / 1e6:.0f} MHz",
+                    peers=f"{usual * row[clock.highest.column] / 1e6:.0f} MHz",
+                )
+                for clock, usual in low
             ),
-            detector="gpu_clocks",
-            action=_FAULT.action,
-            source=_FAULT.source,
-            own_limit=_FAULT.own_limit,
-        )
-        for (subject, row), usual_share in zip(rows.where(stuck), usual[stuck], strict=True)
-    ]
+            Evidence(name="utilisation", value=f"{row[_BUSY.column]:.0f} %"),
+        ),
+        detector="gpu_clocks",
+        action=_FAULT.action,
+        source=_FAULT.source,
+        own_limit=_FAULT.own_limit,
+    )
 
 
 DETECTOR = Detector(

@@ -157,7 +157,8 @@ def _partition(life: Life, topology: Topology, node: int, at: float, dice: Dice)
 
 def _clock_step(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
     end = at + round(dice.between(0.2, 4.0) * HOUR)
-    ahead = dice.pick((-1.0, 1.0)) * dice.between(1.0, 90.0)
+    # No more than a hub puts right (`hub.clock_wrong_seconds`): beyond it somebody is to be told.
+    ahead = dice.pick((-1.0, 1.0)) * dice.between(1.0, 9.0)
     life.deliver("step", (node,), at, end, round(ahead, 3))
     life.turns.append(Turn(kind="clock step", subject=("node", node), start=at, end=end))
 

@@ -482,6 +482,38 @@ def test_low_clocks_that_something_explains_are_none() -> None:
     assert stuck_clocks(low.window()) == []
 
 
+def memory_at(share: float) -> Scene:
+    scene = healthy(nodes=2, gpus=4)
+    for number in (1, 2):
+        for index in range(4):
+            scene = scene.changed(
+                gpu(number, index),
+                {"memory_clock_hertz": 2_619_000_000, "memory_clock_max_hertz": 2_619_000_000},
+            )
+    return scene.changed(gpu(), {"memory_clock_hertz": round(2_619_000_000 * share)})
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.901, 0), (0.899, 1), (0.2, 1)])
+def test_a_memory_clock_that_stays_low_is_told_as_the_sm_clock_is(share: float, count: int) -> None:
+    found = stuck_clocks(memory_at(share).window())
+    assert [it.subject for it in found] == [gpu()] * count
+    assert all([e.name for e in it.evidence] == ["memory clock", "utilisation"] for it in found)
+
+
+def test_a_power_limit_does_not_explain_a_low_memory_clock_and_heat_does() -> None:
+    low = memory_at(0.5)
+    assert len(stuck_clocks(low.rising(gpu(), "power_cap_seconds", 0.9).window())) == 1
+    hot = low.rising(gpu(), "hardware_thermal_slowdown_seconds", 0.2)
+    assert stuck_clocks(hot.window()) == []
+    idle = low.changed(gpu(), {"utilization_percent": 0})
+    assert stuck_clocks(idle.window()) == []
+
+
+def test_both_clocks_of_a_gpu_that_are_low_are_one_finding() -> None:
+    (found,) = stuck_clocks(memory_at(0.5).changed(gpu(), {"sm_clock_hertz": 990_000_000}).window())
+    assert [it.name for it in found.evidence] == ["SM clock", "memory clock", "utilisation"]
+
+
 def test_a_node_cut_in_slices_on_purpose_is_no_odd_one() -> None:
     scene = healthy(gpus=4).changed(gpu(), {"mig_mode": 1})
     assert conditions(odd_settings(scene.window())) == [("mig_on", INFO)]

@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 
 from evaluation.judge.claims import Claim, claims
-from evaluation.replay import Replay
+from evaluation.replay import Replay, wrong_by
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.model import EventKind, Finding, Severity, Subject
+from simulator.fleet import FaultOrder, FleetSettings, build
+from simulator.fleet.changes import How, On
+from simulator.fleet.site import FaultKind
 from tests.evaluation.made import NOON, Made, event, gpu, node, port
 
 pytestmark = [pytest.mark.slow, pytest.mark.site]
@@ -59,6 +62,51 @@ def test_a_node_that_falls_silent_is_one_incident() -> None:
     (claim,) = played(Made(change=silent))
     assert (claim.fault, claim.subject) == ("node_silent", node(0))
     assert timedelta(seconds=540) <= claim.opened_at - LATER <= timedelta(seconds=560)
+
+
+@pytest.mark.parametrize(("seconds", "faults"), [(9.0, []), (12.0, ["clock_wrong"])])
+def test_a_clock_that_is_further_ahead_than_the_hub_puts_right_is_told(
+    seconds: float, faults: list[str]
+) -> None:
+    """Its GPUs go on being watched: its lines count from when they arrive."""
+    fleet = build(
+        FleetSettings(
+            seed=3,
+            nodes=4,
+            days=0.05,
+            life=False,
+            more_kinds=(_fast_clock(seconds),),
+            faults=(FaultOrder(kind="fast clock", node=1, start_seconds=1200.0, seconds=1800.0),),
+        )
+    )
+    replay = Replay()
+    for block in fleet.blocks(block_seconds=1200.0):
+        replay.feed(block)
+    (truth,) = fleet.truths()
+    found = [it for it in claims(replay.transitions) if it.subject == truth.subject]
+    assert [it.fault for it in found] == faults
+    for it in found:
+        assert truth.start <= it.opened_at <= truth.start + timedelta(minutes=1)
+        assert it.spans[-1][1] is not None
+
+
+def _fast_clock(seconds: float) -> FaultKind:
+    return FaultKind(
+        key="fast clock",
+        target="node",
+        make=lambda site: site.bend(On.DELIVERY, "step", (site.node,), How.SET, seconds),
+        severity=Severity.WARNING,
+        action="",
+        cause="the node's clock is fast",
+    )
+
+
+def test_bodies_that_are_late_by_the_same_time_tell_of_a_clock_that_is_behind() -> None:
+    alike = [-180_500_000 - 100_000 * (number % 5) for number in range(10)]
+    assert wrong_by(alike) == -180_500_000
+    assert wrong_by(alike[:9]) is None
+    assert wrong_by([*alike[:9], -183_000_000]) is None  # as from a spool
+    assert wrong_by([-9_000_000] * 10) is None
 
 
 def test_nobody_is_silent_while_the_hub_is_away() -> None:
