@@ -21,13 +21,14 @@ from gpuvigil.hub_client import Hub, service_hubs
 from gpuvigil.lifecycle import State
 from gpuvigil.log import Log
 from gpuvigil.model import UNREADABLE, Incident, Record, RecordKind, Transition
+from gpuvigil.web.metrics_page import Exporter
 from gpuvigil.web.signed_links import seal
 
 from .channels import configured
 from .channels.dead_man import dead_man
 from .decisions.decide import decide
 from .delivery.dispatcher import Dispatcher, hand_out, notices_of
-from .delivery.exporter import Exporter, exposition
+from .delivery.exporter import exposition
 from .delivery.hub_access import CLAIM_LIMIT, LEASE_SECONDS, POLL_SECONDS, Desk
 from .delivery.new_channel import tell_what_stands
 from .delivery.resend import Resend, Resending
@@ -144,8 +145,7 @@ def _metrics(desk: Desk, couriers: Sequence[Dispatcher]) -> Iterator[None]:
     def text() -> str:
         return exposition([one.pulse() for one in couriers], desk.tally.counts())
 
-    with Exporter(settings.metrics_listen, settings.metrics_port, text) as exporter:
-        desk.log.info("metrics", address=settings.metrics_listen, port=exporter.port)
+    with Exporter(settings.metrics_listen, settings.metrics_port, text, "alerts"):
         yield
 
 

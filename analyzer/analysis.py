@@ -14,6 +14,7 @@ from gpuvigil.log import Log
 from gpuvigil.model import (
     UNREADABLE,
     Acknowledgement,
+    Allocation,
     Finding,
     GpuIdentity,
     Incident,
@@ -196,6 +197,12 @@ class Analysis:
                 return False
             self._keep(*acknowledge(self._book, taken, now))
             return True
+
+    def held(self) -> list[Allocation]:
+        """Who holds which GPU now."""
+        with self._lock:
+            known = self._fleet.allocations()
+        return [one for them in known.values() for one in them if one.ended_at is None]
 
     def to_write(self) -> list[Unit]:
         """Everything that the hub does not have yet, oldest first; give it back when it failed."""

@@ -8,12 +8,13 @@ written until it is kept: every write names what it writes, so that writing twic
 import threading
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from gpuvigil import __version__
 from gpuvigil.clock import Clock, SystemClock, to_text
-from gpuvigil.config import Config
+from gpuvigil.config import AnalyzerSettings, Config
 from gpuvigil.config.startup import parser, run_service
 from gpuvigil.errors import HubError, HubRefused
 from gpuvigil.hub_client import Hub, addresses
@@ -25,9 +26,11 @@ from gpuvigil.store.configured import hubs
 from gpuvigil.store.external import store_of
 from gpuvigil.store.prometheus import PrometheusStore
 from gpuvigil.topology import Files, read
+from gpuvigil.web.metrics_page import Exporter
 
 from .analysis import Analysis, Unit, patience
 from .correlation.all_detectors import DETECTORS, questions
+from .exporter import Passes, exposition
 from .hub_queries import (
     KINDS,
     Ear,
@@ -82,14 +85,22 @@ def run(config: Config, _: Namespace, stop: threading.Event) -> None:
         threading.Thread(target=service.loop, args=(name, step), name=name, daemon=True)
         for name, step in steps
     ]
-    for thread in threads:
-        thread.start()
-    service.log.info("started", detectors=len(DETECTORS), version=__version__)
-    stop.wait()
-    deadline = service.clock.monotonic() + _DRAIN_SECONDS
-    for thread in threads:
-        thread.join(max(deadline - service.clock.monotonic(), 0.0))
+    with _metrics(config.analyzer, service):
+        for thread in threads:
+            thread.start()
+        service.log.info("started", detectors=len(DETECTORS), version=__version__)
+        stop.wait()
+        deadline = service.clock.monotonic() + _DRAIN_SECONDS
+        for thread in threads:
+            thread.join(max(deadline - service.clock.monotonic(), 0.0))
     service.log.info("stopped")
+
+
+def _metrics(settings: AnalyzerSettings, service: "Service") -> AbstractContextManager[object]:
+    """Serve `/metrics` where a port is set."""
+    if settings.metrics_port < 0:
+        return nullcontext()
+    return Exporter(settings.metrics_listen, settings.metrics_port, service.numbers, "analyzer")
 
 
 class Service:
@@ -122,11 +133,18 @@ class Service:
         # Of two hubs the other may have been there all the time.
         self._is_alone = len(addresses(config.hub.url)) == 1
         self._begun = threading.Event()
+        self._passes = Passes()
 
     def loop(self, name: str, step: Callable[[], None]) -> None:
         """Call `step` until asked to stop; nothing that goes wrong in it ends the loop."""
         persistence = Persistence(name=name, clock=self.clock, stop=self.stop, log=self.log)
         run_steps(persistence, step)
+
+    def numbers(self) -> str:
+        """What `/metrics` answers now."""
+        analysis = self.analysis
+        held = analysis.held() if self.settings.metrics_holders else None
+        return exposition(analysis.book.standing(), held, self._passes)
 
     def make_pass(self) -> None:
         """One look at the whole fleet, then wait for the next tick."""
@@ -147,6 +165,12 @@ class Service:
             self._pass_hub.write_records(retired)
             self.log.info("nodes retired", count=len(retired), first=retired[0].subject)
         seconds = self.clock.monotonic() - began
+        self._passes = Passes(
+            count=self._passes.count + 1,
+            seconds=self._passes.seconds + seconds,
+            last_at=self.clock.now().timestamp(),
+            failing=len(self.analysis.failing),
+        )
         newest = newest_at(answers)
         body = {
             "state": "running",

@@ -5,7 +5,7 @@ import math
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 
 from collector.spool.body import Body
@@ -18,8 +18,10 @@ from gpuvigil.config.startup import parser, run_service
 from gpuvigil.errors import ConfigError
 from gpuvigil.hub_client.tls import trust
 from gpuvigil.log import Log
+from gpuvigil.web.metrics_page import Exporter
 
 from .cluster import build
+from .exporter import Nodes, ShownSpool
 from .faults import FaultsFile, InjectedFault
 from .player import Player, Story, SwitchTeller
 
@@ -48,7 +50,11 @@ def run(config: Config, chosen: argparse.Namespace, stop: threading.Event) -> No
         config.hub.collector_token_file, "hub.collector_token_file", "collector token"
     )
     clock = SystemClock()
-    spool = Spool(settings.spool_directory, _SPOOL_BYTES)
+    shown = Nodes(clock, settings.tick_seconds)
+    directory, is_shown = settings.spool_directory, settings.metrics_port >= 0
+    spool = (
+        ShownSpool(directory, _SPOOL_BYTES, shown) if is_shown else Spool(directory, _SPOOL_BYTES)
+    )
     # The hub acknowledges telemetry with its next commit, so a connection carries one body a second.
     per_second = settings.nodes / settings.tick_seconds
     shipper = Shipper(
@@ -63,11 +69,21 @@ def run(config: Config, chosen: argparse.Namespace, stop: threading.Event) -> No
     shipping = threading.Thread(target=shipper.run, args=(stop,), name="shipper")
     shipping.start()
     try:
-        with _switches_told(config, clock, stop) as switches:
+        with (
+            _metrics(settings, shown),
+            _switches_told(config, clock, stop) as switches,
+        ):
             _player(settings)(config, spool, clock, stop, switches)
     finally:
         stop.set()
         shipping.join(_STOP_SECONDS)
+
+
+def _metrics(settings: SimulatorSettings, shown: Nodes) -> AbstractContextManager[object]:
+    """Serve `/metrics` of the simulated nodes where a port is set."""
+    if settings.metrics_port < 0:
+        return nullcontext()
+    return Exporter(settings.metrics_listen, settings.metrics_port, shown.text, "simulator")
 
 
 @contextmanager

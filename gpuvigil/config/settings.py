@@ -265,6 +265,8 @@ class SimulatorSettings:
     spool_directory: Path = _setting(
         STATE / "simulator" / "spool", "where simulated bodies wait while the hub is away"
     )
+    metrics_listen: str = _setting("127.0.0.1", "address of the /metrics of all simulated nodes")
+    metrics_port: int = _setting(-1, "its port; 0 takes a free one, -1 serves none")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,6 +334,11 @@ class AnalyzerSettings:
     )
     late_after_seconds: float = _setting(
         120.0, "events that arrive later than this are recorded and page nobody"
+    )
+    metrics_listen: str = _setting("127.0.0.1", "address of the /metrics of the analyzer")
+    metrics_port: int = _setting(-1, "its port; 0 takes a free one, -1 serves none")
+    metrics_holders: bool = _setting(
+        True, "it shows which job or pod holds each GPU: a new series for each of them, and no user"
     )
 
 

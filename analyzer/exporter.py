@@ -1,0 +1,110 @@
+"""`/metrics` of the analyzer: what stands, who holds what, and whether it still looks.
+
+What a fleet can have thousands of is bounded: beyond that a number says how many are not shown.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gpuvigil.model import Allocation, Incident
+from gpuvigil.model.holder import HolderKind
+from gpuvigil.web.metrics_page import Sample, family
+
+# Series, each of a node and a fault; an outage of half a cluster must not flood a Prometheus.
+MOST_INCIDENTS = 2_000
+# Series, each of a GPU and who has it.
+MOST_HOLDERS = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passes:
+    """What the analyzer counts of its own work."""
+
+    count: int = 0
+    seconds: float = 0.0  # all of them together
+    last_at: float = 0.0  # when the last one ended, in seconds since 1970; 0 before the first
+    failing: int = 0  # detectors that failed in it
+
+
+def exposition(
+    standing: Iterable[Incident], held: Iterable[Allocation] | None, passes: Passes
+) -> str:
+    """In Prometheus's text format; what the selftest plays is left out. `held` is None: not shown."""
+    found, hidden = _incidents(list(standing))
+    parts = [
+        family("gpuvigil_incidents", "gauge", "Incidents that stand.", found),
+        family(
+            "gpuvigil_incidents_not_shown",
+            "gauge",
+            f"Incidents beyond {MOST_INCIDENTS} series.",
+            [({}, hidden)],
+        ),
+        *_of_passes(passes),
+    ]
+    if held is not None:
+        text = "1 while the job or pod holds the GPU; a process is `process`."
+        parts.append(family("gpuvigil_gpu_held", "gauge", text, _holders(held)))
+    return "".join(parts)
+
+
+def _incidents(standing: Sequence[Incident]) -> tuple[list[Sample], int]:
+    """Counted by node, fault and severity, the most severe first; and how many more there are."""
+    counted = Counter(
+        (one.severity.rank, one.subject.cluster, one.subject.node, one.fault, bool(one.held))
+        for one in standing
+        if not one.marked
+    )
+    severities = {one.severity.rank: one.severity.value for one in standing}
+    rows = sorted(counted.items())
+    shown: list[Sample] = [
+        (
+            {
+                "cluster": cluster,
+                "node": node,
+                "fault": fault,
+                "severity": severities[rank],
+                "held": "yes" if held else "no",
+            },
+            count,
+        )
+        for (rank, cluster, node, fault, held), count in rows[:MOST_INCIDENTS]
+    ]
+    return shown, sum(count for _, count in rows[MOST_INCIDENTS:])
+
+
+def _holders(held: Iterable[Allocation]) -> list[Sample]:
+    """Jobs and pods by name; processes come and go, and name people."""
+    found = {
+        (
+            one.subject.cluster,
+            one.subject.node,
+            one.subject.gpu or "",
+            "process" if one.holder.kind is HolderKind.PROCESS else str(one.holder),
+            one.account or "",
+            one.partition or "",
+        )
+        for one in held
+        if not one.subject.marked
+    }
+    names = ("cluster", "node", "uuid", "holder", "account", "partition")
+    return [(dict(zip(names, row, strict=True)), 1) for row in sorted(found)[:MOST_HOLDERS]]
+
+
+def _of_passes(passes: Passes) -> list[str]:
+    rows = (
+        ("passes_total", "counter", "Looks at the whole fleet.", passes.count),
+        ("pass_seconds_total", "counter", "Time that they took.", round(passes.seconds, 3)),
+        (
+            "last_pass_timestamp_seconds",
+            "gauge",
+            "When the last one ended, in seconds since 1970.",
+            round(passes.last_at, 3),
+        ),
+        ("failing_detectors", "gauge", "Detectors that failed in it.", passes.failing),
+    )
+    # What it has not done yet it does not say.
+    return [
+        family(f"gpuvigil_analyzer_{name}", kind, text, [({}, value)] if passes.count else [])
+        for name, kind, text, value in rows
+    ]

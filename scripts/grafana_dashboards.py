@@ -1,0 +1,182 @@
+"""Write `packaging/grafana/*.json` from the tables here: `python -m scripts.grafana_dashboards`.
+
+The model is Grafana's, "Dashboard JSON model" (docs/sources/dashboards/build-dashboards/view-dashboard-json-model)
+and "Panel options"; `schemaVersion` 39 is that of Grafana 11, and older ones are brought up to date by later releases.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from scripts.grafana_panels import DASHBOARDS, Panel
+
+FOLDER = Path(__file__).parent.parent / "packaging/grafana"
+SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+WIDTH, HEIGHT = 24, 8
+_STAT_HEIGHT = 4
+
+
+def main() -> None:
+    """Write every dashboard."""
+    FOLDER.mkdir(exist_ok=True)
+    for name, text in texts():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """The files, by name."""
+    for name, title, variables, several, panels in DASHBOARDS:
+        whole = dashboard(name, title, variables, several, panels)
+        yield f"{name}.json", json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
+
+
+def dashboard(
+    name: str,
+    title: str,
+    variables: Sequence[tuple[str, str]],
+    several: Sequence[str],
+    panels: Sequence[Panel],
+) -> dict[str, Any]:
+    return {
+        "id": None,
+        "uid": f"gpuvigil-{name}",
+        "title": title,
+        "tags": ["gpuvigil"],
+        "timezone": "browser",
+        "editable": True,
+        "graphTooltip": 1,
+        "schemaVersion": 39,
+        "version": 1,
+        "refresh": "30s",
+        "time": {"from": "now-6h", "to": "now"},
+        "annotations": {"list": []},
+        "links": [_others(), _page()],
+        "templating": {
+            "list": [
+                _data_source(),
+                *(_variable(key, query, key in several) for key, query in variables),
+                _address(),
+            ]
+        },
+        "panels": [_panel(number, one, at) for number, one, at in _placed(panels)],
+    }
+
+
+def _placed(panels: Sequence[Panel]) -> Iterator[tuple[int, Panel, dict[str, int]]]:
+    """From left to right, row by row."""
+    x = y = height = 0
+    for number, panel in enumerate(panels, 1):
+        own = _STAT_HEIGHT if panel.kind == "stat" else HEIGHT
+        if x + panel.width > WIDTH or (x and own != height):
+            x, y = 0, y + height
+        height = own
+        yield number, panel, {"h": own, "w": panel.width, "x": x, "y": y}
+        x += panel.width
+
+
+def _panel(number: int, panel: Panel, at: dict[str, int]) -> dict[str, Any]:
+    table = panel.kind == "table"
+    targets = [
+        {
+            "refId": chr(ord("A") + index),
+            "datasource": SOURCE,
+            "expr": expr,
+            **({"legendFormat": legend} if legend else {}),
+            **({"instant": True, "format": "table"} if table else {}),
+        }
+        for index, (expr, legend) in enumerate(panel.queries)
+    ]
+    return {
+        "id": number,
+        "type": panel.kind,
+        "title": panel.title,
+        "description": panel.text,
+        "datasource": SOURCE,
+        "gridPos": at,
+        "targets": targets,
+        "fieldConfig": {
+            "defaults": {"unit": panel.unit, "links": [_of_node(table)]},
+            "overrides": [],
+        },
+        "options": _OPTIONS[panel.kind],
+        **({"transformations": [_COLUMNS]} if table else {}),
+    }
+
+
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "stat": {"reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False}},
+    "timeseries": {
+        "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
+        "tooltip": {"mode": "multi", "sort": "desc"},
+    },
+    "table": {"showHeader": True},
+}
+# What a table of instants need not show.
+_COLUMNS = {
+    "id": "organize",
+    "options": {"excludeByName": {"Time": True, "__name__": True, "job": True, "instance": True}},
+}
+
+
+def _of_node(table: bool) -> dict[str, Any]:
+    """A click on a series opens gpuvigil's page of its node."""
+    place = "__data.fields" if table else "__field.labels"
+    query = f"cluster=${{{place}.cluster}}&node=${{{place}.node}}"
+    return {"title": "Open in gpuvigil", "url": f"${{gpuvigil}}/node?{query}", "targetBlank": True}
+
+
+def _others() -> dict[str, Any]:
+    return {
+        "type": "dashboards",
+        "title": "gpuvigil",
+        "tags": ["gpuvigil"],
+        "asDropdown": True,
+        "includeVars": True,
+        "keepTime": True,
+    }
+
+
+def _page() -> dict[str, Any]:
+    return {"type": "link", "title": "gpuvigil's pages", "url": "${gpuvigil}", "targetBlank": True}
+
+
+def _data_source() -> dict[str, Any]:
+    return {
+        "name": "datasource",
+        "label": "Prometheus",
+        "type": "datasource",
+        "query": "prometheus",
+    }
+
+
+def _variable(name: str, query: str, several: bool) -> dict[str, Any]:
+    return {
+        "name": name,
+        "label": name.title(),
+        "type": "query",
+        "datasource": SOURCE,
+        "query": {"query": query, "refId": "StandardVariableQuery"},
+        "definition": query,
+        "refresh": 2,  # when the time range changes
+        "sort": 1,
+        "multi": several,
+        "includeAll": several,
+        **({"current": {"text": ["All"], "value": ["$__all"]}} if several else {}),
+    }
+
+
+def _address() -> dict[str, Any]:
+    """Where gpuvigil's pages are, for the links."""
+    url = "http://127.0.0.1:8501"
+    return {
+        "name": "gpuvigil",
+        "label": "gpuvigil's address",
+        "type": "textbox",
+        "query": url,
+        "current": {"text": url, "value": url},
+    }
+
+
+if __name__ == "__main__":
+    main()
