@@ -14,7 +14,7 @@ from .grid import Floats, increase, rates
 from .hub_queries import OFFSETS, Fields, Numbers
 from .small_multiples import Panel, Strip, strip
 
-_ERRORS = {
+ERRORS = {
     "receive_errors": "receive errors",
     "transmit_discards": "discards",
     "symbol_errors": "symbol errors",
@@ -90,7 +90,7 @@ def rows(
                 speed=speed(view.speed_bits_per_second) if view else "–",
                 received=_newest_rate(fields, "receive_bytes", numbers),
                 sent=_newest_rate(fields, "transmit_bytes", numbers),
-                errors=_grown(fields, _ERRORS),
+                errors=_grown(fields, ERRORS),
                 congestion=_grown(fields, _CONGESTION),
                 lanes=None if (lanes := _newest(fields, "width_lanes")) is None else round(lanes),
                 module_celsius=_newest(fields, "module_celsius"),

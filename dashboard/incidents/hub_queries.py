@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from accounting.usage.model import cluster_key
 from gpuvigil.hub_client import Hub
 from gpuvigil.lifecycle import State
 from gpuvigil.matching.matchers import Labels, covered, labels_of
@@ -14,12 +15,14 @@ from gpuvigil.model import (
     Record,
     RecordKind,
     Rma,
+    Setup,
     Silence,
     Transition,
     readable,
 )
 
 from .listing import Entry, entry
+from .similar import MOST_SHOWN, Before, Said, alike, before
 
 OVER = (State.RESOLVED.value, State.DISMISSED.value)
 # What ended last is read often; only where that does not reach back far enough, more is. Beyond
@@ -28,6 +31,7 @@ NEWEST = 300
 MOST = 2_000
 MOST_OTHERS = 50
 _MOST_NODES = 100_000
+_MOST_SETUPS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +78,7 @@ class Story:
     ] = ()  # that are about it, also those to come and those that are over
     rma: tuple[Rma, ...] = ()  # the steps of a return to the maker, oldest first
     actions: tuple[NodeAction, ...] = ()  # what `gpuvigil act` did for it
+    setups: tuple[Setup, ...] = ()  # what its node ran on, by the time of each change
 
 
 def story(hub: Hub, id_: str) -> Story | None:
@@ -96,8 +101,49 @@ def story(hub: Hub, id_: str) -> Story | None:
         pulses=hub.records(RecordKind.PULSE),
         silences=_silences(hub, incident),
         rma=_steps(hub, id_),
-        actions=tuple(readable(hub.records(RecordKind.ACTION, parent=id_), NodeAction.from_record)),
+        actions=_actions(hub, id_),
+        setups=_setups(hub, incident),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Similar:
+    """The earlier incidents of its fault that are shown, and how many there were."""
+
+    shown: tuple[Before, ...] = ()
+    amount: int = 0
+
+
+def similar(hub: Hub, one: Incident, now: datetime) -> Similar:
+    """What of the same fault is over in its cluster, among the incidents that ended last."""
+    records = hub.records(
+        RecordKind.INCIDENT, subject=cluster_key(one.subject.cluster), states=OVER, limit=MOST
+    )
+    past = list(readable(records, Incident.from_record))
+    found = alike(one, past, now)
+    shown = tuple(before(one, it, _said(hub, it.id), past) for it in found[:MOST_SHOWN])
+    return Similar(shown=shown, amount=len(found))
+
+
+def _said(hub: Hub, id_: str) -> Said:
+    notes = hub.records(RecordKind.ACKNOWLEDGEMENT, parent=id_)
+    steps = hub.records(RecordKind.TRANSITION, parent=id_)
+    return Said(
+        transitions=tuple(readable(steps, Transition.from_record)),
+        notes=tuple(readable(notes, Acknowledgement.from_record)),
+        rma=_steps(hub, id_),
+        actions=_actions(hub, id_),
+    )
+
+
+def _actions(hub: Hub, id_: str) -> tuple[NodeAction, ...]:
+    return tuple(readable(hub.records(RecordKind.ACTION, parent=id_), NodeAction.from_record))
+
+
+def _setups(hub: Hub, incident: Incident) -> tuple[Setup, ...]:
+    node = incident.subject.of_node().key
+    records = hub.records(RecordKind.SETUP, subject=node, limit=_MOST_SETUPS)
+    return tuple(readable(records, Setup.from_record))
 
 
 def _steps(hub: Hub, id_: str) -> tuple[Rma, ...]:

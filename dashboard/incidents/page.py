@@ -7,28 +7,41 @@ import streamlit as st
 
 from gpuvigil.clock import moment
 from gpuvigil.errors import HubError
-from gpuvigil.model import Silence
+from gpuvigil.model import Incident, Silence, Subject
 from gpuvigil.web.markup import joined, tag
 
 from ..components import style
 from ..data import live
 from ..layout import panels
 from ..layout.tree import el, show
-from . import acknowledgement, drawing, part_return, story_drawing, usefulness
+from . import (
+    acknowledgement,
+    drawing,
+    evidence,
+    other_steps,
+    part_return,
+    story_drawing,
+    usefulness,
+)
+from .changed import changed
+from .covers import covered, members
+from .export import as_json, as_markdown
 from .filters import Filters
-from .hub_queries import MOST, NEWEST, Past, Story, newest_past, story
+from .hub_queries import MOST, NEWEST, Past, Similar, Story, newest_past, similar, story
 from .listing import listing, standing_entry
 from .messages import channels
-from .story import Taken, hands, timeline
+from .story import Hands, Taken, hands, timeline
 
 # What ended is looked up this often; a long list of it less often.
 NEWEST_SECONDS = 5.0
 MOST_SECONDS = 60.0
+# What is over changes little, and reading it costs a thousand records.
+SIMILAR_SECONDS = 300.0
 
 
 def draw() -> None:
     """The whole page; it renews itself as one."""
-    style("incidents")
+    style("incidents", "device")
     st.fragment(_live, run_every=live.refresh_seconds())()
 
 
@@ -44,15 +57,12 @@ def _live() -> None:
             panels.notes([*view.failing_channels, *wrong]),
         )
     )
+    if asked.incident:
+        with st.container(key="incident"):
+            _story(asked, view.now)
+        return
     rows = drawing.entries(found, view.now, cut=not past.reaches(view.now - asked.span))
-    # Always two columns: a list that moved to another place would lose the focus.
-    with st.container(key="incidents-page"):
-        left, right = st.columns([2, 3], gap="medium")
-        with left:
-            show("incidents", drawing.filters(found), *rows)
-        if asked.incident:
-            with right, st.container(key="incident"):
-                _story(asked, view.now)
+    show("incidents", drawing.filters(found), *rows)
 
 
 def _past(asked: Filters, now: datetime) -> tuple[Past, list[str]]:
@@ -107,14 +117,59 @@ def _story(asked: Filters, now: datetime) -> None:
         )
         return
     holding = hands(found, now)
-    over = holding.taken is Taken.OVER
     silenced = [
         el("p", line, class_="empty", role="status", key=f"silence-{place}")
         for place, line in enumerate(silences(found.silences, now))
     ]
     show("story", *old, *silenced, story_drawing.head(found, holding, asked, now))
     acknowledgement.form(found.incident, holding, key)
+    _body(found, asked, now)
+    _more(found, holding, key, now)
+
+
+def _body(found: Story, asked: Filters, now: datetime) -> None:
+    """Left why it is believed and what happened, right what it covers and what helped before."""
+    one, over = found.incident, found.incident.resolved_at is not None
     told = channels(found.notices, now, over=over)
-    show("story-body", *story_drawing.body(found, told, timeline(found), asked, now))
-    part_return.form(found, key)
-    usefulness.form(found.incident)
+    places = covered(members(one), _index)
+    left, right = st.columns([3, 2], gap="medium")
+    with left:
+        evidence.draw(one, now)
+        changes = changed(found.setups, one.since)
+        show("story-facts", *story_drawing.facts(found, timeline(found), changes))
+    with right:
+        past = _similar(one, now)
+        show("story-beside", *story_drawing.beside(found, places, past, told, asked, now))
+
+
+def _index(gpu: Subject) -> int | None:
+    known = live.current().identity(gpu)
+    return None if known is None else known.index
+
+
+def _similar(one: Incident, now: datetime) -> Similar:
+    """What is not known yet is none: the page goes on without it."""
+    try:
+        said = live.shared().questions.ask(
+            ("similar", one.id), lambda hub: similar(hub, one, now), SIMILAR_SECONDS
+        )
+    except HubError:
+        return Similar()
+    found: Similar = said.value
+    return found
+
+
+def _more(found: Story, holding: Hands, key: tuple[str, str], now: datetime) -> None:
+    """What is done seldom, folded: who wants it opens it."""
+    one = found.incident
+
+    def markdown() -> str:
+        changes = changed(found.setups, one.since)
+        return as_markdown(found, timeline(found), changes, _similar(one, now).shown, now)
+
+    with st.expander("Hand over, close as false, return a part, rate this alert, export"):
+        if holding.taken is not Taken.OVER:
+            other_steps.form(one, key)
+        part_return.form(found, key)
+        usefulness.form(one)
+        other_steps.files(found, markdown, lambda: as_json(found))

@@ -44,6 +44,11 @@ def hands(story: Story, now: datetime) -> Hands:
         return Hands(taken=Taken.OVER, by="", text="It is over: there is nothing to take.")
     began = max((step.at for step in story.transitions if _ends(step)), default=None)
     given = [one for one in story.acknowledgements if began is None or one.at > began]
+    over = next((one for one in reversed(given) if one.to), None)
+    if over is not None:
+        ago = duration(now - over.at)
+        text = f"Handed to {over.to} by {over.by}, {ago} ago."
+        return Hands(taken=Taken.TAKEN, by=over.to, text=text)
     if incident.state == State.ACKNOWLEDGED.value:
         by = incident.acknowledged_by or (given[-1].by if given else "somebody")
         since = next((one.at for one in given if one.by == by), incident.updated_at)
@@ -109,7 +114,10 @@ def _step(step: Transition) -> Moment:
 
 
 def _note(one: Acknowledgement) -> Moment:
-    title = f"{one.by} wrote" if one.note else f"{one.by} took it"
+    if one.to:
+        title = f"{one.by} handed it to {one.to}"
+    else:
+        title = f"{one.by} wrote" if one.note else f"{one.by} took it"
     return Moment(at=one.at, kind="note", title=title, text=one.note)
 
 

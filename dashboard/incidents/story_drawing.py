@@ -1,29 +1,33 @@
 """The story of one incident, as a tree."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from gpuvigil.clock import duration, moment, to_text
-from gpuvigil.model import Evidence, Incident, Subject
+from gpuvigil.model import Evidence, Incident
 from gpuvigil.numbers_in_words import counted
 from gpuvigil.web import page_links
 
 from ..layout.job_links import nodes
 from ..layout.tree import Node, each, el
+from . import similar
+from .changed import LOOKED_BACK, Changed
+from .closing import silence_link
+from .covers import MOST_PLACES, Covered
 from .filters import Filters
-from .hub_queries import Story
+from .hub_queries import Similar, Story
 from .messages import Channel, Message
 from .story import Hands, Moment, Taken, covered_by, span, whose
 
-MOST_MEMBERS = 24
+MOST_EVIDENCE, MOST_CHANGES, MOST_STEPS, MOST_OTHERS = 7, 5, 6, 3
 # The end of a link's window moves in steps, so that the link stays the same while one reads.
 _STEP_SECONDS = 300
 
 
 def head(story: Story, hands: Hands, asked: Filters, now: datetime) -> Node:
-    """What it is, whose, since when, what to do, and who has it."""
+    """What happened, to whom, what to do, and who has it."""
     one = story.incident
     look = "over" if hands.taken is Taken.OVER else one.severity.value
-    until = one.resolved_at or _stepped(now)
     return el(
         "header",
         el(
@@ -31,30 +35,59 @@ def head(story: Story, hands: Hands, asked: Filters, now: datetime) -> Node:
             el("span", one.severity.value, class_=f"badge {look}"),
             el("span", one.state, class_="badge state"),
             el("span", "simulated", class_="badge simulated") if one.simulated else None,
-            el("a", "Close", href=asked.set(incident="").href, class_="close"),
+            el("span", span(one, now), class_="sub"),
+            el("a", "All incidents", href=asked.set(incident="").href, class_="close"),
             class_="badges",
         ),
-        el("h2", one.title, key=one.id, tabindex="-1", arrives="1"),
         el(
-            "p",
-            el(
-                "a",
-                one.label or one.subject.key,
-                href=page_links.around(one.subject, one.since, until),
-            ),
-            f" · cluster {one.subject.cluster}",
-            f" · {one.gpus}" if one.gpus else None,
+            "h2",
+            one.title,
+            el("small", place(one)),
+            key=one.id,
+            tabindex="-1",
+            arrives="1",
         ),
-        el("p", *nodes(whose(one), one.subject.cluster, one.impact.holders), class_="impact"),
-        el("p", span(one, now), class_="sub"),
+        _paragraph(one, now),
         _covered(story),
         _held(one),
         el("p", el("b", "Do now: "), one.action, class_="action")
         if one.action and one.resolved_at is None
         else None,
-        el("p", hands.text, class_=f"hands {hands.taken.name.lower()}", role="status"),
-        class_="story-head",
+        el(
+            "p",
+            hands.text,
+            " ",
+            None
+            if hands.taken is Taken.OVER
+            else el("a", "Silence…", href=silence_link(one), class_="silence-link"),
+            class_=f"hands {hands.taken.name.lower()}",
+            role="status",
+        ),
+        class_=f"story-head {look}",
     )
+
+
+def _paragraph(one: Incident, now: datetime) -> Node:
+    """Where it is, by what it was found, and whose work it holds up."""
+    until = one.resolved_at or _stepped(now)
+    first = next((item for item in one.evidence if not item.detail), None)
+    return el(
+        "p",
+        el("a", place(one), href=page_links.around(one.subject, one.since, until)),
+        f" ({one.gpus})" if one.gpus else None,
+        f" of cluster {one.subject.cluster}. ",
+        f"{first.text[:1].upper()}{first.text[1:]}. " if first else None,
+        el("b", *nodes(whose(one), one.subject.cluster, one.impact.holders)),
+        ".",
+        class_="impact",
+    )
+
+
+def place(one: Incident) -> str:
+    """What it is about as people call it: a rack, a switch, a node, a GPU or a port."""
+    if one.label:
+        return one.label
+    return one.group.label if one.group is not None else one.subject.key
 
 
 def _covered(story: Story) -> Node | None:
@@ -70,20 +103,25 @@ def _held(one: Incident) -> Node | None:
     return el("p", el("b", "No alerts while it is out of service: "), one.held)
 
 
-def body(
+def facts(story: Story, moments: tuple[Moment, ...], changes: Sequence[Changed]) -> list[Node]:
+    """Why it is believed, what had changed before, and what happened."""
+    return each((_evidence(story.incident), _changed(changes), _timeline(moments)))
+
+
+def beside(
     story: Story,
+    places: Sequence[Covered],
+    past: Similar,
     channels: tuple[Channel, ...],
-    moments: tuple[Moment, ...],
     asked: Filters,
     now: datetime,
 ) -> list[Node]:
-    """Why it is believed, what happened, who was told what, and what else there is."""
+    """What it covers, what helped before, who was told what, and what else there is."""
     one = story.incident
     return each(
         (
-            _evidence(one),
-            _covers(one),
-            _timeline(moments),
+            _covers(one, places, now),
+            _similar(past, asked, now),
             _messages(channels),
             _others(story, asked, now),
             _names(one),
@@ -92,20 +130,31 @@ def body(
 
 
 def _evidence(one: Incident) -> Node:
-    """Every number with what it was held against; no column that would be empty."""
+    """Every number with what it was held against; what is for a close look is folded."""
+    first = [item for item in one.evidence if not item.detail][:MOST_EVIDENCE]
+    rest = [item for item in one.evidence if item not in first]
+    nothing = el("p", "No evidence was written down.", class_="empty")
+    folded = (
+        el("details", el("summary", f"{len(rest)} more"), _table(rest), key="details")
+        if rest
+        else None
+    )
+    source = el("p", f"Rule from: {one.source}", class_="sub") if one.source else None
+    shown = _table(first) if first else None if rest else nothing
+    return el("section", el("h3", "Evidence"), shown, folded, source, key="evidence")
+
+
+def _table(items: Sequence[Evidence]) -> Node:
+    """No column that would be empty."""
     columns = ["What", "Measured"]
-    columns += ["Normal"] if any(item.limit for item in one.evidence) else []
-    columns += ["Peers"] if any(item.peers for item in one.evidence) else []
-    table = el(
+    columns += ["Normal"] if any(item.limit for item in items) else []
+    columns += ["Peers"] if any(item.peers for item in items) else []
+    return el(
         "table",
         el("thead", el("tr", *(el("th", name, scope="col") for name in columns))),
-        el("tbody", *(_fact(item, columns) for item in one.evidence)),
+        el("tbody", *(_fact(item, columns) for item in items)),
         class_="evidence",
     )
-    nothing = el("p", "No evidence was written down.", class_="empty")
-    source = el("p", f"Rule from: {one.source}", class_="sub") if one.source else None
-    shown = table if one.evidence else nothing
-    return el("section", el("h3", "Evidence"), shown, source, key="evidence")
 
 
 def _fact(item: Evidence, columns: list[str]) -> Node:
@@ -114,32 +163,88 @@ def _fact(item: Evidence, columns: list[str]) -> Node:
     return el("tr", el("th", item.name, scope="row"), *shown)
 
 
-def _covers(one: Incident) -> Node | None:
-    others = [key for key in one.members if key != one.subject.key]
-    if not one.covers and not others:
-        return None
+def _changed(changes: Sequence[Changed]) -> Node:
+    """What its node ran on, old and new."""
+    days = f"{LOOKED_BACK.days} days before it"
+    head = el("h3", "What changed", el("small", days))
+    if not changes:
+        nothing = "No change of driver, firmware, kernel or hardware of the node is known."
+        return el("section", head, el("p", nothing, class_="empty"), key="changed")
+    rows = (
+        el(
+            "tr",
+            el("td", el("time", moment(one.at), datetime=to_text(one.at))),
+            el("th", one.what, scope="row"),
+            el("td", f"{one.old} → ", el("b", one.new)),
+            key=f"{to_text(one.at)} {one.what}",
+        )
+        for one in changes[:MOST_CHANGES]
+    )
+    return el("section", head, el("table", el("tbody", *rows), class_="evidence"), key="changed")
+
+
+def _covers(one: Incident, places: Sequence[Covered], now: datetime) -> Node:
+    until = one.resolved_at or _stepped(now)
+    shown = [
+        el(
+            "li",
+            el("a", it.node.node, href=page_links.around(it.node, one.since, until)),
+            f" {it.parts}" if it.parts else None,
+            key=it.node.key,
+        )
+        for it in places[:MOST_PLACES]
+    ]
+    more = len(places) - len(shown)
     hidden = [el("li", text) for text in one.covers]
-    members = [el("li", _subject(key)) for key in others[:MOST_MEMBERS]]
-    more = len(others) - len(members)
+    folded = (
+        el(
+            "details",
+            el(
+                "summary",
+                f"Explains {counted(len(hidden), 'other finding')}, not alerted separately",
+            ),
+            el("ul", *hidden),
+            key="hidden",
+        )
+        if hidden
+        else None
+    )
     return el(
         "section",
-        el("h3", "What it covers"),
-        el("p", "Explained by this incident, not alerted separately:") if hidden else None,
-        el("ul", *hidden) if hidden else None,
-        el("p", f"It is about {counted(len(others), 'more place')}:") if members else None,
-        el("ul", *members, class_="members") if members else None,
+        el("h3", "What it covers", el("small", counted(len(places), "place"))),
+        el("ul", *shown, class_="members"),
         el("p", f"and {more} more", class_="sub") if more else None,
+        folded,
         key="covers",
     )
 
 
-def _subject(key: str) -> str:
-    try:
-        subject = Subject.parse(key)
-    except ValueError:
-        return key
-    parts = (subject.node, subject.gpu, subject.device, subject.port)
-    return " ".join(part for part in parts if part)
+def _similar(past: Similar, asked: Filters, now: datetime) -> Node:
+    if not past.shown:
+        nothing = el("p", f"None in {similar.LOOKED_BACK.days} days.", class_="empty")
+        return el("section", el("h3", "Similar before"), nothing, key="similar")
+    rows = [
+        el(
+            "li",
+            el("a", f"{it.incident.since:%d %b}", href=asked.set(incident=it.incident.id).href),
+            f" {place(it.incident)}" + (" (here)" if it.here else ""),
+            el(
+                "div",
+                it.helped or "nobody said what helped",
+                f"; {similar.outcome(it, now)}",
+                class_="sub",
+            ),
+            key=it.incident.id,
+        )
+        for it in past.shown
+    ]
+    said = similar.summary(past.shown, past.amount)
+    return el(
+        "section",
+        el("h3", "Similar before", el("small", said)),
+        el("ul", *rows, class_="others"),
+        key="similar",
+    )
 
 
 def _timeline(moments: tuple[Moment, ...]) -> Node:
@@ -153,16 +258,40 @@ def _timeline(moments: tuple[Moment, ...]) -> Node:
         )
         for one in moments
     ]
-    return el(
-        "section", el("h3", "What happened"), el("ol", *rows, class_="timeline"), key="timeline"
+    old = rows[:-MOST_STEPS]
+    folded = (
+        el(
+            "details",
+            el("summary", counted(len(old), "earlier step")),
+            el("ol", *old, class_="timeline"),
+            key="earlier",
+        )
+        if old
+        else None
     )
+    shown = el("ol", *rows[-MOST_STEPS:], class_="timeline", key="steps")
+    return el("section", el("h3", "What happened"), folded, shown, key="timeline")
 
 
 def _messages(channels: tuple[Channel, ...]) -> Node:
     if not channels:
         nothing = el("p", "Nothing was decided about messages yet.", class_="empty")
         return el("section", el("h3", "Messages"), nothing, key="messages")
-    return el("section", el("h3", "Messages"), *map(_channel, channels), key="messages")
+    states = [message.state for one in channels for message in one.messages]
+    sent, dead = states.count("sent"), states.count("dead")
+    said = el("small", f"{sent} sent, {dead} given up")
+    return el(
+        "section",
+        el("h3", "Messages", said),
+        el("ul", *(el("li", f"{one.name}: {one.summary}") for one in channels)),
+        el(
+            "details",
+            el("summary", "Each decision and its reason"),
+            *map(_channel, channels),
+            key="decisions",
+        ),
+        key="messages",
+    )
 
 
 def _channel(one: Channel) -> Node:
@@ -227,7 +356,7 @@ def _others(story: Story, asked: Filters, now: datetime) -> Node | None:
             el("div", f"{it.severity.value}, {it.state}, {_ago(it, now)}", class_="sub"),
             key=it.id,
         )
-        for it in ranked[:10]
+        for it in ranked[:MOST_OTHERS]
     ]
     more = len(ranked) - len(rows)
     node = story.incident.subject.node
@@ -251,7 +380,7 @@ def _ago(one: Incident, now: datetime) -> str:
 def _names(one: Incident) -> Node:
     rows = (("Subject", one.subject.key), ("Fault", one.fault), ("Incident", one.id))
     pairs = [node for name, value in rows for node in (el("dt", name), el("dd", value))]
-    return el("section", el("h3", "Names"), el("dl", *pairs), key="names")
+    return el("details", el("summary", "Names"), el("dl", *pairs), key="names")
 
 
 def _stepped(now: datetime) -> datetime:

@@ -113,6 +113,9 @@ def _form() -> None:
     state = st.session_state
     form = state.setdefault("silence-form", new_id())  # the silence's id: sent twice, it is one
     state.setdefault(f"by-{form}", state.get("own_name", ""))
+    for name, most in (("matchers", LONGEST_MATCHERS), ("reason", LONGEST_REASON)):
+        # A link from an incident fills these in.
+        state.setdefault(f"{name}-{form}", st.query_params.get(name, "")[:most])
     with st.form("silence", border=True):
         st.text_area(
             "One matcher per line; all must match",

@@ -289,6 +289,7 @@ class Acknowledgement:
     by: str
     note: str
     at: datetime
+    to: str = ""  # whom it was handed over to
 
     def to_record(self) -> Record:
         """Kind `acknowledgement`; its parent is the incident."""
@@ -298,7 +299,7 @@ class Acknowledgement:
             at=self.at,
             subject=self.subject.key,
             parent=self.incident,
-            body={"by": self.by, "note": self.note},
+            body={"by": self.by, "note": self.note, **({"to": self.to} if self.to else {})},
         )
 
     @classmethod
@@ -310,4 +311,5 @@ class Acknowledgement:
             by=str(record.body["by"]),
             note=str(record.body.get("note") or ""),
             at=record.at,
+            to=str(record.body.get("to") or ""),
         )

@@ -14,8 +14,9 @@ from dashboard.data.freshness import outdated
 from dashboard.data.questions import Said
 from dashboard.incidents import drawing, story_drawing
 from dashboard.incidents.acknowledgement import LONGEST_NOTE, acknowledgement
+from dashboard.incidents.covers import covered, members
 from dashboard.incidents.filters import Filters
-from dashboard.incidents.hub_queries import Past, Story
+from dashboard.incidents.hub_queries import Past, Similar, Story
 from dashboard.incidents.listing import MOST_SHOWN, Entry, Listing, entry, listing, standing_entry
 from dashboard.incidents.messages import channels
 from dashboard.incidents.story import Taken, hands, timeline
@@ -360,9 +361,19 @@ def test_a_story_names_its_evidence_what_it_hides_and_leads_to_its_place_at_that
     link = next(child for child in _all(head) if child[0] == "a" and "sim-001" in texts(child))
     assert link[1]["href"].startswith("/gpu?")
     assert "from=2026-01-31T11%3A29%3A00Z" in link[1]["href"]
-    body = story_drawing.body(story, (), timeline(story), Filters(), NOON)
-    said = texts(["div", {}, *body])
-    for part in ("3 Gbit/s", "80", "91 Gbit/s", "n2: port is down", "n9", "port_down", one.id):
+    places = covered(members(one), lambda gpu: 5)
+    beside = story_drawing.beside(story, places, Similar(), (), Filters(), NOON)
+    said = texts(["div", {}, *story_drawing.facts(story, timeline(story), ()), *beside])
+    for part in (
+        "3 Gbit/s",
+        "80",
+        "91 Gbit/s",
+        "n2: port is down",
+        "n9",
+        "GPU 5",
+        "port_down",
+        one.id,
+    ):
         assert part in said
 
 

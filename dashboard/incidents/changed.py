@@ -1,0 +1,45 @@
+"""What a node ran on before an incident, and what had changed: old and new; pure."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+from gpuvigil.model import Attribute, Setup
+
+# A roll-out that was longer ago is seldom to blame, and `gpuvigil compare` judges those.
+LOOKED_BACK = timedelta(days=30)
+
+_WORDS = {
+    Attribute.DRIVER: "Driver",
+    Attribute.VBIOS: "VBIOS",
+    Attribute.KERNEL: "Kernel",
+    Attribute.NIC_FIRMWARE: "Network firmware",
+    Attribute.MODEL: "GPU model",
+    Attribute.RACK: "Rack",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changed:
+    """One value that another one replaced."""
+
+    at: datetime
+    what: str
+    old: str
+    new: str
+
+
+def changed(setups: Iterable[Setup], until: datetime) -> Sequence[Changed]:
+    """What changed on a node in the 30 days up to `until`, the newest first.
+
+    What was said for the first time has no old value, and is no change.
+    """
+    ordered = sorted((one for one in setups if one.at <= until), key=lambda one: one.at)
+    found = [
+        Changed(at=after.at, what=_WORDS[attribute], old=before.values[attribute], new=value)
+        for before, after in pairwise(ordered)
+        for attribute, value in after.values.items()
+        if before.values.get(attribute, value) != value and after.at > until - LOOKED_BACK
+    ]
+    return sorted(found, key=lambda one: (one.at, one.what), reverse=True)

@@ -1,0 +1,97 @@
+"""What a person may write of an incident beside taking it: to whom it goes, or that it is false; pure."""
+
+import hashlib
+import re
+from datetime import datetime, timedelta
+from urllib.parse import urlencode
+
+from gpuvigil.matching.matchers import Matcher, labels_of
+from gpuvigil.matching.silences import made
+from gpuvigil.model import Acknowledgement, Incident, Opinion, Record
+from gpuvigil.web.page_links import SILENCES
+
+# A rule that is wrong about one place is seldom right about it a day later; it is not muted for ever.
+MUTED = timedelta(days=7)
+FALSE = "closed as false"
+# A silence names so few places; of more it speaks of this one incident.
+_MOST_NAMED = 8
+_PLACES = ("node", "gpu", "device", "port")
+
+
+def matchers(incident: Incident) -> list[str]:
+    """Of a silence that speaks of this fault at this place, and of nothing else."""
+    labels = labels_of(incident)
+    if any(len(labels[name]) > _MOST_NAMED for name in _PLACES):
+        return [str(Matcher(label="incident", operator="=", value=incident.id))]
+    named: list[tuple[str, tuple[str, ...]]] = [
+        ("fault", (incident.fault,)),
+        ("cluster", (incident.subject.cluster,)),
+    ]
+    named += [(name, tuple(labels[name])) for name in _PLACES if labels[name]]
+    return [str(_matcher(name, values)) for name, values in named]
+
+
+def _matcher(label: str, values: tuple[str, ...]) -> Matcher:
+    if len(values) == 1:
+        return Matcher(label=label, operator="=", value=values[0])
+    return Matcher(label=label, operator="=~", value="|".join(map(re.escape, values)))
+
+
+def silence_link(incident: Incident) -> str:
+    """The page of silences with its form filled in."""
+    reason = f"{incident.title}, {incident.label or incident.subject.key}"
+    query = {"matchers": "\n".join(matchers(incident)), "reason": reason[:300]}
+    return f"{SILENCES}?{urlencode(query)}"
+
+
+def handed_over(incident: Incident, by: str, to: str, note: str, at: datetime) -> Acknowledgement:
+    """Somebody gives it to somebody else; whoever takes it from nobody has taken it, too."""
+    return Acknowledgement(
+        id=_id(incident, "to", by, to, note),
+        incident=incident.id,
+        subject=incident.subject,
+        by=by,
+        note=note,
+        at=at,
+        to=to,
+    )
+
+
+def false_alarm(incident: Incident, by: str, note: str, at: datetime) -> list[Record]:
+    """That it is none: counted against its rule, said in its history, and muted at this place."""
+    said = f"{FALSE}; muted for {MUTED.days} days" + (f": {note}" if note else "")
+    silence = made(
+        matchers(incident),
+        by,
+        f"false alarm: {incident.title}",
+        at,
+        MUTED,
+        at,
+        id_=f"s-{_digest(incident.id, FALSE)[:8]}",
+    )
+    opinion = Opinion(
+        id=f"{incident.id}:{_digest(incident.id, by)}",
+        incident=incident.id,
+        fault=incident.fault,
+        subject=incident.subject,
+        by=by,
+        useful=False,
+        at=at,
+    )
+    taken = Acknowledgement(
+        id=_id(incident, FALSE, by, note),
+        incident=incident.id,
+        subject=incident.subject,
+        by=by,
+        note=said,
+        at=at,
+    )
+    return [opinion.to_record(), taken.to_record(), silence.to_record()]
+
+
+def _id(incident: Incident, *said: str) -> str:
+    return f"{incident.id}:{_digest(incident.id, *said)}"
+
+
+def _digest(*said: str) -> str:
+    return hashlib.sha256("\0".join(said).encode()).hexdigest()[:24]

@@ -1,0 +1,71 @@
+"""What an incident covers, place by place: `sim-001 GPU 0-7`; pure."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from gpuvigil.model import SWITCH_DEVICE, Incident, Subject
+from gpuvigil.numbers_in_words import natural
+
+# More places nobody reads one by one.
+MOST_PLACES = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Covered:
+    """One node or switch, and which of its parts: `GPU 0-7`, `port mlx5_0/1`; empty: it as a whole."""
+
+    node: Subject
+    parts: str
+
+
+def members(incident: Incident) -> list[Subject]:
+    """What an incident is about, itself included; what cannot be read is left out."""
+    found = {incident.subject}
+    for key in incident.members:
+        try:
+            found.add(Subject.parse(key))
+        except ValueError:
+            continue
+    return sorted(found)
+
+
+def covered(
+    subjects: Iterable[Subject], index: Callable[[Subject], int | None]
+) -> Sequence[Covered]:
+    """One entry for each node, in the order in which people count; `index` says which GPU it is."""
+    nodes: dict[Subject, list[Subject]] = {}
+    for one in subjects:
+        nodes.setdefault(one.of_node(), []).append(one)
+    ordered = sorted(nodes, key=lambda it: (it.cluster, natural(it.node)))
+    return [Covered(node=node, parts=_parts(nodes[node], index)) for node in ordered]
+
+
+def _parts(subjects: Sequence[Subject], index: Callable[[Subject], int | None]) -> str:
+    gpus = [one for one in subjects if one.gpu is not None]
+    known = [index(gpu) for gpu in gpus]
+    numbers = sorted(number for number in known if number is not None)
+    said = [f"GPU {ranges(numbers)}"] if numbers else []
+    unknown = len(gpus) - len(numbers)
+    said += [f"{unknown} GPU{'s' if unknown > 1 else ''}"] if unknown else []
+    ports = sorted((_port(one) for one in subjects if one.device is not None), key=natural)
+    named = [port for port in ports if port]
+    said += [f"port{'s' if named[1:] else ''} {', '.join(named)}"] if named else []
+    return " · ".join(said)
+
+
+def _port(one: Subject) -> str:
+    """A switch as a whole is its port 0."""
+    if one.device == SWITCH_DEVICE:
+        return "" if one.port == "0" else one.port or ""
+    return f"{one.device}/{one.port}"
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """`0-3, 6` for 0, 1, 2, 3, 6; ascending."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

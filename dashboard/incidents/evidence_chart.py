@@ -1,0 +1,185 @@
+"""Which curves show an incident: those that moved most at its onset, against peers; pure.
+
+No table says which curve belongs to which fault: what departs from its own past and from its peers
+at the onset is shown, so that a new fault needs nothing here.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+import numpy as np
+
+from gpuvigil.metrics import NODE, Kind
+from gpuvigil.model import SWITCH_DEVICE, Incident, Subject
+from gpuvigil.numbers_in_words import title
+
+from ..device import curves
+from ..device.curves import Chart, Curve
+from ..device.grid import Floats, Grid, median, rates
+from ..device.hub_queries import OFFSETS, Numbers
+from ..device.ports import ERRORS
+from ..device.window import Window
+
+BEFORE, AFTER = timedelta(minutes=30), timedelta(hours=1)
+MOST_SHOWN = 2
+# The end of a window that goes on moves in steps, so that the same numbers serve all who look.
+_STEP_SECONDS = 30
+# What has moved by less than this share of its scale shows nothing.
+_LEAST_MOVE = 0.05
+_GBIT = 8e-9
+
+
+def window(incident: Incident, now: datetime) -> Window:
+    """From half an hour before the onset to an hour after it, or to now."""
+    ended = incident.resolved_at or now
+    stepped = now - timedelta(seconds=now.timestamp() % _STEP_SECONDS)
+    end = min(max(ended + BEFORE / 2, incident.since + BEFORE), incident.since + AFTER, stepped)
+    start = incident.since - BEFORE
+    return Window(start=start, end=max(end, start + timedelta(minutes=1)), live=False)
+
+
+def unseen(subject: Subject) -> str:
+    """Why there can be no curve; empty where there may be."""
+    if subject.device == SWITCH_DEVICE:
+        return "No curve: of switches gpuvigil keeps states and sums, and no series."
+    return ""
+
+
+def charts(numbers: Numbers, subject: Subject, onset: datetime) -> tuple[Chart, ...]:
+    """The few that show it best, the clearest first; empty where nothing was measured."""
+    found = _candidates(numbers, subject)
+    place = sum(at <= onset for at in numbers.grid.times)
+    scored = [(_score(chart, place), -order, chart) for order, chart in enumerate(found)]
+    clear = sorted((it for it in scored if it[0] >= _LEAST_MOVE), key=lambda it: it[:2])
+    if clear:
+        return tuple(chart for *_, chart in clear[::-1][:MOST_SHOWN])
+    return tuple(chart for chart in found if chart.measured)[:MOST_SHOWN]
+
+
+def _candidates(numbers: Numbers, subject: Subject) -> list[Chart]:
+    if subject.gpu is not None:
+        wrong = curves.errors(
+            lambda name: numbers.of(subject.gpu or "", name), curves.ERRORS, numbers
+        )
+        shown = [wrong.chart] if wrong.chart else []
+        return [*shown, *curves.charts(numbers, subject.gpu)]
+    if subject.device is not None:
+        return _of_port(numbers, (subject.device, subject.port or ""))
+    return _of_node(numbers)
+
+
+def _of_port(numbers: Numbers, port: tuple[str, str]) -> list[Chart]:
+    """Its errors, and its traffic against the node's other ports of its kind."""
+    own = numbers.ports.get(port, {})
+    kind = numbers.kinds.get(port)
+    peers = [
+        fields
+        for name, fields in numbers.ports.items()
+        if name != port and numbers.kinds.get(name) == kind
+    ]
+
+    def read(name: str) -> Floats:
+        return own.get(name, numbers.nothing)
+
+    wrong = curves.errors(read, ERRORS, numbers)
+    shown = [wrong.chart] if wrong.chart else []
+    for key, name in (("receive_bytes", "Received"), ("transmit_bytes", "Sent")):
+        lines = [_traffic(fields, key, numbers) for fields in peers]
+        middle = median(lines, numbers.grid.count)
+        parts = [Curve(name="median of the other ports", values=middle, look="peers")]
+        mine = Curve(name="this port", values=_traffic(own, key, numbers))
+        shown.append(
+            Chart(
+                key=key,
+                title=name,
+                unit="Gbit/s",
+                curves=(*(parts if lines else []), mine),
+                digits=1,
+            )
+        )
+    return shown
+
+
+def _traffic(fields: Mapping[str, Floats], key: str, numbers: Numbers) -> Floats:
+    nothing = numbers.nothing
+    per_second = rates(fields.get(key, nothing), fields.get(OFFSETS, nothing), numbers.grid)
+    return per_second * _GBIT
+
+
+def _of_node(numbers: Numbers) -> list[Chart]:
+    """What all of its GPUs do, and what the machine says of itself."""
+    found = []
+    for measure in curves.MEASURES[:3]:
+        name = next(iter(measure.lines))
+        lines = [curves.value(numbers, uuid, name, measure) for uuid in numbers.gpus]
+        own = Curve(name="median of its GPUs", values=median(lines, numbers.grid.count))
+        found.append(
+            Chart(
+                key=measure.key,
+                title=f"{measure.title} of its GPUs",
+                unit=measure.unit,
+                curves=(own,),
+                most=measure.most,
+                digits=measure.digits,
+            )
+        )
+    for metric in NODE.metrics:
+        if metric.kind is Kind.COUNTER or metric.name not in numbers.node:
+            continue
+        unit = metric.name.rpartition("_")[2]
+        own = Curve(name="this node", values=numbers.node[metric.name])
+        found.append(Chart(key=metric.name, title=title(metric), unit=unit, curves=(own,)))
+    return found
+
+
+def _score(chart: Chart, place: int) -> float:
+    """How clearly it moved at the onset, as a share of its scale; what fell silent moved by all."""
+    own = next((curve.values for curve in reversed(chart.curves) if curve.look == "own"), None)
+    if own is None:
+        return 0.0
+    peers = next((curve.values for curve in chart.curves if curve.look == "peers"), None)
+    scale = max((_highest(curve.values) for curve in chart.curves), default=0.0)
+    was, now = _middle(own[:place]), _middle(own[place:])
+    if was is not None and now is None and len(own) > place:
+        return 1.0
+    if scale <= 0 or now is None:
+        return 0.0
+    before, after = (
+        (None, None) if peers is None else (_middle(peers[:place]), _middle(peers[place:]))
+    )
+    drift = 0.0 if before is None or after is None else after - before
+    moved = 0.0 if was is None else abs(now - was - drift)
+    apart = 0.0 if after is None else abs(now - after)
+    return max(moved, apart) / scale
+
+
+def _middle(values: Floats) -> float | None:
+    measured = values[np.isfinite(values)]
+    return float(np.median(measured)) if len(measured) else None
+
+
+def _highest(values: Floats) -> float:
+    measured = values[np.isfinite(values)]
+    return float(np.abs(measured).max()) if len(measured) else 0.0
+
+
+def said(found: Sequence[Chart], grid: Grid, onset: datetime) -> list[str]:
+    """Each chart in one line: what it was before the onset, and after it, beside its peers."""
+    place = sum(at <= onset for at in grid.times)
+    lines = []
+    for chart in found:
+        own = next((it.values for it in reversed(chart.curves) if it.look == "own"), None)
+        if own is None:
+            continue
+        was, now = _middle(own[:place]), _middle(own[place:])
+        peers = next((it.values for it in chart.curves if it.look == "peers"), None)
+        beside = None if peers is None else _middle(peers[place:])
+        lines.append(
+            f"{chart.title}: {_number(was, chart)} → {_number(now, chart)}"
+            + (f", peers {_number(beside, chart)}" if beside is not None else "")
+        )
+    return lines
+
+
+def _number(value: float | None, chart: Chart) -> str:
+    return "not measured" if value is None else f"{value:,.{chart.digits}f} {chart.unit}"

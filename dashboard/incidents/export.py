@@ -1,0 +1,72 @@
+"""One incident as a file to take along: Markdown for people, JSON for programs; pure."""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+
+from gpuvigil.clock import moment
+
+from .changed import Changed
+from .hub_queries import Story
+from .similar import Before, outcome
+from .story import Moment, span, whose
+
+
+def as_json(story: Story) -> str:
+    """Every record of it, as the hub has them."""
+    records = [
+        story.incident.to_record(),
+        *(one.to_record() for one in story.transitions),
+        *(one.to_record() for one in story.acknowledgements),
+        *(one.to_record() for one in story.rma),
+        *(one.to_record() for one in story.actions),
+        *story.notices,
+    ]
+    return json.dumps([one.to_json() for one in records], indent=1)
+
+
+def as_markdown(
+    story: Story,
+    moments: Sequence[Moment],
+    changes: Sequence[Changed],
+    past: Sequence[Before],
+    now: datetime,
+) -> str:
+    """What the page says, for a ticket or a post-mortem."""
+    one = story.incident
+    lines = [
+        f"# {one.title}: {one.label or one.subject.key}",
+        "",
+        f"{one.severity.value}, {one.state}, {span(one, now)}. Cluster {one.subject.cluster}.",
+        "",
+        whose(one),
+    ]
+    lines += ["", f"Do now: {one.action}"] if one.action else []
+    lines += _part("Evidence", [item.text for item in one.evidence])
+    lines += _part("Covers", one.covers)
+    lines += _part("Timeline", [_moment(step) for step in moments])
+    lines += _part(
+        "Changed before it",
+        [f"{moment(it.at)} {it.what}: {it.old} → {it.new}" for it in changes],
+    )
+    lines += _part("Similar before", [_before(it, now) for it in past])
+    lines += ["", f"Incident {one.id}, fault {one.fault}, subject {one.subject.key}."]
+    return "\n".join(lines) + "\n"
+
+
+def _part(name: str, lines: Sequence[str]) -> list[str]:
+    return ["", f"## {name}", "", *(f"- {_line(line)}" for line in lines)] if lines else []
+
+
+def _line(text: str) -> str:
+    """On one line, so that nothing in it becomes a heading."""
+    return " ".join(text.split())
+
+
+def _moment(step: Moment) -> str:
+    return f"{moment(step.at)} {step.title}: {step.text}"
+
+
+def _before(it: Before, now: datetime) -> str:
+    one = it.incident
+    return f"{moment(one.since)} {one.label}: {it.helped or 'nobody said'}, {outcome(it, now)}"

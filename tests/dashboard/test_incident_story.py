@@ -1,0 +1,283 @@
+"""What the page of one incident tells beside the incident itself: pure."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import numpy as np
+import pytest
+
+from dashboard.device.grid import Grid
+from dashboard.device.hub_queries import OFFSETS, Numbers
+from dashboard.incidents import evidence_chart
+from dashboard.incidents.changed import LOOKED_BACK, changed
+from dashboard.incidents.closing import MUTED, false_alarm, handed_over, matchers, silence_link
+from dashboard.incidents.covers import covered, members, ranges
+from dashboard.incidents.export import as_json, as_markdown
+from dashboard.incidents.hub_queries import Story
+from dashboard.incidents.similar import Said, alike, before, helped, outcome, summary
+from dashboard.incidents.story import Taken, hands, timeline
+from dashboard.incidents.story_drawing import place
+from gpuvigil.matching.matchers import covered as silenced
+from gpuvigil.matching.matchers import labels_of
+from gpuvigil.model import (
+    Acknowledgement,
+    Attribute,
+    Ended,
+    EndedBy,
+    EventKind,
+    Evidence,
+    Group,
+    GroupKind,
+    Incident,
+    RecordKind,
+    Rma,
+    RmaState,
+    Setup,
+    Severity,
+    Silence,
+    Subject,
+    Transition,
+)
+
+from .scene import NOON, gpu, incident, node, pulses
+
+DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)
+LOST = incident("gpu_lost", gpu(5), Severity.CRITICAL, label="sim-001 GPU 5")
+
+
+def story_of(one: Incident, *said: Acknowledgement, **values: Any) -> Story:
+    given: dict[str, Any] = {"transitions": (), "notices": (), "others": (), **values}
+    return Story(incident=one, acknowledgements=said, pulses=pulses(), **given)
+
+
+def setup(at_days: float, **values: str) -> Setup:
+    told = {Attribute(name): value for name, value in values.items()}
+    return Setup(node=node(), at=NOON - at_days * DAY, values=told)
+
+
+def over(days_ago: float, subject: Subject = LOST.subject, **values: Any) -> Incident:
+    since = NOON - days_ago * DAY
+    given: dict[str, Any] = {"id": f"{subject.key}-{days_ago}", "state": "resolved", **values}
+    one = incident("gpu_lost", subject, Severity.CRITICAL)
+    return replace(one, since=since, resolved_at=since + timedelta(hours=1), **given)
+
+
+def ended(cause: Ended) -> Transition:
+    return Transition(
+        incident="i",
+        number=2,
+        from_state="open",
+        to_state="resolved",
+        signal="cleared",
+        at=NOON,
+        reason=cause.text,
+        subject=LOST.subject,
+        snapshot={},
+        cause=cause,
+    )
+
+
+def note(text: str) -> Acknowledgement:
+    return Acknowledgement(
+        id=text, incident="i", subject=LOST.subject, by="Ann", note=text, at=NOON
+    )
+
+
+def test_what_it_covers_is_told_node_by_node_in_ranges() -> None:
+    port = Subject(cluster="simulated", node="sim-010", device="mlx5_0", port="1")
+    every = [*(gpu(n).key for n in (0, 1, 2, 3, 6)), port.key, node("sim-2").key, "bogus"]
+    one = replace(LOST, members=tuple(every))
+    places = covered(members(one), lambda it: int((it.gpu or "-9")[-1]))
+    assert [(it.node.node, it.parts) for it in places] == [
+        ("sim-001", "GPU 0-3, 5-6"),
+        ("sim-2", ""),
+        ("sim-010", "port mlx5_0/1"),
+    ]
+    (unknown,) = covered([gpu(0), gpu(1)], lambda it: None)
+    assert unknown.parts == "2 GPUs"
+    assert ranges([]) == ""
+
+
+def test_what_changed_is_old_and_new_and_not_older_than_is_looked_back() -> None:
+    days = LOOKED_BACK.days
+    told = [
+        setup(days + 2, driver="550"),
+        setup(days, driver="555"),  # just too old
+        setup(days - 0.01, driver="560", kernel="6.1"),  # the kernel is said first: no change
+        setup(1, driver="560", kernel="6.8"),
+        setup(-1, driver="570", kernel="6.8"),  # after it
+    ]
+    assert [(it.what, it.old, it.new) for it in changed(told, NOON)] == [
+        ("Kernel", "6.1", "6.8"),
+        ("Driver", "555", "560"),
+    ]
+
+
+def test_similar_ones_are_of_the_same_fault_and_this_place_comes_first() -> None:
+    here, there = over(20), over(2, gpu(1))
+    other = replace(over(1), fault="port_down")
+    old, explained = over(91), replace(over(3), covered_by="f", id="e")
+    past = [there, here, other, old, explained, over(4, gpu(0, node("n", "lab")))]
+    found = alike(LOST, past, NOON)
+    assert [it.id for it in found] == [here.id, there.id]
+    shown = [before(LOST, it, Said(), past) for it in found]
+    assert summary(shown, 7) == "7 in 90 days, 1 of them here"
+    assert outcome(shown[0], NOON).startswith("came back after 16 d")
+    assert outcome(shown[1], NOON).startswith("not back for 1 d 23 h")
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        (Said(), ""),
+        (Said(notes=[note(""), note("reseated it")]), "reseated it"),
+        (
+            Said(transitions=[ended(Ended(by=EndedBy.EVENT, event=EventKind.BOOT))]),
+            "reboot",
+        ),
+        (Said(transitions=[ended(Ended(by=EndedBy.NOT_SEEN, seconds=30))]), "went away by itself"),
+        (
+            Said(
+                notes=[note("new riser")],
+                transitions=[ended(Ended(by=EndedBy.EVENT, event=EventKind.GPU_RESET))],
+            ),
+            "new riser (GPU reset)",
+        ),
+        (
+            Said(
+                notes=[note("new riser")],
+                rma=[
+                    Rma(
+                        incident="i",
+                        subject=LOST.subject,
+                        state=RmaState.REPLACED,
+                        by="Ann",
+                        at=NOON,
+                    )
+                ],
+            ),
+            "part replaced",
+        ),
+    ],
+)
+def test_what_helped_is_the_strongest_word_there_is(said: Said, text: str) -> None:
+    assert helped(said) == text
+
+
+GRID = Grid(start=NOON - 10 * MINUTE, step=MINUTE, count=20)
+
+
+def numbers(**fields: tuple[Mapping[str, float], Mapping[str, float]]) -> Numbers:
+    """Per GPU: what its fields were before noon and from then on."""
+    gpus = {}
+    for name, (was, now) in fields.items():
+        halves = {key: np.array([was[key]] * 11 + [now[key]] * 9) for key in was}
+        gpus[name] = {**halves, OFFSETS: np.full(20, 30.0)}
+    return Numbers(grid=GRID, gpus=gpus)
+
+
+SUBJECT = Subject(cluster="lab", node="n1", gpu="A")
+
+
+def test_the_curve_that_moved_most_against_its_peers_comes_first() -> None:
+    idle = {"utilization_percent": 90.0, "power_watts": 600.0, "sm_clock_hertz": 1.9e9}
+    hot = {**idle, "sm_clock_hertz": 0.9e9}
+    found = evidence_chart.charts(numbers(A=(idle, hot), B=(idle, idle)), SUBJECT, NOON)
+    assert [chart.key for chart in found] == ["clock"]
+    (line,) = evidence_chart.said(found, GRID, NOON)
+    assert line == "SM clock: 1,900 MHz → 900 MHz, peers 1,900 MHz"
+
+
+def test_what_all_do_alike_is_no_evidence_and_what_falls_silent_is() -> None:
+    busy, idle = {"utilization_percent": 90.0}, {"utilization_percent": 0.0}
+    alike_ = evidence_chart.charts(numbers(A=(busy, idle), B=(busy, idle)), SUBJECT, NOON)
+    assert [chart.key for chart in alike_] == ["utilization"]  # nothing moved: what there is
+    gone = {"utilization_percent": float("nan")}
+    found = evidence_chart.charts(numbers(A=(busy, gone), B=(busy, busy)), SUBJECT, NOON)
+    assert evidence_chart.said(found, GRID, NOON) == [
+        "Utilisation: 90 % → not measured, peers 90 %"
+    ]
+    assert evidence_chart.charts(numbers(), SUBJECT, NOON) == ()
+
+
+def test_errors_of_a_port_are_shown_first_and_a_switch_says_why_it_has_no_curve() -> None:
+    steps = np.arange(20.0)
+    fields = {"symbol_errors": np.maximum(steps - 10, 0) * 60, "receive_bytes": steps * 6e9}
+    port = ("mlx5_0", "1")
+    own = {port: {**fields, OFFSETS: np.full(20, 30.0)}}
+    subject = Subject(cluster="lab", node="n1", device="mlx5_0", port="1")
+    given = Numbers(grid=GRID, ports=own, kinds={port: ("infiniband", "fabric")})
+    found = evidence_chart.charts(given, subject, NOON)
+    assert found[0].key == "errors"
+    assert evidence_chart.unseen(subject) == ""
+    assert "no series" in evidence_chart.unseen(replace(subject, device="switch"))
+
+
+@pytest.mark.parametrize(
+    ("after", "minutes"), [(timedelta(minutes=5), 35), (timedelta(hours=9), 90)]
+)
+def test_the_window_of_the_curves_is_around_the_onset(after: timedelta, minutes: int) -> None:
+    one = replace(LOST, since=NOON)
+    shown = evidence_chart.window(one, NOON + after)
+    assert (shown.start, shown.span) == (NOON - 30 * MINUTE, minutes * MINUTE)
+
+
+def test_a_silence_from_an_incident_speaks_of_all_of_it_and_of_nothing_else() -> None:
+    one = replace(LOST, members=(gpu(5).key, gpu(6).key))
+    assert silenced(matchers(one), labels_of(one))
+    other = incident("gpu_lost", gpu(7), Severity.CRITICAL)
+    assert not silenced(matchers(one), labels_of(other))
+    wide = replace(one, members=tuple(node(f"n{n}").key for n in range(9)))
+    assert matchers(wide) == [f'incident="{LOST.id}"']
+    query = parse_qs(urlsplit(silence_link(one)).query)
+    assert query["matchers"] == ["\n".join(matchers(one))]
+
+
+def test_closing_as_false_counts_mutes_and_says_so_once() -> None:
+    records = false_alarm(LOST, "Ann", "bench test", NOON)
+    assert [it.kind for it in records] == [
+        RecordKind.OPINION,
+        RecordKind.ACKNOWLEDGEMENT,
+        RecordKind.SILENCE,
+    ]
+    silence = Silence.from_record(records[-1])
+    assert silence.ends_at - silence.starts_at == MUTED
+    assert silence.holds(NOON + MUTED - MINUTE)
+    assert not silence.holds(NOON + MUTED)
+    again = false_alarm(LOST, "Ann", "bench test", NOON + MINUTE)
+    assert [it.id for it in again] == [it.id for it in records]
+
+
+def test_who_was_handed_it_has_it() -> None:
+    given = handed_over(LOST, "Ann", "Ben", "my shift ends", NOON)
+    kept = Acknowledgement.from_record(given.to_record())
+    assert kept == given
+    held = hands(story_of(LOST, kept), NOON + 3 * MINUTE)
+    assert (held.taken, held.by) == (Taken.TAKEN, "Ben")
+    assert held.text == "Handed to Ben by Ann, 3 min ago."
+    assert timeline(story_of(LOST, kept))[-1].title == "Ann handed it to Ben"
+
+
+def test_a_rack_names_what_is_about_a_rack() -> None:
+    silent = incident("node_silent", node(), Severity.CRITICAL, label="")
+    grouped = replace(silent, group=Group(GroupKind.RACK, "r1"))
+    assert place(grouped) == "rack r1"
+    assert place(silent) == node().key
+
+
+def test_an_export_holds_all_records_and_no_line_becomes_a_heading() -> None:
+    hostile = replace(LOST, evidence=(Evidence(name="message", value="x\n# y"),))
+    story = story_of(hostile, note("reseated"), transitions=(ended(Ended(by=EndedBy.GONE)),))
+    kinds = [one["kind"] for one in json.loads(as_json(story))]
+    assert kinds == ["incident", "transition", "acknowledgement"]
+    past = [before(LOST, over(2), Said(), ())]
+    told = [setup(3, driver="550"), setup(2, driver="555")]
+    text = as_markdown(story, timeline(story), changed(told, NOON), past, NOON)
+    assert "Driver: 550 → 555" in text
+    assert "nobody said, came back after" in text
+    assert "- message: x # y" in text
+    assert "\n# y" not in text
