@@ -33,6 +33,9 @@ NEEDS = (
 _SYMBOLS_PER_HOUR, _RECEIVE_PER_SECOND = 120.0, 10.0
 # Fast links always have raw errors: only what peers have not is the cable's.
 _TIMES_PEERS = 10.0
+# Each is a packet that was lost: where peers have nearly none, a tenth of NVSentinel's rate is the
+# cable's already [own].
+_RECEIVE_APART_PER_SECOND = 1.0
 # A link is trained anew when it comes up, and once more by chance; local integrity errors are
 # symbol errors that became too many for the receiver's buffer [own].
 _RECOVERIES_MOST, _INTEGRITY_MOST = 3.0, 10.0
@@ -83,9 +86,11 @@ def _of_hosts(window: Window) -> list[Finding]:
     rows = window.get("port", Span.STEADY)
     seconds = window.settings.steady_seconds
     symbols, received = rows.values(_SYMBOLS.column), rows.values(_RECEIVE.column)
-    peers, _ = per_group(together(clusters(rows), port_kinds(window, rows)), symbols)
+    kinds = together(clusters(rows), port_kinds(window, rows))
+    (peers, receiving), _ = per_group(kinds, np.stack([symbols, received]))
     most = np.fmax(_SYMBOLS_PER_HOUR * seconds / 3600.0, _TIMES_PEERS * peers)
-    bad = (symbols > most) | (received > _RECEIVE_PER_SECOND * seconds)
+    apart = np.fmax(_RECEIVE_APART_PER_SECOND * seconds, _TIMES_PEERS * receiving)
+    bad = (symbols > most) | (received > np.fmin(apart, _RECEIVE_PER_SECOND * seconds))
     more = {
         "link recoveries": (rows.values(_RECOVERIES.column), _RECOVERIES_MOST),
         "local integrity errors": (rows.values(_INTEGRITY.column), _INTEGRITY_MOST),

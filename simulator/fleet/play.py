@@ -50,7 +50,9 @@ class Playing:
         self._links = Links(topology)
         self._gpus = GpuSensors(topology, self._physics, self._links)
         self._ports = PortSensors(topology)
-        self._nodes = NodeSensors(topology)
+        # A kind of somebody's own may be of the host's sensors: it has to show.
+        host = topology.world is not None or bool(settings.more_kinds)
+        self._nodes = NodeSensors(topology, host=host)
         self._delivery = Delivery(topology, settings.missing, settings.life)
         self._shapes = {name: tables.Shape(name, topology) for name in ("gpu", "port", "node")}
         self._salt = key(settings.seed, "ticks")

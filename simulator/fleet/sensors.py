@@ -310,8 +310,10 @@ class GpuSensors:
 class NodeSensors:
     """All nodes: the host, and the collector's own health."""
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, *, host: bool) -> None:
+        """`host`: whether the machine's own sensors are read beside the collector's."""
         self._topology = topology
+        self._has_host = host
 
     def read(self, asked: Asked, moment: Moment) -> Numbers:
         shape = (len(moment.seconds), self._topology.nodes, self._topology.per_node)
@@ -335,7 +337,7 @@ class NodeSensors:
             "load_average": _round(0.6 + _CORES * busy * (0.95 + 0.1 * wobble), 100.0),
             "memory_available_bytes": whole((1.0 - used) * _HOST_MEMORY_BYTES),
             "memory_total_bytes": _HOST_MEMORY_BYTES,
-            **({} if self._topology.world is None else self._host()),
+            **(self._host() if self._has_host else {}),
         }
 
     def _host(self) -> Numbers:

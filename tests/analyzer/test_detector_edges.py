@@ -197,6 +197,19 @@ def test_errors_of_both_kinds_are_told_with_the_worst_link(link: int | None, mor
     )
 
 
+@pytest.mark.parametrize(
+    ("others", "own", "count"), [(0.0, 0.9, 0), (0.0, 1.1, 1), (0.5, 4.0, 0), (9.0, 11.0, 1)]
+)
+def test_packets_that_a_port_alone_receives_broken_are_told_early(
+    others: float, own: float, count: int
+) -> None:
+    """From 1 a second on where its peers have a tenth of it, from 10 a second on in any case."""
+    scene = healthy(nodes=5, gpus=1).rising(port(), "receive_errors", own)
+    for number in range(2, 6):
+        scene = scene.rising(port(number), "receive_errors", others)
+    assert [it.subject for it in bad_ports(scene.window())] == [port()] * count
+
+
 # --- power ----------------------------------------------------------------------------------------
 
 

@@ -253,9 +253,9 @@ LIMITS: list[tuple[Find, Scene, Scene, str]] = [
     ),
     (
         bad_ports,
-        grown("port", receive_errors=3000),
-        grown("port", receive_errors=3001),
-        "warning; symbol errors: 0 in 5 min (limit 120 in an hour, peers 0); receive errors: 3001",
+        grown("port", receive_errors=300),
+        grown("port", receive_errors=301),
+        "warning; symbol errors: 0 in 5 min (limit 120 in an hour, peers 0); receive errors: 301",
     ),
     (
         bad_ports,

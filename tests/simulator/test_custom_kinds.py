@@ -90,6 +90,18 @@ def test_the_same_seed_gives_the_same_fleet(tmp_path: Path) -> None:
     assert _fleet(one).truths() == _fleet(other).truths()
 
 
+def test_a_kind_may_be_of_the_hosts_own_sensors_in_any_fleet() -> None:
+    @kind("fan", of="node", cause="c", severity="warning", right=("host_fan",))
+    def fan(fault: Fault) -> None:
+        fault.node("fans_failed", add=1.0)
+
+    failed = _seen(_fleet(fan._gpuvigil_kind), "node", "fans_failed")  # type: ignore[attr-defined]
+    assert failed[:90].max() == 0
+    assert failed[91:270].min() == 1
+    [without] = _fleet().blocks()
+    assert "fans_failed" not in without.tables["node"].column_names
+
+
 @pytest.mark.parametrize("verb", CHANGES)
 def test_every_way_to_change_a_number_is_played(verb: str) -> None:
     @kind("any", of="gpu", cause="c", severity="info", right=("gpu_hot",))
