@@ -9,6 +9,7 @@ from . import __version__, lifeline
 
 # What each command does, in the order in which people meet them.
 COMMANDS: dict[str, str] = {
+    "try": "judge a month of a site's own Prometheus, without an agent and without a write",
     "up": "run everything on this machine; Ctrl-C stops it",
     "url": "print a sign-in link for the dashboard",
     "status": "show what needs attention, worst first, and each cluster's state",

@@ -236,6 +236,8 @@ class Report:
     faults: tuple[FaultCount, ...]
     troubles: tuple[Trouble, ...]
     more_troubles: int
+    owners: tuple[Holder, ...] = ()  # users, accounts or namespaces; only where they were asked for
+    unjudged: tuple[str, ...] = ()  # what could not be judged, and what it lacks
     costs: tuple[Cost, ...] = ()  # none where nothing has a price
     currency: str = ""
     method: Method

@@ -15,6 +15,7 @@ from .tables import (
     by_day,
     by_holder,
     by_loss,
+    by_owner,
     by_state,
     costs,
     faults,
@@ -66,6 +67,8 @@ def _article(report: Report, name: str) -> Html:
         _figures(report),
         _rules(report),
         _actions(report),
+        _owners(report),
+        _unjudged(report),
         _over_time(report, name),
         _states(report, name),
         _capacity(report),
@@ -134,6 +137,18 @@ def _actions(report: Report) -> Html:
         return Html("")
     rows = (tag("li", one) for one in report.actions)
     return _section("Do next", tag("ol", *rows, class_="next"))
+
+
+def _owners(report: Report) -> Html:
+    if not report.owners:
+        return Html("")
+    return _section("Held at 0 %, by owner", by_owner(report))
+
+
+def _unjudged(report: Report) -> Html:
+    if not report.unjudged:
+        return Html("")
+    return _section("What could not be judged", _list(report.unjudged))
 
 
 def _over_time(report: Report, name: str) -> Html:

@@ -46,6 +46,7 @@ class Facts:
     made_at: datetime
     prices: Prices = field(default_factory=Prices)
     wastes: tuple[WasteHour, ...] = ()  # hours of the span that were judged
+    notes: tuple[str, ...] = ()  # on how the numbers came about, beside the report's own
 
     @property
     def simulated(self) -> bool:

@@ -24,6 +24,9 @@ def _report(report: Report) -> dict[str, Any]:
     found["step_seconds"] = found.pop("step")
     found["gpu_hours_decimals"] = found.pop("digits")
     found["figures"] = {one.key: _figure(one) for one in report.figures}
+    for key in ("owners", "unjudged"):
+        if not found[key]:
+            del found[key]
     if not report.costs:
         del found["costs"], found["currency"]
     found["method"]["definitions"] = dict(report.method.definitions)

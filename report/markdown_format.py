@@ -42,6 +42,8 @@ def _lines(report: Report) -> Iterator[str]:
     if len(report.actions) > 1:
         yield from ("", "## Do next", "")
         yield from (f"{n}. {text(one)}" for n, one in enumerate(report.actions, 1))
+    yield from _owners(report)
+    yield from _unjudged(report)
     yield from _days(report)
     yield from _parts(report)
     yield from _losses(report)
@@ -57,6 +59,26 @@ def _figure(one: Figure, report: Report) -> str:
     changed = formatting.change(one, report.digits)
     against = f" ({changed})" if changed else ""
     return f"{one.label}: **{formatting.value(one, report.digits)}**{against}"
+
+
+def _owners(report: Report) -> Iterator[str]:
+    if report.owners:
+        rows = [
+            (
+                one.holder,
+                formatting.hours(one.gpu_hours, report.digits),
+                formatting.hours(one.zero_gpu_hours, report.digits),
+            )
+            for one in report.owners
+        ]
+        heads = ("Owner", "GPU-hours", "At 0 % GPU-h")
+        yield from _table("Held at 0 %, by owner", heads, rows)
+
+
+def _unjudged(report: Report) -> Iterator[str]:
+    if report.unjudged:
+        yield from ("", "## What could not be judged", "")
+        yield from (f"- {text(one)}" for one in report.unjudged)
 
 
 def _days(report: Report) -> Iterator[str]:

@@ -103,6 +103,7 @@ def _notes(
             f"Not counted as hardware: {what} of severity info, mostly a program's own errors."
         )
     notes += cost_notes(facts)
+    notes += facts.notes
     if facts.simulated:
         notes.append("SIMULATED: every number is of a simulated cluster; no real GPU is in it.")
     return tuple(notes)

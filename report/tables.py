@@ -104,6 +104,22 @@ def by_holder(report: Report) -> Html:
     return _table(said, columns, rows, foot, long=True)
 
 
+def by_owner(report: Report) -> Html:
+    """What each user, account or namespace had, those that had most at 0 % first."""
+    columns = (("Owner", False), ("GPU-hours", True), ("Used", True), ("At 0 % GPU-h", True))
+    rows = [
+        tag(
+            "tr",
+            tag("th", one.holder, scope="row"),
+            tag("td", formatting.hours(one.gpu_hours, report.digits), class_="n"),
+            tag("td", formatting.percent(one.used_percent), class_="n"),
+            tag("td", formatting.hours(one.zero_gpu_hours, report.digits), class_="n"),
+        )
+        for one in report.owners
+    ]
+    return _table("What each owner held, and what of it was at 0 %", columns, rows)
+
+
 def _holder(one: Holder, digits: int, kind: str | None = None) -> Html:
     used = formatting.percent(one.used_percent)
     command = tag("span", f" {one.command}", class_="soft") if one.command else Html("")

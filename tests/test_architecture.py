@@ -27,7 +27,15 @@ FLOORS: dict[str, set[str]] = {
     "integrations": {"collector", "gpuvigil"},
     "cli": {"accounting", "dashboard", "gpuvigil", "report"},
     "simulator": {"collector", "gpuvigil", "integrations"},
-    "evaluation": {"accounting", "alerts", "analyzer", "collector", "gpuvigil", "simulator"},
+    "evaluation": {
+        "accounting",
+        "alerts",
+        "analyzer",
+        "collector",
+        "gpuvigil",
+        "report",
+        "simulator",
+    },
 }
 TOOLS = {"scripts", "benchmarks", "soak", "hardware"}
 

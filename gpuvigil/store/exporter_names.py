@@ -182,3 +182,37 @@ _INFINIBAND = Exporter(
     labels={"device": "device", "port": "port"},
 )
 EXPORTERS: tuple[Exporter, ...] = (DCGM, _HOSTS, _GPU_HOSTS, _ETHERNET, _INFINIBAND)
+
+
+def _smi(name: str, times: float = 1.0) -> Column:
+    return Column(metric=f"nvidia_smi_{name}", times=times)
+
+
+def _uuid(labels: Labels) -> str:
+    uuid = labels.get("uuid", "")
+    return uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
+
+
+# nvidia_gpu_exporter, which asks nvidia-smi: names as its METRICS.md has them, read 2026-11. It is no
+# part of EXPORTERS: where dcgm-exporter runs as well, each GPU would be there twice.
+NVIDIA_SMI = Exporter(
+    measurement=GPU,
+    presence=("nvidia_smi_utilization_gpu_ratio",),
+    columns={
+        "utilization_percent": _smi("utilization_gpu_ratio", 100.0),
+        "memory_utilization_percent": _smi("utilization_memory_ratio", 100.0),
+        "memory_used_bytes": _smi("memory_used_bytes"),
+        "power_watts": _smi("power_draw_watts"),
+        "power_limit_watts": _smi("enforced_power_limit_watts"),
+        "temperature_celsius": _smi("temperature_gpu"),
+        "sm_clock_hertz": _smi("clocks_current_sm_clock_hz"),
+        "sm_clock_max_hertz": _smi("clocks_max_sm_clock_hz"),
+        "pcie_width": _smi("pcie_link_width_current"),
+        "pcie_width_max": _smi("pcie_link_width_max"),
+        "ecc_corrected_errors": _smi("ecc_errors_corrected_volatile_total"),
+        "ecc_uncorrected_errors": _smi("ecc_errors_uncorrected_volatile_total"),
+    },
+    subject=lambda labels: (_uuid(labels), labels.get("modelName", "")),
+    derived={"up": lambda _: 1},
+    fallback=True,
+)

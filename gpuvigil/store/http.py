@@ -53,6 +53,10 @@ class Web:
         """JSON, asked by a form, which may be longer than an address."""
         return self._json(self.request("POST", url, fields=query), url)
 
+    def get(self, url: str) -> Any:
+        """JSON, asked by an address alone."""
+        return self._json(self.request("GET", url), url)
+
     def request(
         self,
         method: str,

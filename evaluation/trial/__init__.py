@@ -1,0 +1,1 @@
+"""What a site's own Prometheus tells of its past, before anything of gpuvigil is installed."""

@@ -1,0 +1,119 @@
+"""A real Prometheus with a made-up past of known truth, and what the trial makes of it."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from evaluation.trial import trial_command
+from evaluation.trial.asking import Asker, Load
+from evaluation.trial.gathering import Bounds
+from evaluation.trial.trial_command import Found
+from gpuvigil.config import Config, StoreSettings
+from tests.evaluation.trial.made import IDLE, site
+from tests.timeseries import Prometheus
+
+pytestmark = pytest.mark.server
+DAY = timedelta(days=1)
+
+
+def midnight() -> datetime:
+    return datetime.now(timezone.utc).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+@dataclass(frozen=True)
+class Tried:
+    found: Found
+    directory: Path
+    server: Prometheus
+
+
+@pytest.fixture(scope="module")
+def tried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tried]:
+    directory = tmp_path_factory.mktemp("trial")
+    with site(directory, midnight(), DAY) as server:
+        yield Tried(look(server, directory / "kept", Load()), directory, server)
+
+
+def look(server: Prometheus, kept: Path, load: Load, length: timedelta = DAY) -> Found:
+    kept.mkdir()
+    asker = Asker(StoreSettings(kind="prometheus", url=server.url), load)
+    bounds = Bounds(start=(midnight() - length).timestamp(), length=length)
+    return trial_command.look(asker, bounds, Config(), kept)
+
+
+def test_idle_hours_are_those_of_each_owner(tried: Tried) -> None:
+    (report,) = tried.found.reports
+    idle = {one.holder: one.zero_gpu_hours for one in report.owners if one.zero_gpu_hours}
+    assert idle == pytest.approx(IDLE, rel=0.02)
+    assert report.idle_gpu_hours == pytest.approx(sum(IDLE.values()), rel=0.02)
+    assert report.installed_gpu_hours == pytest.approx(8 * 24, rel=0.01)
+    assert report.method.coverage_percent == 100.0
+
+
+def test_faults_are_found_where_they_are(tried: Tried) -> None:
+    found = {(one.fault, one.xid, one.subject.gpu) for one in tried.found.incidents}
+    assert {
+        ("gpu_xid", 48, "GPU-gpu-b-1"),
+        ("gpu_xid", 63, "GPU-gpu-b-0"),
+        ("gpu_memory", None, "GPU-gpu-a-3"),
+    } == {it for it in found if it[0] != "gpu_idle_held"}
+
+
+def test_what_is_missing_is_named(tried: Tried) -> None:
+    (report,) = tried.found.reports
+    said = "\n".join(report.unjudged)
+    assert "DCGM_FI_DEV_PCIE_LINK_WIDTH" in said
+    assert "DCGM_FI_DEV_XID_ERRORS" not in said
+    assert "Who holds" not in said
+    assert "DCGM_FI_DEV_GPU_UTIL" not in said
+
+
+def test_the_terminal_the_page_and_json_say_the_same(
+    tried: Tried, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "report.html"
+    span = datetime.now(timezone.utc) - midnight() + DAY
+    last = f"{int(span.total_seconds() // 3600) + 1}h"
+    given = ["--prometheus", tried.server.url, "--last", last, "--out", str(page)]
+    assert trial_command.main(given) == 0
+    text = capsys.readouterr().out
+    html = page.read_text(encoding="utf-8")
+    for said in ("team-b", "Xid 48", "DCGM_FI_DEV_PCIE_LINK_WIDTH"):
+        assert said in text
+        assert said in html
+    assert "Held at 0 %, by owner" in html
+    assert list(tmp_path.iterdir()) == [page]
+    told = json.loads(json.dumps(trial_command.as_json(tried.found)))
+    owners = {one["holder"]: one["zero_gpu_hours"] for one in told["reports"][0]["owners"]}
+    assert owners["team-b"] == pytest.approx(IDLE["team-b"], rel=0.02)
+    assert told["asked"]["queries"] > 5
+    assert ["gpu.pcie_width", "DCGM_FI_DEV_PCIE_LINK_WIDTH"] in told["missing"]
+
+
+def test_a_query_never_has_more_points_than_it_may(tried: Tried, tmp_path: Path) -> None:
+    found = look(tried.server, tmp_path / "kept", Load(points_per_query=500, rest=0.0), DAY / 12)
+    assert 300 < found.asker.cost.largest <= 500
+    assert found.asker.cost.queries > 12
+
+
+def test_what_was_not_asked_for_want_of_time_is_named(tried: Tried, tmp_path: Path) -> None:
+    load = Load(points_per_query=8, rest=0.0, seconds=6.0)
+    found = look(tried.server, tmp_path / "kept", load)
+    assert any("the time for questions was over" in note for note in found.gathered.notes)
+
+
+def test_where_nothing_is_known_one_line_says_so(
+    tried: Tried, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    given = ["--prometheus", tried.server.url, "--last", "2d", "--match", 'cluster="other"']
+    assert trial_command.main(given) == 1
+    assert "no metric of dcgm-exporter" in capsys.readouterr().err
+    assert trial_command.main(["--prometheus", "http://127.0.0.1:9", "--last", "2h"]) == 1
+    assert "does not answer" in capsys.readouterr().err
+    secret = ["--token-file", str(tmp_path / "none")]
+    assert trial_command.main(["--prometheus", tried.server.url, *secret]) == 2
+    assert str(tmp_path / "none") in capsys.readouterr().err
