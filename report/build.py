@@ -1,24 +1,28 @@
 """From what was read to what the report says."""
 
+from collections.abc import Sequence
+
 from gpuvigil.clock import duration
-from gpuvigil.model import GpuState
 
 from . import formatting
+from .act import act, losses
+from .actions import actions, became
 from .capacity import capacity
-from .content import Figure, Report
-from .cost import costs
+from .cloud import cloud
+from .content import Report
 from .coverage import Coverage, comparison, coverage
 from .figures import figures, parts, with_changes
-from .hardware import fault_counts, is_hardware, troubles
-from .holders import holders, idle_spells, idle_table
+from .hardware import is_hardware, troubles
 from .hours import LEAST_FOR_WEEK, days, grain, points, week
-from .inefficiency import underuse
 from .inputs import Facts
 from .method import method
+from .reliability import hardware_sheets
 from .rounding import HOUR, decimals, near
 from .rule_feedback import worth
-from .summary import Case, actions, verdict
+from .sheet import Sheet
+from .summary import Case, verdict
 from .totals import Counted, counted
+from .waste import FACETS, Wasted, groups, jobs, wasted
 
 
 def build(facts: Facts) -> Report:
@@ -26,16 +30,13 @@ def build(facts: Facts) -> Report:
     usage, before = counted(facts.usage), counted(facts.before)
     start, end = usage.start, usage.end
     cover = coverage(usage, before)
-    case, compared = _case(facts, usage, before, cover)
+    rows, rows_before = wasted(facts.now, facts), wasted(facts.earlier, facts)
+    case, compared = _case(facts, (usage, before), (rows, rows_before), cover)
     digits, since = case.digits, cover.counted_since or start
-    hardware = [one for one in facts.incidents if is_hardware(one)]
-    idle, more_idle, idle_rest, idle_hours = idle_table(case.idle, digits)
     amounts = parts(usage.seconds, digits)
-    at_zero = next(one.gpu_hours for one in amounts if one.state == GpuState.IDLE.value)
-    held, more, rest, total = holders(usage, digits, at_zero)
-    little, little_total, scattered = underuse(facts, digits)
-    worst, more_troubles = troubles(hardware, start, end)
+    worst, more_troubles = troubles(filter(is_hardware, facts.incidents), start, end)
     word, step = grain(end - since)
+    known = rows_before if before.buckets else None
     return Report(
         title=_title(facts),
         span=formatting.span(start, end),
@@ -50,7 +51,8 @@ def build(facts: Facts) -> Report:
         digits=digits,
         verdict=verdict(case),
         rules=worth(facts.opinions, facts.incidents),
-        actions=actions(case),
+        actions=actions(facts, rows),
+        became=became(facts, known, rows),
         figures=tuple(case.figures.values()),
         comparison=compared,
         counted_from=since,
@@ -58,50 +60,62 @@ def build(facts: Facts) -> Report:
         step=step,
         points=points(usage, step),
         hours=week(usage) if end - since >= LEAST_FOR_WEEK else (),
-        days=days(usage, digits, case.number("unavailable_gpu_hours")),
+        days=days(usage, digits, near(usage.seconds.unavailable / HOUR, digits)),
         parts=amounts,
         installed_gpu_hours=near(sum(one.gpu_hours or 0.0 for one in amounts), digits),
         capacity=capacity(usage.seconds, digits),
-        allocated_gpu_hours=total.gpu_hours,
-        holders=held,
-        more_holders=more,
-        holders_rest=rest,
-        holders_total=total,
-        idle=idle,
-        more_idle=more_idle,
-        idle_rest=idle_rest,
-        idle_gpu_hours=idle_hours,
-        underused=little,
-        underused_total=little_total,
-        underused_hours=len(facts.wastes),
-        scattered_gpu_hours=scattered,
-        faults=fault_counts(hardware, start, end),
+        allocated_gpu_hours=near(usage.seconds.allocated / HOUR, digits),
+        sheets=_sheets(facts, rows, known) if usage.buckets else (),
+        judged_hours=len(facts.now.wastes),
+        scattered_gpu_hours=near(
+            float(sum(hour.scattered_gpus for hour in facts.now.wastes)), digits
+        ),
         troubles=worst,
         more_troubles=more_troubles,
-        costs=tuple(case.costs),
-        currency=facts.prices.currency if case.costs or little_total.cost else "",
+        currency=facts.currency if facts.priced else "",
         method=method(facts, cover, facts.incidents, word),
     )
 
 
-def _case(facts: Facts, usage: Counted, before: Counted, cover: Coverage) -> tuple[Case, str]:
+def _sheets(
+    facts: Facts, rows: Sequence[Wasted], before: Sequence[Wasted] | None
+) -> tuple[Sheet, ...]:
+    """Every table in the order in which it is read."""
+    earlier = None if before is None else losses(facts.earlier, before)
+    found = (
+        act(losses(facts.now, rows), earlier, facts),
+        *(groups(one, rows, before, facts) for one in FACETS),
+        jobs(rows, facts),
+        *hardware_sheets(facts),
+        cloud(facts, rows),
+    )
+    return tuple(one for one in found if one is not None)
+
+
+_Both = tuple[Sequence[Wasted], Sequence[Wasted]]
+
+
+def _case(
+    facts: Facts, usages: tuple[Counted, Counted], rows: _Both, cover: Coverage
+) -> tuple[Case, str]:
     """What the verdict is about, and the sentence about the comparison."""
+    usage, before = usages
     digits = decimals(usage.seconds.installed / HOUR)
-    hardware = [one for one in facts.incidents if is_hardware(one)]
-    spells = idle_spells(facts.incidents, usage.start, usage.end, digits)
-    idle_hours = near(sum(one.gpu_hours for one in spells), digits)
-    now = figures(usage, cover, idle_hours, len(hardware), digits)
-    shown, compared = _compared(now, facts, before, cover, digits)
+    now = figures(usage, cover, rows[0], sum(map(is_hardware, facts.incidents)), digits)
+    earlier = coverage(before, before)
+    span = f"the {duration(before.end - before.start)} before"
+    allowed, compared = comparison(cover, earlier, span)
+    if allowed:
+        failed = sum(map(is_hardware, facts.earlier.incidents))
+        now = with_changes(now, figures(before, earlier, rows[1], failed, digits))
     case = Case(
-        costs=costs(facts, usage, digits),
         said=facts.prices.said,
         usage=usage,
         cover=cover,
-        figures={one.key: one for one in shown},
+        figures={one.key: one for one in now},
         digits=digits,
-        idle=spells,
-        holders=holders(usage, digits)[0],
-        troubles=troubles(hardware, usage.start, usage.end)[0],
+        rows=rows[0],
+        troubles=troubles(filter(is_hardware, facts.incidents), usage.start, usage.end)[0],
     )
     return case, compared
 
@@ -111,23 +125,3 @@ def _title(facts: Facts) -> str:
         return "GPU report"
     mark = "SIMULATED: " if facts.simulated else ""
     return f"{mark}GPU report, cluster {facts.cluster}"
-
-
-def _compared(
-    now: tuple[Figure, ...], facts: Facts, before: Counted, cover: Coverage, digits: int
-) -> tuple[tuple[Figure, ...], str]:
-    """The six numbers with their changes, where the span before is known well enough."""
-    earlier = coverage(before, before)
-    span = f"the {duration(before.end - before.start)} before"
-    allowed, said = comparison(cover, earlier, span)
-    if not allowed:
-        return now, said
-    return with_changes(now, _earlier(before, earlier, facts, digits)), said
-
-
-def _earlier(before: Counted, cover: Coverage, facts: Facts, digits: int) -> tuple[Figure, ...]:
-    """The six numbers of the span before."""
-    found = facts.incidents_before
-    spells = idle_spells(found, before.start, before.end, digits)
-    idle = sum(one.gpu_hours for one in spells)
-    return figures(before, cover, idle, sum(map(is_hardware, found)), digits)

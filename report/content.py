@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from .sheet import Sheet
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
@@ -54,56 +56,6 @@ class Day:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
-    """What one holder had; the last row of a table may be the rest of them together."""
-
-    holder: str
-    user: str | None
-    command: str | None
-    gpus: int | None  # at once, at most
-    gpu_hours: float
-    used_percent: float | None
-    zero_gpu_hours: float  # at 0 % at that moment
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IdleSpell:
-    """GPUs that somebody held and that computed nothing for as long as the idle rule asks."""
-
-    where: str
-    holder: str
-    user: str
-    gpus: int | None
-    since: datetime | None
-    hours: float | None
-    gpu_hours: float
-    still: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Underuse:
-    """What one holder did not fill, or the rest of them together."""
-
-    holder: str
-    user: str
-    advice: str
-    gpus: int | None  # at once, at most
-    gpu_hours: float
-    cost: float | None  # None without a price
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FaultCount:
-    """Hardware incidents of one kind."""
-
-    title: str
-    incidents: int
-    gpus: int
-    hours: float  # standing, added up over its incidents
-    standing: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RuleWorth:
     """What people answered to one rule's messages in the span."""
 
@@ -115,9 +67,38 @@ class RuleWorth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sentence:
+    """A sentence that says something of the span, and the rows that it rests on."""
+
+    text: str
+    rests_on: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """Something to do, and what it would save."""
+
+    text: str
+    gpu_hours_a_day: float
+    cost_a_day: float | None  # None without a price
+    rests_on: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Became:
+    """What became of something that was to do a span ago."""
+
+    text: str
+    became: str
+    done: bool
+    rests_on: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
     """One hardware incident."""
 
+    id: str
     where: str
     title: str
     severity: str
@@ -167,16 +148,6 @@ class Capacity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
-    """What GPU-hours of one kind cost, of those that have a price."""
-
-    key: str
-    label: str
-    gpu_hours: float
-    cost: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
     """How the numbers came about, and how far they can be trusted."""
 
@@ -206,9 +177,10 @@ class Report:
     nodes: int
     models: Mapping[str, int] = field(default_factory=dict)
     digits: int
-    verdict: tuple[str, str]
+    verdict: tuple[Sentence, Sentence]
     rules: tuple[RuleWorth, ...]
-    actions: tuple[str, ...]
+    actions: tuple[Action, ...]
+    became: tuple[Became, ...]  # the actions of the span before
     figures: tuple[Figure, ...]
     comparison: str
     counted_from: datetime  # the start, or where counting began after it
@@ -221,26 +193,20 @@ class Report:
     installed_gpu_hours: float
     capacity: Capacity
     allocated_gpu_hours: float
-    holders: tuple[Holder, ...]
-    more_holders: int
-    holders_rest: Holder | None
-    holders_total: Holder
-    idle: tuple[IdleSpell, ...]
-    more_idle: int
-    idle_rest: IdleSpell | None
-    idle_gpu_hours: float
-    underused: tuple[Underuse, ...]  # the last may be the rest of them together
-    underused_total: Underuse
-    underused_hours: int  # of the span's, that were judged
+    sheets: tuple[
+        Sheet, ...
+    ]  # who can act, teams, jobs, hardware, network, cloud: as far as there are any
+    judged_hours: int  # of the span's, that were judged by what busy GPUs got done
     scattered_gpu_hours: float  # free on nodes that were partly held
-    faults: tuple[FaultCount, ...]
     troubles: tuple[Trouble, ...]
     more_troubles: int
-    owners: tuple[Holder, ...] = ()  # users, accounts or namespaces; only where they were asked for
     unjudged: tuple[str, ...] = ()  # what could not be judged, and what it lacks
-    costs: tuple[Cost, ...] = ()  # none where nothing has a price
     currency: str = ""
     method: Method
+
+    def sheet(self, key: str) -> Sheet | None:
+        """The table of that key, if there is any."""
+        return next((one for one in self.sheets if one.key == key), None)
 
     def figure(self, key: str) -> Figure:
         """The figure of that key; KeyError when there is none."""

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from gpuvigil.clock import to_text
 
 from . import formatting
-from .content import Holder, IdleSpell, Report, Underuse
+from .content import Report
+from .sheet import Kind, Sheet
 
 COLUMNS = ("cluster", "simulated", "section", "item", "name", "value", "unit")
 # A spreadsheet takes a text that begins so for a formula.
@@ -50,10 +51,11 @@ def rows(report: Report) -> Iterator[Row]:
     yield from _rules(report)
     yield from _parts(report)
     yield from _capacity(report)
-    yield from _holders(report)
-    yield from _idle(report)
-    yield from _underused(report)
-    yield from _costs(report)
+    yield from _sentences(report)
+    for sheet in report.sheets:
+        yield from _sheet(sheet)
+    yield Row("scattered", "", "gpu_hours", report.scattered_gpu_hours, "GPU-hours")
+    yield Row("scattered", "", "hours_judged", report.judged_hours, "hours")
     yield from _hardware(report)
     yield from _times(report)
     yield from _method(report)
@@ -69,16 +71,36 @@ def _about(report: Report) -> Iterator[Row]:
     for model, number in report.models.items():
         yield Row("about", model, "gpus", number, "GPUs")
     for number, sentence in enumerate(report.verdict, 1):
-        yield Row("verdict", str(number), "sentence", sentence.replace(formatting.GAP, " "))
-    for number, text in enumerate(report.actions, 1):
-        yield Row("action", str(number), "text", text)
+        yield Row("verdict", str(number), "sentence", sentence.text.replace(formatting.GAP, " "))
+        yield Row("verdict", str(number), "rests_on", ", ".join(sentence.rests_on))
     yield Row("verdict", "", "comparison", report.comparison)
 
 
-def _costs(report: Report) -> Iterator[Row]:
-    for one in report.costs:
-        yield Row("cost", one.key, "gpu_hours", one.gpu_hours, "GPU-hours")
-        yield Row("cost", one.key, "cost", one.cost, report.currency)
+def _sentences(report: Report) -> Iterator[Row]:
+    for number, action in enumerate(report.actions, 1):
+        yield Row("action", str(number), "text", action.text)
+        yield Row("action", str(number), "gpu_hours_a_day", action.gpu_hours_a_day, "GPU-hours")
+        yield Row("action", str(number), "cost_a_day", action.cost_a_day, report.currency)
+        yield Row("action", str(number), "rests_on", ", ".join(action.rests_on))
+    for number, old in enumerate(report.became, 1):
+        yield Row("became", str(number), "text", old.text)
+        yield Row("became", str(number), "became", old.became)
+        yield Row("became", str(number), "done", "yes" if old.done else "no")
+        yield Row("became", str(number), "rests_on", ", ".join(old.rests_on))
+
+
+def _sheet(sheet: Sheet) -> Iterator[Row]:
+    """A row per cell; of a range two, of a trend one for each span, the newest last."""
+    for item, row in sheet.cells():
+        for column, cell in zip(sheet.columns, row, strict=True):
+            unit = "" if column.kind.is_text else column.kind.value
+            unit = sheet.currency if column.kind is Kind.MONEY else unit
+            if not isinstance(cell, tuple):
+                yield Row(sheet.key, item, column.key, cell, unit)
+                continue
+            names = ("low", "high") if column.kind is Kind.HOURS else range(1, len(cell) + 1)
+            for name, value in zip(names, cell, strict=True):
+                yield Row(sheet.key, item, f"{column.key}_{name}", value, unit)
 
 
 def _figures(report: Report) -> Iterator[Row]:
@@ -117,71 +139,7 @@ def _capacity(report: Report) -> Iterator[Row]:
     yield Row("capacity", "", "unjudged_gpu_hours", found.unjudged_gpu_hours, "GPU-hours")
 
 
-def _holders(report: Report) -> Iterator[Row]:
-    for number, one in enumerate(report.holders, 1):
-        yield Row("holder", str(number), "holder", one.holder)
-        yield Row("holder", str(number), "user", one.user)
-        yield Row("holder", str(number), "command", one.command)
-        yield Row("holder", str(number), "gpus_at_once", one.gpus, "GPUs")
-        yield from _held(str(number), one)
-    if report.holders_rest is not None:
-        yield Row("holder", "more", "holders", report.more_holders, "holders")
-        yield from _held("more", report.holders_rest)
-    yield from _held("all", report.holders_total)
-
-
-def _held(item: str, one: Holder) -> Iterator[Row]:
-    yield Row("holder", item, "gpu_hours", one.gpu_hours, "GPU-hours")
-    yield Row("holder", item, "used", one.used_percent, "percent")
-    yield Row("holder", item, "zero_gpu_hours", one.zero_gpu_hours, "GPU-hours")
-
-
-def _idle(report: Report) -> Iterator[Row]:
-    for number, one in enumerate(report.idle, 1):
-        yield from _spell(str(number), one)
-    if report.idle_rest is not None:
-        yield Row("idle", "more", "spells", report.more_idle, "incidents")
-        yield Row("idle", "more", "gpu_hours", report.idle_rest.gpu_hours, "GPU-hours")
-    yield Row("idle", "all", "gpu_hours", report.idle_gpu_hours, "GPU-hours")
-
-
-def _spell(item: str, one: IdleSpell) -> Iterator[Row]:
-    yield Row("idle", item, "where", one.where)
-    yield Row("idle", item, "holder", one.holder)
-    yield Row("idle", item, "user", one.user)
-    yield Row("idle", item, "since", None if one.since is None else to_text(one.since))
-    yield Row("idle", item, "gpus", one.gpus, "GPUs")
-    yield Row("idle", item, "hours", one.hours, "hours")
-    yield Row("idle", item, "gpu_hours", one.gpu_hours, "GPU-hours")
-    yield Row("idle", item, "still", "yes" if one.still else "no")
-
-
-def _underused(report: Report) -> Iterator[Row]:
-    if not report.underused_hours:
-        return
-    for number, one in enumerate(report.underused, 1):
-        yield from _underuse(str(number), one, report.currency)
-    yield from _underuse("all", report.underused_total, report.currency)
-    yield Row("underused", "all", "hours_judged", report.underused_hours, "hours")
-    yield Row("underused", "scattered", "gpu_hours", report.scattered_gpu_hours, "GPU-hours")
-
-
-def _underuse(item: str, one: Underuse, currency: str) -> Iterator[Row]:
-    yield Row("underused", item, "holder", one.holder)
-    yield Row("underused", item, "user", one.user)
-    yield Row("underused", item, "advice", one.advice)
-    yield Row("underused", item, "gpus_at_once", one.gpus, "GPUs")
-    yield Row("underused", item, "gpu_hours", one.gpu_hours, "GPU-hours")
-    if one.cost is not None:
-        yield Row("underused", item, "cost", one.cost, currency)
-
-
 def _hardware(report: Report) -> Iterator[Row]:
-    for one in report.faults:
-        yield Row("fault", one.title, "incidents", one.incidents, "incidents")
-        yield Row("fault", one.title, "gpus", one.gpus, "GPUs")
-        yield Row("fault", one.title, "hours", one.hours, "hours")
-        yield Row("fault", one.title, "standing", one.standing, "incidents")
     for number, it in enumerate(report.troubles, 1):
         item = str(number)
         yield Row("incident", item, "where", it.where)

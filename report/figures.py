@@ -1,5 +1,6 @@
 """The six numbers at the top, and where the GPU-hours went."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from accounting.usage import Seconds, share_percent
@@ -9,6 +10,7 @@ from .content import Figure, Part
 from .coverage import Coverage, allocated_range, used_range
 from .rounding import HOUR, energy_kwh, near, rounded, shared
 from .totals import Counted
+from .waste import Wasted
 
 STATES: tuple[tuple[GpuState, str, str], ...] = (
     (GpuState.ACTIVE, "computing", "utilisation over 0 % at that moment"),
@@ -46,14 +48,14 @@ def parts(seconds: Seconds, digits: int) -> tuple[Part, ...]:
 
 
 def figures(
-    usage: Counted, cover: Coverage, idle_gpu_hours: float, incidents: int, digits: int
+    usage: Counted, cover: Coverage, rows: Sequence[Wasted], incidents: int, digits: int
 ) -> tuple[Figure, ...]:
     """The six numbers, without changes."""
     return (
+        _service(usage, digits),
         _allocated(usage, cover),
         _used(usage, cover),
-        _idle(usage, idle_gpu_hours, digits),
-        _lost(usage, digits),
+        _idle(usage, rows, digits),
         _incidents(usage, incidents),
         _energy(usage),
     )
@@ -87,34 +89,35 @@ def _used(usage: Counted, cover: Coverage) -> Figure:
     )
 
 
-def _idle(usage: Counted, hours: float | None, digits: int) -> Figure:
-    # Beside it, whatever was at 0 %: the idle rule knows nothing of pauses, nor of what it did not see.
-    still = near(usage.seconds.idle / HOUR, digits)
-    if usage.seconds.unattributed > 0 and usage.seconds.allocated <= 0:
-        hours = None
+def _idle(usage: Counted, rows: Sequence[Wasted], digits: int) -> Figure:
+    blind = usage.seconds.unattributed > 0 and usage.seconds.allocated <= 0
+    low = near(sum(one.idle for one in rows), digits)
+    high = near(low + sum(one.held.idle_most - one.held.idle for one in rows), digits)
+    known = bool(usage.buckets) and not blind
+    share = share_percent(low, usage.seconds.allocated / HOUR)
     return Figure(
         key="idle_held_gpu_hours",
         label="Idle and held",
         unit="GPU-hours",
-        value=near(hours, digits) if usage.buckets and hours is not None else None,
+        value=low if known else None,
+        low=low if known and high > low else None,
+        high=high if known and high > low else None,
         more_is="worse",
-        note=f"by the idle rule; at 0 % in all: {still:,.{digits}f}"
-        if usage.buckets and hours is not None
-        else "",
+        note="" if not known or share is None else f"{share:.0f} % of what was held",
     )
 
 
-def _lost(usage: Counted, digits: int) -> Figure:
-    share = share_percent(usage.seconds.unavailable, usage.seconds.known)
-    # As the table of states has it, which adds up.
-    hours = {part.state: part.gpu_hours for part in parts(usage.seconds, digits)}
+def _service(usage: Counted, digits: int) -> Figure:
+    """The first of them: what is not in service nobody can use."""
+    away = usage.seconds.unavailable / HOUR
+    known = usage.seconds.known > 0
     return Figure(
-        key="unavailable_gpu_hours",
-        label="Unavailable",
-        unit="GPU-hours",
-        value=hours[GpuState.UNAVAILABLE.value] if share is not None else None,
-        more_is="worse",
-        note="" if share is None else f"{share:.1f} % of GPU-hours",
+        key="in_service_percent",
+        label="In service",
+        unit="percent",
+        value=rounded(usage.seconds.in_service_percent, 1),
+        more_is="better",
+        note=f"{near(away, digits):,.{digits}f} GPU-h unavailable" if known else "",
     )
 
 

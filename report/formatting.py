@@ -1,12 +1,13 @@
 """How the numbers of a report are written for people: the same in every output."""
 
 from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
 
 from gpuvigil.clock import duration
 from gpuvigil.config.tuning import tried_on_the_past
-from gpuvigil.numbers_in_words import HOLDERS_UNKNOWN
 
-from .content import Figure, Holder, Report
+if TYPE_CHECKING:
+    from .content import Figure, Report
 
 NONE = "–"
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -19,20 +20,6 @@ GAP = "\u00a0"
 def hours(value: float | None, digits: int) -> str:
     """GPU-hours without their unit: `19,400` or `12.5`."""
     return NONE if value is None else f"{value:,.{digits}f}"
-
-
-def nobody(report: Report) -> str:
-    """Said in place of a table of holders that is empty."""
-    figures = {one.key: one for one in report.figures}
-    unknown = figures["allocated_percent"].value is None and report.installed_gpu_hours > 0
-    return HOLDERS_UNKNOWN if unknown else "Nobody held a GPU in what was counted."
-
-
-def no_idle(report: Report) -> str:
-    """Said in place of a table of what the idle rule found that is empty."""
-    figures = {one.key: one for one in report.figures}
-    unknown = figures["idle_held_gpu_hours"].value is None and report.installed_gpu_hours > 0
-    return HOLDERS_UNKNOWN if unknown else "The idle rule found no GPU that was held and idle."
 
 
 def percent(value: float | None, digits: int = 0) -> str:
@@ -63,19 +50,22 @@ def span(start: datetime, end: datetime) -> str:
     """From when to when, in UTC, and how long that is."""
     if all((one.hour, one.minute, one.second) == (0, 0, 0) for one in (start, end)):
         last = end - timedelta(days=1)
+        if start.weekday() == 0 and end - start == timedelta(days=7):
+            number, year = start.isocalendar().week, start.isocalendar().year
+            return f"Week {number} of {year}: {day(start)} to {day(last)} (UTC)"
         days = f"{day(start)} to {day(last)}" if last > start else day(start)
         return f"{days} (UTC, {duration(end - start)})"
     return f"{at(start)} to {at(end)} {end:%Y} (UTC, {duration(end - start)})"
 
 
-def value(figure: Figure, digits: int) -> str:
+def value(figure: "Figure", digits: int) -> str:
     """A figure's value with its unit: one number, or the range in which it lies."""
     if figure.low is not None and figure.high is not None:
-        return f"{figure.low:.0f}–{figure.high:.0f}{GAP}%"
+        return _range(figure, figure.low, figure.high, digits)
     if figure.value is None:
         return NONE
     if figure.unit == "percent":
-        return percent(figure.value)
+        return percent(figure.value, _tenths(figure.value))
     if figure.unit == "kWh":
         return energy(figure.value)
     if figure.unit == "GPU-hours":
@@ -83,21 +73,15 @@ def value(figure: Figure, digits: int) -> str:
     return hours(figure.value, 0)
 
 
-def underused(report: Report) -> str:
-    """How much was not filled, of how many hours, and what lay scattered."""
-    total = report.underused_total
-    cost = "" if total.cost is None else f" ({money(total.cost)} {report.currency})"
-    said = (
-        f"{hours(total.gpu_hours, report.digits)} GPU-hours{cost} of busy holders were not filled, by the"
-        f" multiprocessors' activity, in {report.underused_hours:,} hours that were judged: of holders"
-        " that had their GPUs alone and all the while."
-    )
-    if report.scattered_gpu_hours:
-        said += (
-            f" Free GPUs lay scattered on partly held nodes for"
-            f" {hours(report.scattered_gpu_hours, report.digits)} GPU-hours."
-        )
-    return said
+def _range(figure: "Figure", low: float, high: float, digits: int) -> str:
+    if figure.unit == "percent":
+        return f"{low:.0f}–{high:.0f}{GAP}%"
+    return f"{hours(low, digits)}–{hours(high, digits)}{GAP}GPU-h"
+
+
+def _tenths(value: float) -> int:
+    """One decimal for what was not rounded to a whole number."""
+    return 0 if value == round(value) else 1
 
 
 def money(value: float) -> str:
@@ -112,7 +96,7 @@ def energy(kwh: float) -> str:
     return f"{kwh:,.{1 if kwh >= 10 else 2}f}{GAP}kWh"
 
 
-def change(figure: Figure, digits: int) -> str:
+def change(figure: "Figure", digits: int) -> str:
     """`+3 pts`, `−2,300`, `no change`; empty where there is nothing to compare."""
     if figure.change is None:
         return ""
@@ -120,25 +104,20 @@ def change(figure: Figure, digits: int) -> str:
         return "no change"
     sign, size = ("+" if figure.change > 0 else "−"), abs(figure.change)
     if figure.unit == "percent":
-        return f"{sign}{size:.0f} {'pt' if size == 1 else 'pts'}"
+        return f"{sign}{size:.{_tenths(size)}f} {'pt' if size == 1 else 'pts'}"
     if figure.unit == "kWh":
         return f"{sign}{energy(size)}"
     return f"{sign}{hours(size, digits if figure.unit == 'GPU-hours' else 0)}"
 
 
-def is_good(figure: Figure) -> bool | None:
+def is_good(figure: "Figure") -> bool | None:
     """Whether the change is for the better; None when it is neither."""
     if not figure.change or not figure.more_is:
         return None
     return (figure.change > 0) == (figure.more_is == "better")
 
 
-def holder(one: Holder) -> str:
-    """`job 1042`, or `processes` with their command."""
-    return f"{one.holder} ({one.command})" if one.command else one.holder
-
-
-def fleet(report: Report) -> str:
+def fleet(report: "Report") -> str:
     """`1,024 GPUs (H100) in 128 nodes`."""
     if not report.gpus:
         return "no GPU"
@@ -150,12 +129,12 @@ def fleet(report: Report) -> str:
     return f"{counted(report.gpus, 'GPU')}{kinds} in {counted(report.nodes, 'node')}"
 
 
-def in_service(report: Report) -> str:
+def in_service(report: "Report") -> str:
     """`94.1 % of GPU-hours in service`."""
     return f"{percent(report.capacity.in_service_percent, 1)} of GPU-hours in service"
 
 
-def unjudged(report: Report) -> str:
+def unjudged(report: "Report") -> str:
     """Of how much nobody could say whether it was in service, and why; empty for nothing."""
     found = report.capacity
     if not found.unjudged_gpu_hours:
@@ -178,7 +157,7 @@ def names(found: list[str]) -> str:
     return " and ".join([", ".join(found[:-1]), found[-1]] if len(found) > 1 else found)
 
 
-def noisiest(report: Report) -> str:
+def noisiest(report: "Report") -> str:
     """What the answers say of the rule that leads them; nothing was called noise where none did."""
     worst, answers = report.rules[0], sum(one.noise + one.useful for one in report.rules)
     said = f"{answers:,} answer{'' if answers == 1 else 's'} to messages"
@@ -194,3 +173,31 @@ def noisiest(report: Report) -> str:
 def _tried(rule: str) -> str:
     command = tried_on_the_past(rule)
     return f" What another limit would have raised says: {command}" if command else ""
+
+
+def small(text: str) -> str:
+    """The text as the middle of a sentence: `Xid` and `GPU` stay what they are."""
+    kept = text[1:2].isupper() or text.startswith(("Xid", "NVIDIA"))
+    return text if kept else text[:1].lower() + text[1:]
+
+
+def saves(gpu_hours: float, cost: float | None, currency: str) -> str:
+    """`saves 48 GPU-hours a day (120 EUR)`."""
+    worth = "" if cost is None else f" ({money(cost)} {currency})"
+    return f"saves {gpu_hours:,.0f} GPU-hours a day{worth}"
+
+
+def scattered(report: "Report") -> str:
+    """How many hours were judged, and what lay scattered; empty where nothing was judged."""
+    if not report.judged_hours:
+        return ""
+    said = (
+        f"Not filled: by the multiprocessors' activity, in {report.judged_hours:,} hours that were judged,"
+        " of holders that had their GPUs alone and all the while."
+    )
+    if report.scattered_gpu_hours:
+        said += (
+            f" Free GPUs lay scattered on partly held nodes for"
+            f" {hours(report.scattered_gpu_hours, report.digits)} GPU-hours."
+        )
+    return said

@@ -1,7 +1,6 @@
 """Hardware incidents: how many of what, and the worst of them."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime
 from itertools import count
 
@@ -10,7 +9,7 @@ from gpuvigil.faults import FAULTS
 from gpuvigil.faults.gpu_states import STOPPING
 from gpuvigil.model import Incident, Severity, Subject
 
-from .content import FaultCount, Trouble
+from .content import Trouble
 from .rounding import HOUR, near
 
 MOST_TROUBLES = 8
@@ -21,27 +20,6 @@ _MOST_EVIDENCE = 2
 def is_hardware(incident: Incident) -> bool:
     """Not the idle rule, and not an Xid that says "info": those are mostly a program's own."""
     return incident.fault != IDLE and incident.severity is not Severity.INFO
-
-
-def fault_counts(
-    incidents: Iterable[Incident], start: datetime, end: datetime
-) -> tuple[FaultCount, ...]:
-    """A row per fault, an Xid by its code; most incidents first."""
-    groups: dict[str, list[Incident]] = defaultdict(list)
-    for one in incidents:
-        groups[fault_title(one)].append(one)
-    rows = [_count(title, group, start, end) for title, group in groups.items()]
-    return tuple(sorted(rows, key=lambda row: (-row.incidents, -row.hours, row.title)))
-
-
-def _count(title: str, group: Sequence[Incident], start: datetime, end: datetime) -> FaultCount:
-    return FaultCount(
-        title=title,
-        incidents=len(group),
-        gpus=len({gpu for one in group for gpu in gpus_of(one)}),
-        hours=near(sum(near(_seconds(one, start, end) / HOUR, 1) for one in group), 1),
-        standing=sum(_stands(one, end) for one in group),
-    )
 
 
 def troubles(
@@ -70,6 +48,7 @@ def _trouble(one: Incident, start: datetime, end: datetime, mark: int) -> Troubl
     evidence = [item.text for item in one.evidence if not item.detail][:_MOST_EVIDENCE]
     fault = FAULTS.get(one.fault)
     return Trouble(
+        id=one.id,
         where=one.label or one.subject.key,
         title=one.title,
         severity=one.severity.value,

@@ -1,7 +1,7 @@
 """The report as one HTML file: no script, nothing from outside, made to be read and to be printed."""
 
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 
 from altair.utils.schemapi import debug_mode
@@ -9,21 +9,9 @@ from altair.utils.schemapi import debug_mode
 from gpuvigil.web.markup import Html, joined, tag
 
 from . import charts, formatting, timeline
-from .content import Figure, Report
+from .content import Action, Figure, Report
 from .shared_sentences import coverage_words, made
-from .tables import (
-    by_day,
-    by_holder,
-    by_loss,
-    by_owner,
-    by_state,
-    costs,
-    faults,
-    idle,
-    rules,
-    troubles,
-    underused,
-)
+from .tables import by_day, by_loss, by_state, rules, sheet_table, troubles
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
@@ -65,19 +53,18 @@ def _article(report: Report, name: str) -> Html:
         ),
         _verdict(report),
         _figures(report),
-        _rules(report),
         _actions(report),
-        _owners(report),
+        _sheets(report, "losses", "owners", "teams"),
         _unjudged(report),
         _over_time(report, name),
+        _sheets(report, "users", "projects", "partitions", "jobs"),
+        tag("p", said, class_="soft small") if (said := formatting.scattered(report)) else Html(""),
         _states(report, name),
         _capacity(report),
-        _holders(report),
-        _idle(report),
-        _underused(report),
-        _costs(report),
         _hardware(report),
+        _sheets(report, "sizes", "offenders", "returns", "network", "cloud"),
         _week(report, name),
+        _rules(report),
         _method(report),
         aria_labelledby=f"{name}-title",
     )
@@ -98,7 +85,7 @@ def _covered(report: Report) -> str:
 
 def _verdict(report: Report) -> Html:
     first, second = report.verdict
-    text = tag("p", tag("span", first, class_="first"), " ", second)
+    text = tag("p", tag("span", first.text, class_="first"), " ", second.text)
     worse = any(formatting.is_good(one) is False for one in report.figures) or report.actions
     return tag("div", text, class_="verdict look" if worse else "verdict")
 
@@ -133,16 +120,26 @@ def _rules(report: Report) -> Html:
 
 
 def _actions(report: Report) -> Html:
-    if not report.actions:
+    body = [tag("ol", *map(partial(_action, report.currency), report.actions), class_="next")]
+    if report.became:
+        done = sum(one.done for one in report.became)
+        said = f"Of the {len(report.became)} of the span before {done} {'is' if done == 1 else 'are'} done."
+        rows = (tag("li", f"{one.text} ", tag("b", one.became)) for one in report.became)
+        body += [tag("p", said, class_="soft small"), tag("ul", *rows, class_="next small")]
+    if not report.actions and not report.became:
         return Html("")
-    rows = (tag("li", one) for one in report.actions)
-    return _section("Do next", tag("ol", *rows, class_="next"))
+    return _section("Do next", *(body if report.actions else body[1:]), together=True)
 
 
-def _owners(report: Report) -> Html:
-    if not report.owners:
-        return Html("")
-    return _section("Held at 0 %, by owner", by_owner(report))
+def _action(currency: str, one: Action) -> Html:
+    saves = formatting.saves(one.gpu_hours_a_day, one.cost_a_day, currency)
+    return tag("li", f"{one.text} ", tag("span", saves, class_="soft whole"))
+
+
+def _sheets(report: Report, *keys: str) -> Html:
+    """Those of the tables that there are."""
+    found = (one for key in keys if (one := report.sheet(key)) is not None and one.rows)
+    return joined(*(_section(one.heading, sheet_table(one)) for one in found))
 
 
 def _unjudged(report: Report) -> Html:
@@ -178,35 +175,11 @@ def _capacity(report: Report) -> Html:
     )
 
 
-def _holders(report: Report) -> Html:
-    if not report.holders:
-        return _section("By holder", tag("p", formatting.nobody(report)))
-    return _section("By holder", by_holder(report))
-
-
-def _idle(report: Report) -> Html:
-    if not report.idle:
-        return _section("Idle and held", tag("p", formatting.no_idle(report)))
-    return _section("Idle and held", idle(report))
-
-
-def _underused(report: Report) -> Html:
-    if not report.underused and not report.scattered_gpu_hours:
-        return Html("")
-    said = tag("p", formatting.underused(report), class_="soft small")
-    return _section("Busy and doing little", said, underused(report))
-
-
-def _costs(report: Report) -> Html:
-    if not report.costs:
-        return Html("")
-    return _section("What it cost", costs(report))
-
-
 def _hardware(report: Report) -> Html:
-    if not report.faults:
+    counts = report.sheet("faults")
+    if counts is None:
         return _section("Hardware incidents", tag("p", "None stood in this span."))
-    return _section("Hardware incidents", faults(report), troubles(report))
+    return _section(counts.heading, sheet_table(counts), troubles(report))
 
 
 def _week(report: Report, name: str) -> Html:

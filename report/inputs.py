@@ -1,16 +1,23 @@
 """Everything that a report is made of, read once through the hub."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from accounting.cost.example import of_cluster
 from accounting.cost.money import Prices
 from accounting.efficiency.inefficient_hours import HOUR, WasteHour
-from accounting.usage import Usage
+from accounting.hardware.repeat_offenders import SPAN as OFFENDERS_SPAN
+from accounting.usage import Usage, share_percent
+from accounting.usage.ledger_query import Shape, answer
 from accounting.usage.model import cluster_key
 from accounting.usage.query import clusters, usage
-from gpuvigil.config import AnalyzerSettings, Config
+from gpuvigil.clock import duration
+from gpuvigil.config import Config
 from gpuvigil.errors import ConfigError
 from gpuvigil.hub_client import Hub
 from gpuvigil.lifecycle import STANDING, State
@@ -18,16 +25,36 @@ from gpuvigil.model import (
     SIMULATED_CLUSTER,
     Incident,
     Inventory,
+    Job,
     Opinion,
     Record,
     RecordKind,
+    Rma,
     readable,
 )
+
+from .rounding import rounded
 
 # What was never confirmed is no incident yet, and what was dismissed never was one.
 _CONFIRMED = frozenset({state.value for state in STANDING} | {State.RESOLVED.value})
 _MOST_RECORDS = 100_000
+_WEEK, _WAITS, _LONGEST_TREND = timedelta(days=7), timedelta(days=14), timedelta(days=31)
+TREND = 8  # spans, with this one
 _Read = TypeVar("_Read")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """What is known of one span of a cluster."""
+
+    usage: Usage
+    incidents: tuple[Incident, ...] = ()  # confirmed ones that overlap it
+    wastes: tuple[WasteHour, ...] = ()  # hours of it that were judged
+    jobs: tuple[Job, ...] = ()  # that a scheduler told of
+
+
+# Of each name of a team, user, project or partition the used percent of a span before; "" is nobody's.
+Week = Mapping[str, Mapping[str, float | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,22 +62,62 @@ class Facts:
     """What the hub said about one cluster and one span; an empty name is a hub without GPUs."""
 
     cluster: str
-    usage: Usage
-    before: Usage  # the span of the same length before it
-    incidents: tuple[Incident, ...] = ()  # confirmed ones that overlap the span
-    incidents_before: tuple[Incident, ...] = ()  # and those that overlap the span before
+    now: Past
+    earlier: Past  # the span of the same length before it
+    lately: tuple[Incident, ...] = ()  # confirmed ones of the 30 days before the end
     opinions: tuple[Opinion, ...] = ()  # that people gave within the span
+    returns: tuple[Rma, ...] = ()
     inventories: tuple[Inventory, ...] = ()
+    history: tuple[Week, ...] = ()  # spans of the same length before, the oldest first
     idle_after: timedelta
     idle_below_percent: float
     made_at: datetime
     prices: Prices = field(default_factory=Prices)
-    wastes: tuple[WasteHour, ...] = ()  # hours of the span that were judged
     notes: tuple[str, ...] = ()  # on how the numbers came about, beside the report's own
 
     @property
     def simulated(self) -> bool:
         return self.cluster == SIMULATED_CLUSTER
+
+    @property
+    def usage(self) -> Usage:
+        return self.now.usage
+
+    @property
+    def before(self) -> Usage:
+        return self.earlier.usage
+
+    @property
+    def incidents(self) -> tuple[Incident, ...]:
+        return self.now.incidents
+
+    @property
+    def priced(self) -> bool:
+        """Whether any GPU of it has a price."""
+        models = {model for one in self.usage.buckets[-1:] for model in one.models} or {""}
+        at = self.usage.end
+        return any(self.prices.price(self.cluster, model, at) is not None for model in models)
+
+    @property
+    def currency(self) -> str:
+        return self.prices.currency
+
+    @property
+    def before_word(self) -> str:
+        """What the span before is called."""
+        return "last week" if self._length == _WEEK else f"the {duration(self._length)} before"
+
+    @property
+    def trend_word(self) -> str:
+        """What the trends go over."""
+        spans = len(self.history) + 1
+        return (
+            f"{spans} weeks" if self._length == _WEEK else f"{spans} times {duration(self._length)}"
+        )
+
+    @property
+    def _length(self) -> timedelta:
+        return self.usage.end - self.usage.start
 
 
 def read(
@@ -66,41 +133,88 @@ def read(
     """
     inventories = tuple(_each(hub, RecordKind.INVENTORY, None, Inventory.from_record))
     names = _wanted(chosen, _known(hub, inventories))
-    prices = Prices(settings=config.cost)
-    found = (_facts(hub, name, span, now, config.analyzer) for name in names)
+    found = (_facts(hub, name, span, now, config) for name in names)
     return tuple(
         replace(
             one,
             inventories=tuple(it for it in inventories if it.subject.cluster == one.cluster),
-            prices=prices,
         )
         for one in found
     )
 
 
 def _facts(
-    hub: Hub,
-    cluster: str,
-    span: tuple[datetime, datetime],
-    now: datetime,
-    settings: AnalyzerSettings,
+    hub: Hub, cluster: str, span: tuple[datetime, datetime], now: datetime, config: Config
 ) -> Facts:
     counted = _usage(hub, cluster, span, now)
     length = counted.end - counted.start
     before = _usage(hub, cluster, (counted.start - length, counted.start), now)
     incidents = _confirmed(hub, cluster) if cluster else ()
+    jobs = _jobs(hub, cluster, before.start) if cluster else ()
+    month = replace(counted, start=min(counted.end - OFFENDERS_SPAN, counted.start), buckets=())
     return Facts(
         cluster=cluster,
-        usage=counted,
-        before=before,
-        incidents=_overlapping(incidents, counted),
-        incidents_before=_overlapping(incidents, before),
-        wastes=_judged(hub, cluster, counted) if cluster else (),
+        now=_past(hub, counted, incidents, jobs),
+        earlier=_past(hub, before, incidents, jobs),
+        lately=_overlapping(incidents, month),
         opinions=_given(hub, cluster, counted) if cluster else (),
-        idle_after=timedelta(seconds=settings.idle_after_seconds),
-        idle_below_percent=settings.idle_below_percent,
+        returns=tuple(_each(hub, RecordKind.RMA, cluster, Rma.from_record)) if cluster else (),
+        history=_history(hub, cluster, before, now) if cluster else (),
+        idle_after=timedelta(seconds=config.analyzer.idle_after_seconds),
+        idle_below_percent=config.analyzer.idle_below_percent,
         made_at=now,
+        prices=of_cluster(config.cost, cluster),
     )
+
+
+def _past(hub: Hub, span: Usage, incidents: tuple[Incident, ...], jobs: tuple[Job, ...]) -> Past:
+    return Past(
+        usage=span,
+        incidents=_overlapping(incidents, span),
+        wastes=_judged(hub, span.cluster, span) if span.cluster else (),
+        jobs=tuple(
+            one
+            for one in jobs
+            if one.submitted_at < span.end and (one.ended_at is None or one.ended_at > span.start)
+        ),
+    )
+
+
+def _jobs(hub: Hub, cluster: str, start: datetime) -> tuple[Job, ...]:
+    """Those that were submitted since, or up to a fortnight before: who waits longer is forgotten here."""
+    records = hub.records(
+        RecordKind.JOB, subject=cluster_key(cluster), since=start - _WAITS, limit=_MOST_RECORDS
+    )
+    return tuple(readable(records, Job.from_record))
+
+
+def _history(hub: Hub, cluster: str, before: Usage, now: datetime) -> tuple[Week, ...]:
+    """Used percents of the seven spans before this one; of months there are too few kept."""
+    length = before.end - before.start
+    if not timedelta(hours=1) <= length <= _LONGEST_TREND:
+        return ()
+    cuts = [before.end - number * length for number in range(1, TREND)]
+    start = before.end - (TREND - 1) * length
+    found = answer(hub, cluster, start, before.end, now, Shape(cuts=cuts, places=False))
+    weeks = tuple(_week(one.holders) for one in found.parts)
+    first = next((number for number, one in enumerate(weeks) if one), len(weeks))
+    return weeks[first:]
+
+
+def _week(holders: pa.Table) -> Week:
+    """Empty where nothing was counted."""
+    if not holders.num_rows:
+        return {}
+    found: dict[str, Mapping[str, float | None]] = {}
+    for name in ("account", "user", "project", "partition"):
+        sums = holders.group_by(name).aggregate([("used", "sum"), ("measured", "sum")])
+        columns = (sums[one].to_pylist() for one in (name, "used_sum", "measured_sum"))
+        found[name] = {
+            key or "": rounded(share_percent(used or 0.0, measured or 0.0))
+            for key, used, measured in zip(*columns, strict=True)
+        }
+    used, measured = (pc.sum(holders[name]).as_py() or 0.0 for name in ("used", "measured"))
+    return {**found, "": {"": rounded(share_percent(used, measured))}}
 
 
 def _known(hub: Hub, inventories: tuple[Inventory, ...]) -> tuple[str, ...]:

@@ -4,13 +4,15 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta
+from enum import Enum
 from typing import Any
 
 from gpuvigil.clock import to_text
 
 from .content import Figure, Report
+from .sheet import Sheet
 
-FORMAT = 1  # grows when a key changes its meaning or goes away
+FORMAT = 2  # grows when a key changes its meaning or goes away
 
 
 def json_text(reports: Sequence[Report]) -> str:
@@ -24,13 +26,21 @@ def _report(report: Report) -> dict[str, Any]:
     found["step_seconds"] = found.pop("step")
     found["gpu_hours_decimals"] = found.pop("digits")
     found["figures"] = {one.key: _figure(one) for one in report.figures}
-    for key in ("owners", "unjudged"):
-        if not found[key]:
-            del found[key]
-    if not report.costs:
-        del found["costs"], found["currency"]
+    found["sheets"] = {one.key: _sheet(one) for one in report.sheets}
+    if not report.unjudged:
+        del found["unjudged"]
+    if not report.currency:
+        del found["currency"]
     found["method"]["definitions"] = dict(report.method.definitions)
     return found
+
+
+def _sheet(sheet: Sheet) -> dict[str, Any]:
+    """A table by the keys of its columns; a range and a trend are lists."""
+    names = [one.key for one in sheet.columns]
+    rows = [dict(zip(names, map(_plain, row), strict=True)) for row in sheet.rows]
+    total = None if sheet.total is None else dict(zip(names, map(_plain, sheet.total), strict=True))
+    return {"heading": sheet.heading, "caption": sheet.caption, "rows": rows, "all": total}
 
 
 def _figure(figure: Figure) -> dict[str, Any]:
@@ -43,6 +53,8 @@ def _plain(value: Any) -> Any:
         return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
     if isinstance(value, tuple | list):
         return [_plain(one) for one in value]
+    if isinstance(value, Enum):
+        return value.value
     if isinstance(value, Mapping):
         return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, datetime):

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from . import formatting
 from .content import Figure, Report
 from .shared_sentences import coverage_words, made
+from .sheet import said
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>#|~&])")
 # What chats make of a plain text: a call for somebody, a link.
@@ -23,13 +24,13 @@ def summary(report: Report) -> tuple[str, ...]:
     first, second = report.verdict
     lines = [
         f"**{text(report.title)}**, {text(report.span)}",
-        f"{text(first)} {text(second)}",
+        f"{text(first.text)} {text(second.text)}",
         f"- {_figure(by_key['allocated_percent'], report)}; {_figure(by_key['used_of_allocated_percent'], report)}",
-        f"- {_figure(by_key['idle_held_gpu_hours'], report)}; {_figure(by_key['unavailable_gpu_hours'], report)}",
+        f"- {_figure(by_key['in_service_percent'], report)}; {_figure(by_key['idle_held_gpu_hours'], report)}",
         f"- {_figure(by_key['hardware_incidents'], report)}; {_figure(by_key['energy_kwh'], report)}",
     ]
     if report.actions:
-        lines.append(f"- First: {text(report.actions[0])}")
+        lines.append(f"- First: {text(report.actions[0].text)}")
     lines.append(f"- {text(report.comparison)}")
     return (*lines, f"- {text(coverage_words(report)[0])}")
 
@@ -38,47 +39,52 @@ def _lines(report: Report) -> Iterator[str]:
     yield from summary(report)
     yield ""
     yield f"{text(formatting.fleet(report))}; {text(formatting.in_service(report))}."
-    yield from _rules(report)
-    if len(report.actions) > 1:
-        yield from ("", "## Do next", "")
-        yield from (f"{n}. {text(one)}" for n, one in enumerate(report.actions, 1))
-    yield from _owners(report)
-    yield from _unjudged(report)
+    yield from _actions(report)
+    for key in ("losses", "owners", "teams"):
+        yield from _sheet(report, key)
+    if report.unjudged:
+        yield from ("", "## What could not be judged", "")
+        yield from (f"- {text(one)}" for one in report.unjudged)
     yield from _days(report)
     yield from _parts(report)
     yield from _losses(report)
-    yield from _holders(report)
-    yield from _idle(report)
-    yield from _underused(report)
-    yield from _costs(report)
+    for key in ("users", "projects", "partitions", "jobs"):
+        yield from _sheet(report, key)
+    if said := formatting.scattered(report):
+        yield from ("", text(said))
     yield from _hardware(report)
+    for key in ("sizes", "offenders", "returns", "network", "cloud"):
+        yield from _sheet(report, key)
+    yield from _rules(report)
     yield from _method(report)
+
+
+def _actions(report: Report) -> Iterator[str]:
+    if report.actions or report.became:
+        yield from ("", "## Do next", "")
+    for number, one in enumerate(report.actions, 1):
+        saves = formatting.saves(one.gpu_hours_a_day, one.cost_a_day, report.currency)
+        yield f"{number}. {text(one.text)} {text(saves)}"
+    if report.became:
+        yield from ("", "Of the span before:", "")
+        yield from (f"- {text(one.text)} **{text(one.became)}**" for one in report.became)
+
+
+def _sheet(report: Report, key: str) -> Iterator[str]:
+    """One of the tables, if there is one."""
+    found = report.sheet(key)
+    if found is None or not found.rows:
+        return
+    listed = [*found.rows, *([] if found.total is None else [found.total])]
+    rows = [[said(*one) for one in zip(found.columns, row, strict=True)] for row in listed]
+    yield from _table(found.heading, [one.label for one in found.columns], rows)
+    yield from ("", text(found.caption) + ".")
 
 
 def _figure(one: Figure, report: Report) -> str:
     changed = formatting.change(one, report.digits)
     against = f" ({changed})" if changed else ""
     return f"{one.label}: **{formatting.value(one, report.digits)}**{against}"
-
-
-def _owners(report: Report) -> Iterator[str]:
-    if report.owners:
-        rows = [
-            (
-                one.holder,
-                formatting.hours(one.gpu_hours, report.digits),
-                formatting.hours(one.zero_gpu_hours, report.digits),
-            )
-            for one in report.owners
-        ]
-        heads = ("Owner", "GPU-hours", "At 0 % GPU-h")
-        yield from _table("Held at 0 %, by owner", heads, rows)
-
-
-def _unjudged(report: Report) -> Iterator[str]:
-    if report.unjudged:
-        yield from ("", "## What could not be judged", "")
-        yield from (f"- {text(one)}" for one in report.unjudged)
 
 
 def _days(report: Report) -> Iterator[str]:
@@ -136,70 +142,6 @@ def _losses(report: Report) -> Iterator[str]:
         yield from ("", text(formatting.unjudged(report)))
 
 
-def _holders(report: Report) -> Iterator[str]:
-    rest = [] if report.holders_rest is None else [report.holders_rest]
-    rows = [
-        (
-            formatting.holder(one),
-            one.user or "",
-            "" if one.gpus is None else f"{one.gpus:,}",
-            formatting.hours(one.gpu_hours, report.digits),
-            formatting.percent(one.used_percent),
-            formatting.hours(one.zero_gpu_hours, report.digits),
-        )
-        for one in (*report.holders, *rest, report.holders_total)
-    ]
-    heads = ("Holder", "User", "GPUs at once", "GPU-hours", "Used", "At 0 % GPU-h")
-    yield from _table("By holder", heads, rows if report.holders else [], formatting.nobody(report))
-
-
-def _idle(report: Report) -> Iterator[str]:
-    rest = [] if report.idle_rest is None else [report.idle_rest]
-    rows = [
-        (
-            one.where,
-            one.holder,
-            one.user,
-            "" if one.since is None else formatting.at(one.since),
-            "" if one.gpus is None else f"{one.gpus:,}",
-            "" if one.hours is None else formatting.lasting(one.hours),
-            formatting.hours(one.gpu_hours, report.digits),
-            "still idle" if one.still else "",
-        )
-        for one in (*report.idle, *rest)
-    ]
-    if rows:
-        total = formatting.hours(report.idle_gpu_hours, report.digits)
-        rows.append(("all", "", "", "", "", "", total, ""))
-    heads = ("Where", "Holder", "User", "Since (UTC)", "GPUs", "Hours", "GPU-hours", "")
-    yield from _table("Idle and held", heads, rows, formatting.no_idle(report))
-
-
-def _underused(report: Report) -> Iterator[str]:
-    if not report.underused and not report.scattered_gpu_hours:
-        return
-    priced = report.underused_total.cost is not None
-    rows = [
-        (
-            one.holder,
-            one.user,
-            one.advice,
-            "" if one.gpus is None else f"{one.gpus:,}",
-            formatting.hours(one.gpu_hours, report.digits),
-            *(
-                [formatting.NONE if one.cost is None else formatting.money(one.cost)]
-                if priced
-                else []
-            ),
-        )
-        for one in (*report.underused, report.underused_total)
-    ]
-    heads = [*("Holder", "User", "Advice", "GPUs at once", "GPU-hours not filled")]
-    heads += [report.currency] if priced else []
-    yield from _table("Busy and doing little", heads, rows if report.underused else [])
-    yield from ("", text(formatting.underused(report)))
-
-
 def _rules(report: Report) -> Iterator[str]:
     rows = [
         (one.title, f"{one.noise:,}", f"{one.useful:,}", f"{one.incidents:,}")
@@ -212,18 +154,9 @@ def _rules(report: Report) -> Iterator[str]:
 
 
 def _hardware(report: Report) -> Iterator[str]:
-    counts = [
-        (
-            one.title,
-            f"{one.incidents:,}",
-            f"{one.gpus:,}",
-            formatting.lasting(one.hours),
-            f"{one.standing:,}",
-        )
-        for one in report.faults
-    ]
-    heads = ("Fault", "Incidents", "GPUs", "Hours standing", "Standing at the end")
-    yield from _table("Hardware incidents", heads, counts, "None stood in this span.")
+    if report.sheet("faults") is None:
+        yield from ("", "## Hardware incidents", "", "None stood in this span.")
+    yield from _sheet(report, "faults")
     yield from _troubles(report)
 
 
@@ -255,14 +188,6 @@ def _troubles(report: Report) -> Iterator[str]:
     )
     more = f" and {report.more_troubles:,} more" if report.more_troubles else ""
     yield from _table(f"The worst incidents{more}", heads, rows)
-
-
-def _costs(report: Report) -> Iterator[str]:
-    rows = [
-        (one.label, formatting.hours(one.gpu_hours, report.digits), formatting.money(one.cost))
-        for one in report.costs
-    ]
-    yield from _table("What it cost", ("GPU-hours that were", "GPU-hours", report.currency), rows)
 
 
 def _method(report: Report) -> Iterator[str]:

@@ -6,21 +6,34 @@ from collections.abc import Iterable
 from accounting.usage import Share, share_percent
 from accounting.usage.ownership import NOBODY_KNOWN
 
-from .content import Holder
-from .holders import MOST_HOLDERS, NOT_KNOWN
-from .rounding import HOUR, near, rounded
+from .rounding import HOUR, rounded
+from .sheet import Cell, Column, Kind, Sheet, exact
+
+MOST_OWNERS = 12
+NOT_KNOWN = "holder not known"
 
 
-def owners(shares: Iterable[Share], digits: int) -> tuple[Holder, ...]:
+def owners(shares: Iterable[Share]) -> Sheet:
     """Those that had most at 0 %, the rest as one row."""
     groups: dict[str, list[Share]] = defaultdict(list)
     for share in shares:
         groups[name_of(share)].append(share)
     ordered = sorted(groups.items(), key=lambda it: (-_sum(it[1], "idle"), it[0]))
-    listed, rest = ordered[:MOST_HOLDERS], ordered[MOST_HOLDERS:]
+    listed, rest = ordered[:MOST_OWNERS], ordered[MOST_OWNERS:]
     if rest:
         listed.append((f"{len(rest):,} more", [one for _, group in rest for one in group]))
-    return tuple(_row(name, group, digits) for name, group in listed)
+    return Sheet(
+        key="owners",
+        heading="Held at 0 %, by owner",
+        caption="What each owner held, and what of it was at 0 %",
+        columns=(
+            Column(key="owner", label="Owner"),
+            Column(key="gpu_hours", label="GPU-hours", kind=Kind.HOURS),
+            Column(key="used_percent", label="Used", kind=Kind.PERCENT),
+            Column(key="zero_gpu_hours", label="At 0 % GPU-h", kind=Kind.HOURS),
+        ),
+        rows=tuple(_row(name, group) for name, group in listed),
+    )
 
 
 def name_of(share: Share) -> str:
@@ -30,17 +43,10 @@ def name_of(share: Share) -> str:
     return share.user or share.account or share.holder
 
 
-def _row(name: str, group: list[Share], digits: int) -> Holder:
-    used = share_percent(_sum(group, "used"), _sum(group, "measured"))
-    return Holder(
-        holder=name,
-        user=None,
-        command=None,
-        gpus=None,
-        gpu_hours=near(_sum(group, "allocated") / HOUR, digits),
-        used_percent=rounded(used),
-        zero_gpu_hours=near(_sum(group, "idle") / HOUR, digits),
-    )
+def _row(name: str, group: list[Share]) -> tuple[Cell, ...]:
+    used = rounded(share_percent(_sum(group, "used"), _sum(group, "measured")))
+    held, idle = _sum(group, "allocated") / HOUR, _sum(group, "idle") / HOUR
+    return (name, exact(held), used, exact(idle))
 
 
 def _sum(group: list[Share], name: str) -> float:

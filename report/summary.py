@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from gpuvigil.clock import duration
@@ -10,10 +10,11 @@ from gpuvigil.numbers_in_words import HOLDERS_UNKNOWN, SOME_UNKNOWN
 
 from . import formatting
 from .capacity import faults
-from .content import Cost, Figure, Holder, IdleSpell, Trouble
+from .content import Figure, Sentence, Trouble
 from .coverage import Coverage
 from .rounding import near
 from .totals import Counted
+from .waste import Wasted
 
 # Less than this share of the span, or of its GPU-hours, says too little to judge.
 ENOUGH = 0.5
@@ -22,7 +23,7 @@ FAULTS_FIRST_PERCENT = 5.0
 IDLE_FIRST_PERCENT = 10.0
 LOW_USE_PERCENT = 50.0
 EMPTY_PERCENT = 50.0
-MOST_ACTIONS = 3
+_NOTHING_WRONG = "No GPU was held idle and no hardware fault was found."
 # So much of the end of a span may not be counted yet.
 LAST_COUNTED = timedelta(minutes=5)
 
@@ -35,29 +36,47 @@ class Case:
     cover: Coverage
     figures: dict[str, Figure]
     digits: int
-    idle: Sequence[IdleSpell]  # all of them
-    holders: Sequence[Holder]
+    rows: Sequence[Wasted]  # who held what, the worst first
     troubles: Sequence[Trouble]
-    costs: Sequence[Cost] = ()
     said: Callable[[float], str] = str  # how money is written
+    seen: dict[str, list[str]] = field(
+        default_factory=dict
+    )  # by the row that was read: what was said of it
 
     @property
     def idle_cost(self) -> str:
         """` (824 EUR)` for what the idle rule found; empty without a price."""
-        found = [self.said(one.cost) for one in self.costs if one.key == "idle"]
-        return f" ({found[0]})" if found else ""
+        found = [one.held.price * one.idle for one in self.rows if one.held.price is not None]
+        said = f" ({self.said(sum(found))})" if found else ""
+        return self.read("losses/occupied but idle", said)
+
+    def read(self, row: str, said: str) -> str:
+        """What is said, and the row that it comes from."""
+        self.seen.setdefault(row, []).append(said)
+        return said
 
     def text(self, key: str) -> str:
         """A figure as it is written."""
-        return formatting.value(self.figures[key], self.digits)
+        return self.read(f"figures/{key}", formatting.value(self.figures[key], self.digits))
 
     def hours(self, key: str) -> str:
         """A figure's GPU-hours without their unit."""
-        return formatting.hours(self.figures[key].value, self.digits)
+        said = formatting.hours(self.figures[key].value, self.digits)
+        return self.read(f"figures/{key}", said)
+
+    def against(self, key: str) -> str:
+        """` (+3 pts)`: its change, where there is one."""
+        said = formatting.change(self.figures[key], self.digits)
+        return self.read(f"figures/{key}", f" ({said})") if said else ""
 
     def number(self, key: str) -> float:
         """A figure's value; 0 where there is none, which no rule fires on."""
         return self.figures[key].value or 0.0
+
+    @property
+    def lost(self) -> str:
+        """GPU-hours that faults took."""
+        return self.read("losses/broken", formatting.hours(self.fault_hours, self.digits))
 
     @property
     def fault_hours(self) -> float:
@@ -72,9 +91,19 @@ class Case:
         return self.usage.seconds.allocated / 3600
 
 
-def verdict(case: Case) -> tuple[str, str]:
+def verdict(case: Case) -> tuple[Sentence, Sentence]:
     """The most important thing first; the first rule that holds decides."""
-    return next(say(case) for holds, say in _RULES if holds(case))
+    first, second = next(say(case) for holds, say in _RULES if holds(case))
+    return _resting(case, first), _resting(case, second)
+
+
+def _resting(case: Case, text: str) -> Sentence:
+    """The sentence, and of the rows that were read those that it says something of."""
+    small = text.lower()
+    rows = (
+        row for row, said in case.seen.items() if any(one.lower() in small for one in said if one)
+    )
+    return Sentence(text=text, rests_on=tuple(sorted(rows)))
 
 
 def _nothing(case: Case) -> tuple[str, str]:
@@ -126,10 +155,12 @@ def _no_holders(case: Case) -> tuple[str, str]:
 
 
 def _faults_first(case: Case) -> tuple[str, str]:
-    lost = formatting.hours(case.fault_hours, case.digits)
+    lost = case.lost
     share = formatting.percent(_share(case.fault_hours, case.known_hours))
     worst = case.troubles[0] if case.troubles else None
     most = f"; the worst: {worst.title} on {worst.where}" if worst else ""
+    if worst is not None:
+        case.read(f"incident/{worst.id}", most)
     return (
         f"Faults cost most: {lost} GPU-hours ({share}) were lost to GPUs that could not be used{most}.",
         f"Of what could be known, {_use(case)}.",
@@ -149,32 +180,35 @@ def _idle_first(case: Case) -> tuple[str, str]:
 
 def _low_use(case: Case) -> tuple[str, str]:
     least = [
-        one
-        for one in case.holders
-        if one.used_percent is not None
-        and one.used_percent < LOW_USE_PERCENT
-        and one.gpu_hours >= 0.05 * case.allocated_hours
+        one.held
+        for one in case.rows
+        if one.held.measured > 0
+        and 100 * one.held.used < LOW_USE_PERCENT * one.held.measured
+        and one.held.is_one
+        and one.held.allocated >= 0.05 * case.allocated_hours
     ]
     first = (
         f"Only {case.text('used_of_allocated_percent')} of what was allocated was used"
-        f"{_against(case, 'used_of_allocated_percent')}."
+        f"{case.against('used_of_allocated_percent')}."
     )
     if not least:
         return first, f"{_start(_rest(case))}"
-    one = max(least, key=lambda row: row.gpu_hours * (100 - (row.used_percent or 0)))
+    one = max(least, key=lambda held: held.measured - held.used)
     name = f"{one.holder} of {one.user}" if one.user else one.holder
-    return first, (
-        f"The largest part of that is {name}: {formatting.hours(one.gpu_hours, case.digits)} GPU-hours "
-        f"used to {formatting.percent(one.used_percent)}."
+    said = case.read(
+        f"jobs/{one.holder}",
+        f"{name}: {formatting.hours(near(one.allocated, case.digits), case.digits)} GPU-hours used to"
+        f" {formatting.percent(100 * one.used / one.measured)}",
     )
+    return first, f"The largest part of that is {said}."
 
 
 def _empty(case: Case) -> tuple[str, str]:
     return (
         f"Only {case.text('allocated_percent')} of GPU-hours were held by anybody"
-        f"{_against(case, 'allocated_percent')}: there was room for much more work.",
+        f"{case.against('allocated_percent')}: there was room for much more work.",
         f"Of what was allocated, {case.text('used_of_allocated_percent')} was used"
-        f"{_against(case, 'used_of_allocated_percent')}; {_small(_rest(case))}",
+        f"{case.against('used_of_allocated_percent')}; {formatting.small(_rest(case))}",
     )
 
 
@@ -188,11 +222,11 @@ def _use(case: Case) -> str:
     if used.value is None:
         how = "how much of that was used was not measured"
     else:
-        against = _against(case, used.key)
+        against = case.against(used.key)
         how = f"{case.text(used.key)} of that was used{against}"
     return (
         f"{case.text('allocated_percent')} of GPU-hours were allocated"
-        f"{_against(case, 'allocated_percent')} and {how}"
+        f"{case.against('allocated_percent')} and {how}"
     )
 
 
@@ -204,17 +238,24 @@ def _rest(case: Case) -> str:
         said.append(
             f"{case.hours('idle_held_gpu_hours')} GPU-hours were held and idle{case.idle_cost}"
         )
-    lost = formatting.hours(case.fault_hours, case.digits)
+    lost = case.lost
     if case.fault_hours > 0:
         said.append(f"{lost} were lost to faults")
     if count:
         verb = "was" if count == 1 else "were"
-        said.append(f"there {verb} {formatting.counted(count, 'hardware incident')}{_still(case)}")
-    if not said:
-        return "No GPU was held idle and no hardware fault was found."
-    if said[0].startswith(f"{lost} were lost"):
+        counted = formatting.counted(count, "hardware incident")
+        said.append(
+            f"there {verb} {case.read('figures/hardware_incidents', counted)}{_still(case)}"
+        )
+    if said and said[0].startswith(f"{lost} were lost"):
         said[0] = said[0].replace(" were", " GPU-hours were", 1)
-    return f"{_start(formatting.names(said))}."
+    text = f"{_start(formatting.names(said))}." if said else _NOTHING_WRONG
+    # What is not said rests on its rows, too.
+    for row in ("figures/idle_held_gpu_hours", "figures/hardware_incidents", "losses/broken"):
+        case.read(row, text)
+    for one in case.troubles:
+        case.read(f"incident/{one.id}", text)
+    return text
 
 
 def _still(case: Case) -> str:
@@ -228,16 +269,11 @@ def _still(case: Case) -> str:
     )
 
 
-def _against(case: Case, key: str) -> str:
-    text = formatting.change(case.figures[key], case.digits)
-    return f" ({text})" if text else ""
-
-
 def _most_of_idle(case: Case) -> str:
     """Who holds more than half of it, if those are few."""
     by_user: dict[str, float] = defaultdict(float)
-    for spell in case.idle:
-        by_user[spell.user or spell.holder] += spell.gpu_hours
+    for one in case.rows:
+        by_user[one.held.user or one.held.holder] += one.idle
     total = sum(by_user.values())
     if total <= 0:
         return ""
@@ -246,28 +282,10 @@ def _most_of_idle(case: Case) -> str:
         first = first[:1]
     share = formatting.percent(100 * sum(hours for _, hours in first) / total)
     verb = "holds" if len(first) == 1 else "hold"
-    return f"{formatting.names([name for name, _ in first])} {verb} {share} of them"
-
-
-def actions(case: Case) -> tuple[str, ...]:
-    """Up to three first things to do: faults that stand, idle GPUs that are still held."""
-    standing = [one for one in case.troubles if one.standing and one.action]
-    urgent = [one for one in standing if one.severity == "critical"]
-    still = [one for one in case.idle if one.still]
-    found = [f"{one.where}, {_small(one.title)}: {one.action}" for one in urgent[:2]]
-    found += [_ask(one, case.digits) for one in still[: MOST_ACTIONS - min(len(found), 2)]]
-    others = [one for one in standing if one not in urgent]
-    found += [f"{one.where}, {_small(one.title)}: {one.action}" for one in others]
-    return tuple(found[:MOST_ACTIONS])
-
-
-def _ask(spell: IdleSpell, digits: int) -> str:
-    who = spell.user or spell.holder
-    gpus = formatting.counted(spell.gpus or 1, "GPU")
-    which = f" ({spell.holder})" if spell.user else ""
-    lost = formatting.hours(spell.gpu_hours, digits)
-    hours = "GPU-hour" if lost == "1" else "GPU-hours"
-    return f"Ask {who}{which} whether {gpus} ({spell.where}) can be let go: {lost} {hours} idle so far."
+    said = f"{formatting.names([name for name, _ in first])} {verb} {share} of them"
+    for name, _ in first:
+        case.read(f"users/{name}", said)
+    return said
 
 
 def _share(part: float, whole: float) -> float:
@@ -276,12 +294,6 @@ def _share(part: float, whole: float) -> float:
 
 def _start(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _small(text: str) -> str:
-    """The text as the middle of a sentence: `Xid` and `GPU` stay what they are."""
-    kept = text[1:2].isupper() or text.startswith(("Xid", "NVIDIA"))
-    return text if kept else text[:1].lower() + text[1:]
 
 
 def _is_short(case: Case) -> bool:

@@ -5,10 +5,16 @@ from collections.abc import Sequence
 from gpuvigil.web.markup import Html, tag
 
 from . import formatting
-from .content import Holder, IdleSpell, Report, Trouble, Underuse
-from .palette import LINE, SOFT, STATE_FILLS, USED
+from .content import Report, Trouble
+from .palette import INK, LINE, MUTED, SOFT, STATE_FILLS, USED
+from .sheet import Cell, Column, Kind, Sheet, said
 
 _Column = tuple[str, bool]  # its head, and whether it holds numbers
+_FIRST = 26  # of the first column
+_SHORT = 16  # a text up to here stays on its line; a longer one may break anywhere
+_LONG = 5  # a table of more rows may be parted by a page's end
+_WIDTH = 78  # of a line over several spans
+_LEAST_SPAN = 10.0  # percentage points that fill its height
 
 
 def by_day(report: Report) -> Html:
@@ -86,63 +92,71 @@ def by_loss(report: Report) -> Html:
     return _table("GPU-hours in service, and lost ones by reason", columns, rows, foot)
 
 
-def by_holder(report: Report) -> Html:
-    """Who had most, the rest together, and all."""
-    columns = (
-        ("Holder", False),
-        ("User", False),
-        ("GPUs at once", True),
-        ("GPU-hours", True),
-        ("Used", True),
-        ("At 0 % GPU-h", True),
-    )
-    rows = [_holder(one, report.digits) for one in report.holders]
-    if report.holders_rest is not None:
-        rows.append(_holder(report.holders_rest, report.digits, "rest"))
-    foot = _holder(report.holders_total, report.digits)
-    said = "GPUs that several hold at once count in equal parts; the rows add up to the total"
-    return _table(said, columns, rows, foot, long=True)
+def sheet_table(sheet: Sheet) -> Html:
+    """Any table of the report."""
+    columns = [(one.label, not one.kind.is_text) for one in sheet.columns]
+    rows = [_sheet_row(sheet, row) for row in sheet.rows]
+    foot = None if sheet.total is None else _sheet_row(sheet, sheet.total)
+    return _table(sheet.caption, columns, rows, foot, long=len(rows) > _LONG)
 
 
-def by_owner(report: Report) -> Html:
-    """What each user, account or namespace had, those that had most at 0 % first."""
-    columns = (("Owner", False), ("GPU-hours", True), ("Used", True), ("At 0 % GPU-h", True))
-    rows = [
-        tag(
-            "tr",
-            tag("th", one.holder, scope="row"),
-            tag("td", formatting.hours(one.gpu_hours, report.digits), class_="n"),
-            tag("td", formatting.percent(one.used_percent), class_="n"),
-            tag("td", formatting.hours(one.zero_gpu_hours, report.digits), class_="n"),
-        )
-        for one in report.owners
-    ]
-    return _table("What each owner held, and what of it was at 0 %", columns, rows)
-
-
-def _holder(one: Holder, digits: int, kind: str | None = None) -> Html:
-    used = formatting.percent(one.used_percent)
-    command = tag("span", f" {one.command}", class_="soft") if one.command else Html("")
+def _sheet_row(sheet: Sheet, row: Sequence[Cell]) -> Html:
+    first, *others = zip(sheet.columns, row, strict=True)
+    rest = isinstance(row[0], str) and row[0].endswith(" more")
     return tag(
         "tr",
-        tag("th", one.holder, command, scope="row"),
-        _user(one.user or ""),
-        tag("td", "" if one.gpus is None else f"{one.gpus:,}", class_="n"),
-        tag("td", formatting.hours(one.gpu_hours, digits), class_="n"),
-        tag("td", _bar(one.used_percent), tag("span", used, class_="share"), class_="n"),
-        tag("td", formatting.hours(one.zero_gpu_hours, digits), class_="n"),
-        class_=kind,
+        tag(
+            "th", said(*first), scope="row", class_="whole" if len(said(*first)) <= _FIRST else None
+        ),
+        *(_cell(column, cell) for column, cell in others),
+        class_="rest" if rest else None,
     )
 
 
-def costs(report: Report) -> Html:
-    """What GPU-hours cost, each kind a part of the one above it."""
-    columns = (("GPU-hours that were", False), ("GPU-hours", True), (report.currency, True))
-    rows = [
-        _row(one.label, formatting.hours(one.gpu_hours, report.digits), formatting.money(one.cost))
-        for one in report.costs
+def _cell(column: Column, cell: Cell) -> Html:
+    if column.kind.is_text:
+        text = said(column, cell)
+        return tag("td", text, class_="whole" if len(text) <= _SHORT else None)
+    if column.kind is Kind.TREND:
+        return tag("td", _spark(cell) if isinstance(cell, tuple) else "", class_="n")
+    text = said(column, cell)
+    kind = "n"
+    if column.more_is and isinstance(cell, float) and cell:
+        kind += " good" if (cell > 0) == (column.more_is == "better") else " bad"
+    if column.bar:
+        percent = cell if isinstance(cell, float) else None
+        return tag("td", _bar(percent), tag("span", text, class_="share"), class_=kind)
+    return tag("td", text, class_=kind)
+
+
+def _spark(values: Sequence[float | None]) -> Html:
+    """A line over the spans, the newest with a dot; what was not measured is a gap."""
+    known = [one for one in values if one is not None]
+    if len(known) < 2:
+        return Html("")
+    low, high = min(known), max(known)
+    # What hardly moves is drawn flat, and not as if it had jumped.
+    middle, half = (low + high) / 2, max((high - low) / 2, _LEAST_SPAN / 2)
+    step = _WIDTH / (len(values) - 1)
+    points = [
+        None if one is None else (n * step, 10.0 - 8.0 * (one - middle) / half)
+        for n, one in enumerate(values)
     ]
-    return _table("GPU-hours that have a price, and their cost", columns, rows)
+    path, pen = "", "M"
+    for point in points:
+        path += "" if point is None else f"{pen}{point[0]:.0f} {point[1]:.1f}"
+        pen = "M" if point is None else "L"
+    last = points[-1]
+    dot = (
+        ""
+        if last is None
+        else f'<circle cx="{last[0]:.0f}" cy="{last[1]:.1f}" r="2.4" fill="{INK}"/>'
+    )
+    text = " ".join("–" if one is None else f"{one:.0f}" for one in values)
+    return Html(
+        f'<svg class="spark" viewBox="-3 -1 {_WIDTH + 6} 22" role="img" aria-label="{text} %">'
+        f'<path d="{path}" fill="none" stroke="{MUTED}" stroke-width="1.4"/>{dot}</svg>'
+    )
 
 
 def _bar(percent: float | None) -> Html:
@@ -160,97 +174,6 @@ def _bar(percent: float | None) -> Html:
 def _swatch(state: str) -> Html:
     fill = STATE_FILLS[state].fill
     return Html(f'<span class="swatch" style="background:{fill}" aria-hidden="true"></span>')
-
-
-def idle(report: Report) -> Html:
-    """What the idle rule found."""
-    columns = (
-        ("Where", False),
-        ("Holder", False),
-        ("User", False),
-        ("Since (UTC)", False),
-        ("GPUs", True),
-        ("Hours", True),
-        ("GPU-hours", True),
-        ("", False),
-    )
-    rows = [_spell(one, report.digits) for one in report.idle]
-    if report.idle_rest is not None:
-        rows.append(_spell(report.idle_rest, report.digits, "rest"))
-    total = formatting.hours(report.idle_gpu_hours, report.digits)
-    foot = tag(
-        "tr",
-        tag("th", "all", scope="row"),
-        *(tag("td", "") for _ in range(5)),
-        tag("td", total, class_="n"),
-        tag("td", ""),
-    )
-    return _table(
-        "Held, and nothing computed for as long as the idle rule asks", columns, rows, foot
-    )
-
-
-def _spell(one: IdleSpell, digits: int, kind: str | None = None) -> Html:
-    return tag(
-        "tr",
-        tag("th", one.where, scope="row"),
-        tag("td", one.holder),
-        _user(one.user),
-        tag("td", "" if one.since is None else formatting.at(one.since), class_="when"),
-        tag("td", "" if one.gpus is None else f"{one.gpus:,}", class_="n"),
-        tag("td", "" if one.hours is None else formatting.lasting(one.hours), class_="n"),
-        tag("td", formatting.hours(one.gpu_hours, digits), class_="n"),
-        tag("td", tag("span", "still idle", class_="still") if one.still else ""),
-        class_=kind,
-    )
-
-
-def underused(report: Report) -> Html:
-    """Who was busy and did not fill their GPUs, and what they could do."""
-    columns: list[_Column] = [
-        *(("Holder", False), ("User", False), ("Advice", False)),
-        *(("GPUs at once", True), ("GPU-hours not filled", True)),
-    ]
-    priced = report.underused_total.cost is not None
-    columns += [(report.currency, True)] if priced else []
-    rows = [_underuse(one, report.digits, priced=priced) for one in report.underused]
-    foot = _underuse(report.underused_total, report.digits, priced=priced)
-    return _table("Of hours that holders had as a whole", columns, rows, foot) if rows else Html("")
-
-
-def _underuse(one: Underuse, digits: int, *, priced: bool) -> Html:
-    cost = formatting.NONE if one.cost is None else formatting.money(one.cost)
-    return tag(
-        "tr",
-        tag("th", one.holder, scope="row"),
-        _user(one.user),
-        tag("td", one.advice),
-        tag("td", "" if one.gpus is None else f"{one.gpus:,}", class_="n"),
-        tag("td", formatting.hours(one.gpu_hours, digits), class_="n"),
-        *([tag("td", cost, class_="n")] if priced else []),
-    )
-
-
-def faults(report: Report) -> Html:
-    """Incidents by fault."""
-    columns = (
-        ("Fault", False),
-        ("Incidents", True),
-        ("GPUs", True),
-        ("Hours standing", True),
-        ("Standing at the end", True),
-    )
-    rows = [
-        _row(
-            one.title,
-            f"{one.incidents:,}",
-            f"{one.gpus:,}",
-            formatting.lasting(one.hours),
-            f"{one.standing:,}",
-        )
-        for one in report.faults
-    ]
-    return _table("By fault; GPUs are those that its incidents cover", columns, rows)
 
 
 def rules(report: Report) -> Html:
@@ -336,11 +259,3 @@ def _table(
         role="region",
         aria_label=caption,
     )
-
-
-# A user's name up to here stays on its line; a longer one may break anywhere.
-_SHORT_NAME = 16
-
-
-def _user(name: str) -> Html:
-    return tag("td", name, class_="whole" if len(name) <= _SHORT_NAME else None)

@@ -18,6 +18,8 @@ _WIDTH, _HEIGHT = 780, 190
 _LONGEST_LABEL = 74
 _BAND = 15.0  # percent points that a word needs to itself
 _Stretch = tuple[Point, ...]  # steps without a gap between them
+# From here on the longest words reach beyond the chart.
+_ROOM = 0.6
 
 
 def over_time(report: Report, name: str) -> Html:
@@ -137,14 +139,18 @@ def _end_words(report: Report, last: Point) -> Iterator[alt.Chart]:
 
 def _marks(report: Report) -> Iterator[alt.Chart]:
     """A line where an incident began; its words above the chart, each in a row of its own."""
-    marked = sorted((one for one in report.troubles if one.mark), key=lambda one: one.since)
+    found = sorted((one for one in report.troubles if one.mark), key=lambda one: one.since)
+    # Words run from their line to the right and, where they have no room there, to the left: so no line
+    # of another incident is behind them but one of a late incident behind an early one's.
+    early = [one for one in found if not _is_late(report, one)]
+    marked = [one for one in reversed(found) if _is_late(report, one)] + early
     heights = [-8 - 15 * (len(marked) - 1 - row) for row in range(len(marked))]
     for one, height in zip(marked, heights, strict=True):
         rule = alt.Chart(data([{"at": ms(one.since)}]))
         rule = rule.mark_rule(color=RED, strokeWidth=1.2, strokeDash=[4, 2])
         yield rule.encode(x=_time(report), y=alt.value(height - 5), y2=alt.value(_HEIGHT))
     for one, height in zip(marked, heights, strict=True):
-        late = (one.since - report.counted_from) > (report.end - report.counted_from) / 2
+        late = _is_late(report, one)
         side: dict[str, Any] = {"align": "right", "dx": -5} if late else {"align": "left", "dx": 5}
         rows = data([{"at": ms(one.since), "label": _label(one)}])
         # Words on a line of another incident stay readable on a white rim.
@@ -152,6 +158,11 @@ def _marks(report: Report) -> Iterator[alt.Chart]:
         for look in (rim, {"color": RED}):
             text = alt.Chart(rows).mark_text(y=height, fontSize=11, **side, **look)
             yield text.encode(x=_time(report), text="label:N")
+
+
+def _is_late(report: Report, one: Trouble) -> bool:
+    """Whether its words have no room on the right."""
+    return (one.since - report.counted_from) > _ROOM * (report.end - report.counted_from)
 
 
 def _label(one: Trouble) -> str:

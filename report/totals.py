@@ -4,19 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from accounting.usage import Bucket, Seconds, Share, Usage, share_percent
+from accounting.usage import Bucket, Seconds, Usage, share_percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """A `Usage`, what it adds up to, and its holders."""
+    """A `Usage`, and what it adds up to."""
 
     cluster: str
     start: datetime
     end: datetime
     buckets: Sequence[Bucket]
     seconds: Seconds
-    shares: tuple[Share, ...]
     gpus: int
     nodes: int
 
@@ -44,7 +43,6 @@ def counted(usage: Usage) -> Counted:
         end=usage.end,
         buckets=usage.buckets,
         seconds=usage.seconds,
-        shares=usage.shares,
         gpus=usage.gpus,
         nodes=usage.nodes,
     )

@@ -79,6 +79,7 @@ NOTEBOOK = Workload(
 )
 
 _USERS = ("alice", "bob", "carol", "dave", "erin", "frank", "grace", "heidi", "ivan", "judy")
+_TEAMS = ("vision", "language", "robotics")
 _FIRST_JOB = 1042
 
 
@@ -245,11 +246,13 @@ def allocations(cluster: Cluster, slot: Slot, run: int, origin: datetime) -> lis
     """Who holds the GPUs of a slot in that run; `ended_at` is None."""
     started = origin + timedelta(seconds=slot.started_seconds(run))
     number = _FIRST_JOB + slot.number + run * len(cluster.slots)
+    person = (slot.number + run) % len(_USERS)
     return [
         Allocation(
             subject=gpu_subject(cluster.nodes[node], gpu),
             holder=job_holder(number),
-            user=_USERS[(slot.number + run) % len(_USERS)],
+            user=_USERS[person],
+            account=_TEAMS[person % len(_TEAMS)],
             command=slot.workload.command,
             started_at=started,
         )

@@ -1,8 +1,8 @@
 """What GPU-hours and energy cost: pure, from `[cost]` of the configuration.
 
 A price is of a cluster and a model from a day on; the one that names most counts, and of those the
-newest that has begun. What has no price has no cost, which is None and never 0, and nothing simulated
-ever has one. A GPU that was bought costs its purchase by the hours in which it is written off, and what
+newest that has begun. What has no price has no cost, which is None and never 0, and what is simulated has
+one only where its cluster is named (`accounting.cost.example`). A GPU that was bought costs its purchase by the hours in which it is written off, and what
 it draws: `purchase / (years * 8,766 h) + watts / 1,000 * pue * electricity`. What it draws is a
 figure of the configuration, so that an hour costs the same whoever had it.
 """
@@ -46,9 +46,9 @@ class Prices:
 
     def price(self, cluster: str, model: str | None, at: datetime) -> Price | None:
         """Of a GPU of that model at that moment; None where nobody gave one."""
-        if cluster in RESERVED_CLUSTERS:
-            return None
         fitting = [one for one in self.settings.prices if _fits(one, cluster, model or "", at)]
+        if cluster in RESERVED_CLUSTERS:
+            fitting = [one for one in fitting if one.cluster == cluster]
         best = max(fitting, key=_rank, default=None)
         return None if best is None else _price(best, self.settings)
 

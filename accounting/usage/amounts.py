@@ -1,6 +1,6 @@
 """Amounts of usage, all in GPU-seconds: ten GPUs for a minute are 600."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -82,7 +82,7 @@ class Seconds:
 
 
 # The amounts of a share, in GPU-seconds and joules.
-AMOUNTS = ("allocated", "measured", "used", "idle", "shared", "energy_joules")
+AMOUNTS = ("allocated", "measured", "used", "idle", "shared", "energy_joules", "quiet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +104,9 @@ class Share:
     # Of `allocated`: others held the GPU at the same time, and who used how much cannot be said.
     shared: float = 0.0
     energy_joules: float = 0.0  # of its parts, power summed over time
+    # Of GPUs that it held for all of a quarter and that computed nothing in any minute of it; None of
+    # a quarter that an earlier version counted. What is idle for long consists of these and two ends.
+    quiet: float | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -131,7 +134,7 @@ def summed(shares: Sequence[Share]) -> Share:
         name: next((value for share in shares if (value := getattr(share, name))), None)
         for name in ("command", "partition", "account", "project")
     }
-    amounts = {name: sum(getattr(share, name) for share in shares) for name in AMOUNTS}
+    amounts = {name: _total(getattr(share, name) for share in shares) for name in AMOUNTS}
     changed: dict[str, Any] = {**names, **amounts}
     return replace(
         shares[0],
@@ -139,6 +142,16 @@ def summed(shares: Sequence[Share]) -> Share:
         model=models.pop() if len(models) == 1 else None,
         **changed,
     )
+
+
+def _total(amounts: Iterable[float | None]) -> float | None:
+    """Their sum; None where one of them is not known."""
+    total = 0.0
+    for one in amounts:
+        if one is None:
+            return None
+        total += one
+    return total
 
 
 def share_percent(part: float, whole: float) -> float | None:

@@ -14,6 +14,8 @@ from .ownership import Bools, Floats, Ints, Owner
 
 # A bucket with more holders joins the smallest.
 MOST_HOLDERS = 1000
+# `analyzer.idle_below_percent`, unless told otherwise; a count must not change with a setting.
+QUIET_BELOW = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,12 @@ class Units:
     physical: Ints  # of each unit, the number of the GPU that it is a part of
     models: tuple[str, ...]  # by number, "" where nobody names one
     model: Ints  # of each unit
+
+    @property
+    def quiet(self) -> Bools:
+        """Which of them computed nothing in any minute; by the mean of each, as the idle rule's limit has it."""
+        quiet: Bools = np.logical_and.reduce(self.measured & (self.used < QUIET_BELOW), axis=1)
+        return quiet
 
     @property
     def idle(self) -> Bools:
@@ -140,8 +148,10 @@ def _amounts(held: Held, units: Units) -> dict[str, Floats]:
     gpu, parts = held.gpu, held.parts
     power = np.maximum(np.nan_to_num(units.power), 0.0)
     allocated = _where(parts, units.known[gpu])
+    whole = units.quiet[gpu] & (parts > 0).all(axis=1)
     return {
         "allocated": allocated,
+        "quiet": np.where(whole, allocated, 0.0),
         "measured": _where(parts, units.measured[gpu]),
         "used": _where(parts, units.used[gpu]),
         "idle": _where(parts, units.idle[gpu]),

@@ -24,7 +24,7 @@ from gpuvigil.model import Incident
 from gpuvigil.typed_times import length
 from report.build import build
 from report.content import Report
-from report.inputs import Facts
+from report.inputs import Facts, Past
 from report.owners import owners
 from report.report_command import form_of, render, write
 
@@ -104,8 +104,8 @@ def look(
         usage = usage_of(recording, cluster, step)
         facts = _facts(recording, usage, ordered, settings, Prices(settings=config.cost))
         report = build(replace(facts, notes=notes))
-        named = owners(usage.shares, report.digits)
-        reports.append(replace(report, owners=named, unjudged=unjudged))
+        sheets = (owners(usage.shares), *report.sheets)
+        reports.append(replace(report, sheets=sheets, unjudged=unjudged))
     return Found(reports=tuple(reports), incidents=ordered, asker=asker, gathered=gathered)
 
 
@@ -119,9 +119,11 @@ def _facts(
     before = usage.start - (usage.end - usage.start)
     return Facts(
         cluster=usage.cluster,
-        usage=usage,
-        before=Usage(cluster=usage.cluster, start=before, end=usage.start, buckets=()),
-        incidents=tuple(it for it in incidents if it.subject.cluster == usage.cluster),
+        now=Past(
+            usage=usage,
+            incidents=tuple(it for it in incidents if it.subject.cluster == usage.cluster),
+        ),
+        earlier=Past(usage=Usage(cluster=usage.cluster, start=before, end=usage.start, buckets=())),
         inventories=tuple(
             it for it in recording.inventories if it.subject.cluster == usage.cluster
         ),

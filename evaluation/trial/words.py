@@ -8,7 +8,8 @@ from gpuvigil.faults import FAULTS
 from gpuvigil.model import Incident
 from gpuvigil.numbers_in_words import counted
 from gpuvigil.store.exporter_names import EXPORTERS
-from report.content import Holder, Report
+from report.content import Report
+from report.sheet import Cell
 
 from ..recordings.unjudged import Unjudged, unjudged
 from .asking import Cost
@@ -92,11 +93,12 @@ def terminal(report: Report, incidents: Sequence[Incident]) -> Iterator[str]:
     """A report's first page in a few lines."""
     first, second = report.verdict
     yield f"{report.title}, {report.span}"
-    yield f"{first} {second}"
+    yield f"{first.text} {second.text}"
     yield ""
     yield f"Held at 0 %, by owner (GPU-hours of {_hours(report.installed_gpu_hours)} in all):"
-    idle = [one for one in report.owners if one.zero_gpu_hours]
-    yield from (_owner(one) for one in idle[:_MOST])
+    owners = report.sheet("owners")
+    idle = [] if owners is None else [_owner(row) for row in owners.rows if row[-1]]
+    yield from idle[:_MOST]
     yield from _more(len(idle), "owner")
     if not idle:
         yield "  none that is known"
@@ -135,8 +137,9 @@ def _more(number: int, thing: str) -> Iterator[str]:
         yield f"  and {counted(number - _MOST, f'more {thing}')}"
 
 
-def _owner(one: Holder) -> str:
-    return f"  {_hours(one.zero_gpu_hours):>10}  of {_hours(one.gpu_hours):>10} held  {one.holder}"
+def _owner(row: Sequence[Cell]) -> str:
+    owner, held, _, idle = row
+    return f"  {_hours(idle):>10}  of {_hours(held):>10} held  {owner}"
 
 
 def _incident(one: Incident) -> str:
@@ -145,5 +148,5 @@ def _incident(one: Incident) -> str:
     return f"  {one.severity.value:<8}  {one.since:%Y-%m-%d %H:%MZ}{lasted}  {one.title}  {where}"
 
 
-def _hours(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.1f} h"
+def _hours(value: Cell) -> str:
+    return f"{value:,.1f} h" if isinstance(value, float) else "–"

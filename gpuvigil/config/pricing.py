@@ -13,7 +13,7 @@ from .setting import setting
 class PriceSettings:
     """What an hour of some GPUs costs from a day on: rented, or bought and run."""
 
-    cluster: str = setting("", "cluster that it is for; empty: every one, but never a simulated")
+    cluster: str = setting("", "cluster that it is for; empty: every one, but no simulated")
     model: str = setting("", "part of the model's name, as H100; empty: every model")
     owner: str = setting("own", "whose GPUs they are, in people's words: own, a cloud, its spot")
     since: str = setting(

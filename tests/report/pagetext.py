@@ -12,6 +12,7 @@ class Page:
 
     words: list[str] = field(default_factory=list)
     tables: dict[str, list[list[str]]] = field(default_factory=dict)
+    listed: list[list[list[str]]] = field(default_factory=list)  # the same in their order
     tags: list[tuple[str, dict[str, str | None]]] = field(default_factory=list)
 
 
@@ -33,7 +34,7 @@ class _Reader(HTMLParser):
             self._row = []
         elif tag in {"td", "th"}:
             self._cell = ""
-        if tag in {"meta", "rect", "path", "line"}:
+        if tag in {"meta", "rect", "path", "line", "circle"}:
             self._inside.pop()
 
     def handle_endtag(self, tag: str) -> None:
@@ -45,6 +46,7 @@ class _Reader(HTMLParser):
             self._rows.append(self._row)
         elif tag == "table":
             self.page.tables[self._caption] = self._rows
+            self.page.listed.append(self._rows)
 
     def handle_data(self, data: str) -> None:
         if "style" in self._inside:

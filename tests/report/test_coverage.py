@@ -48,9 +48,9 @@ def test_quarters_that_are_not_whole_count_for_what_was_counted_of_them() -> Non
     young = replace(nothing(start=now - WEEK, end=now), buckets=buckets)
     found = build(facts(young))
     assert found.method.counted_since == quarter + timedelta(minutes=9)
-    assert found.verdict[0] == "Too little was counted to judge this span: 9 min of 7 d."
+    assert found.verdict[0].text == "Too little was counted to judge this span: 9 min of 7 d."
     hour = build(facts(replace(young, start=quarter - 3 * BUCKET)))
-    assert hour.verdict[0].startswith("Too little was counted to judge this span: 9 min of ")
+    assert hour.verdict[0].text.startswith("Too little was counted to judge this span: 9 min of ")
 
 
 def test_what_is_missing_at_the_start_counts_as_missing_once_counting_had_begun_before() -> None:

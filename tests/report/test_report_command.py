@@ -96,7 +96,8 @@ def test_the_simulated_cluster_is_reported_when_it_is_asked_for(fed: HubProcess)
     (found,) = json.loads(done.stdout)["reports"]
     assert (found["cluster"], found["simulated"]) == (SIMULATED_CLUSTER, True)
     assert found["title"].startswith("SIMULATED")
-    assert [row["user"] for row in found["holders"]] == ["simon"]
+    assert found["currency"] == "USD"
+    assert any(note.startswith("SIMULATED prices") for note in found["method"]["notes"])
     assert found["figures"]["hardware_incidents"]["value"] == 1
     assert b"alpha" not in done.stdout
 

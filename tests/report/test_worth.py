@@ -19,10 +19,10 @@ def test_the_noisiest_rule_leads_with_its_counts() -> None:
     ]
 
 
-def test_the_rules_stand_before_what_is_to_be_done() -> None:
+def test_the_rules_stand_behind_what_is_to_be_done() -> None:
     report = build(eventful())
     for text in (html([report]), markdown([report])):
-        assert text.index("Worth being told?") < text.index("Do next")
+        assert text.index("Do next") < text.index("Worth being told?")
         assert "2 of 2 answers called it noise" in text
         assert "gpuvigil backtest --last 7d --set" in text
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 from accounting.usage import BUCKET, Bucket, Seconds, Share, Usage
 from gpuvigil.model import (
@@ -15,7 +16,7 @@ from gpuvigil.model import (
     Subject,
     fingerprint,
 )
-from report.inputs import Facts
+from report.inputs import Facts, Past
 
 END = datetime(2026, 11, 21, tzinfo=timezone.utc)
 WEEK = timedelta(days=7)
@@ -30,8 +31,10 @@ def share(
     used: float = 0.8,
     idle: float = 0.1,
     seconds: float | None = None,
+    quiet: float | None = 0.0,
+    **more: Any,
 ) -> Share:
-    """What a holder had of one quarter; `used` and `idle` are parts of it."""
+    """What a holder had of one quarter; `used`, `idle` and `quiet` are parts of it, None is not known."""
     held = gpus * QUARTER if seconds is None else seconds
     return Share(
         holder=holder,
@@ -41,7 +44,9 @@ def share(
         allocated=held,
         measured=held,
         used=held * used,
-        idle=held * idle,
+        idle=held * max(idle, quiet or 0.0),
+        quiet=None if quiet is None else held * quiet,
+        **more,
     )
 
 
@@ -134,6 +139,7 @@ def facts(
     incidents: Sequence[Incident] = (),
     incidents_before: Sequence[Incident] = (),
     opinions: Sequence[Opinion] = (),
+    **more: Any,
 ) -> Facts:
     now = usage([share()]) if counted is None else counted
     length = now.end - now.start
@@ -141,15 +147,15 @@ def facts(
         before = nothing(now.cluster, now.start - length, now.start)
     return Facts(
         cluster=now.cluster,
-        usage=now,
-        before=before,
-        incidents=tuple(incidents),
-        incidents_before=tuple(incidents_before),
+        now=Past(usage=now, incidents=tuple(incidents)),
+        earlier=Past(usage=before, incidents=tuple(incidents_before)),
+        lately=tuple(incidents),
         opinions=tuple(opinions),
         inventories=(inventory(now.cluster), inventory(now.cluster, "login", gpus=0)),
         idle_after=timedelta(minutes=30),
         idle_below_percent=1.0,
         made_at=END,
+        **more,
     )
 
 
@@ -247,7 +253,17 @@ def idle(
 def eventful() -> Facts:
     """A week with everything in it: holders, idle GPUs, faults, a gap, and a week before."""
     shares = [
-        share(f"job {n}", f"user {n % 5}", 1, 0.3 + n / 40, 0.02 * (n % 4)) for n in range(20)
+        share(
+            f"job {n}",
+            f"user {n % 5}",
+            1,
+            0.3 + n / 40,
+            0.02 * (n % 4),
+            quiet=0.01 * (n % 3),
+            account=f"team {n % 3}",
+            partition="gpu",
+        )
+        for n in range(20)
     ]
     gap = (START + timedelta(days=3), START + timedelta(days=3, hours=5))
     return facts(

@@ -9,10 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accounting.cost.example import of_cluster
 from accounting.cost.money import Prices, incident_cost, incident_rate, incident_words, listed
 from gpuvigil.config import CostSettings, PriceSettings, load
 from gpuvigil.errors import ConfigError
-from gpuvigil.model import RESERVED_CLUSTERS, Impact, Incident, Severity, Subject
+from gpuvigil.model import (
+    RESERVED_CLUSTERS,
+    SIMULATED_CLUSTER,
+    Impact,
+    Incident,
+    Severity,
+    Subject,
+)
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=timezone.utc)
 HOUR = timedelta(hours=1)
@@ -41,6 +49,19 @@ def test_what_has_no_price_has_no_cost_and_neither_has_what_is_simulated() -> No
         assert of.cost(cluster, H100, NEW_YEAR, NEW_YEAR + HOUR) is None
     assert prices(RENTED).cost("lab", H100, NEW_YEAR - HOUR, NEW_YEAR + HOUR) is None
     assert not prices()
+
+
+def test_the_simulated_cluster_has_invented_prices_unless_the_site_names_it() -> None:
+    site = CostSettings(currency="CHF", prices=(RENTED,))
+    assert of_cluster(site, "lab").currency == "CHF"
+    invented = of_cluster(site, SIMULATED_CLUSTER)
+    found = invented.price(SIMULATED_CLUSTER, H100, NEW_YEAR)
+    assert found is not None
+    assert found.owner == "own, an example"
+    own = replace(site, prices=(replace(RENTED, cluster=SIMULATED_CLUSTER, since=""),))
+    price = of_cluster(own, SIMULATED_CLUSTER).price(SIMULATED_CLUSTER, H100, NEW_YEAR)
+    assert price is not None
+    assert price.owner == RENTED.owner
 
 
 def test_the_price_that_names_most_counts_and_of_those_the_newest() -> None:

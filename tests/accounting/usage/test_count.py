@@ -76,6 +76,22 @@ def test_a_gpu_at_0_percent_is_idle_for_the_seconds_in_which_it_was_held() -> No
     assert (share.allocated, share.idle, share.used) == (105.0, 105.0, 0.0)
 
 
+def test_a_gpu_is_quiet_that_its_holder_had_for_the_quarter_and_that_did_nothing_in_any_minute() -> (
+    None
+):
+    little = {**BUSY, "utilization_percent": 0.9}
+    enough = {**BUSY, "utilization_percent": 1.0}
+    whole, late = held(0, None), held(0.1, None)
+    for sent, had, quiet in (
+        (little, whole, QUARTER),
+        (enough, whole, 0.0),
+        (little, late, QUARTER - 6.0),
+        (little, held(1.5, None), 0.0),
+    ):
+        share = max(bucket(minutes(sent), had).shares, key=lambda one: one.allocated)
+        assert share.quiet == pytest.approx(quiet), (sent, had)
+
+
 def test_at_0_percent_without_known_processes_only_the_held_seconds_are_known() -> None:
     seconds = bucket(minutes({**FREE, "compute_processes": None}), held(0, 5)).seconds
     assert (seconds.idle, seconds.unknown, seconds.known) == (300.0, 600.0, 300.0)

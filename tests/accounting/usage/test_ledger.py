@@ -36,6 +36,7 @@ _SHARE = st.builds(
     model=st.sampled_from(["H100", None]),
     shared=_AMOUNT,
     energy_joules=_AMOUNT,
+    quiet=_AMOUNT,
 )
 
 

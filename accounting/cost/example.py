@@ -1,0 +1,36 @@
+"""Prices of a simulated cluster: invented, so that an example shows money, and never anybody's own.
+
+A configuration that names the simulated cluster in a price has its own instead. A purchase of 30,000
+USD for a GPU with its share of node and network, 2.5 USD for an hour of one in a cloud: round numbers.
+"""
+
+from gpuvigil.config.pricing import CostSettings, PriceSettings
+from gpuvigil.model import SIMULATED_CLUSTER
+
+from .money import Prices
+
+EXAMPLE = CostSettings(
+    currency="USD",
+    electricity=0.12,
+    pue=1.3,
+    carbon_grams=380.0,
+    carbon_source="an example",
+    prices=(
+        PriceSettings(
+            cluster=SIMULATED_CLUSTER,
+            owner="own, an example",
+            purchase=30_000.0,
+            years=5.0,
+            watts=900.0,
+        ),
+        PriceSettings(
+            cluster="a cloud", model="H100", owner="a cloud, an example", per_gpu_hour=2.5
+        ),
+    ),
+)
+
+
+def of_cluster(settings: CostSettings, cluster: str) -> Prices:
+    """The site's prices; of the simulated cluster the example's, where the site has none for it."""
+    own = any(one.cluster == SIMULATED_CLUSTER for one in settings.prices)
+    return Prices(settings=EXAMPLE if cluster == SIMULATED_CLUSTER and not own else settings)

@@ -1,0 +1,190 @@
+"""Where GPU-hours were lost, by whoever can do something about it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+
+from accounting.queueing import reason_of
+from accounting.usage import BUCKET, Bucket
+from gpuvigil.faults import FAULTS, Stops
+from gpuvigil.model import Incident, Job
+
+from . import capacity
+from .inputs import Facts, Past
+from .rounding import HOUR, rounded
+from .sheet import Cell, Column, Kind, Sheet, exact, moved
+from .waste import Wasted
+
+_Amount = tuple[float, float]  # the same twice where it is known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """GPU-hours of one kind; None where nobody could say."""
+
+    key: str
+    label: str
+    who: str
+    hours: _Amount | None
+    part: bool = False  # of the row above it
+
+
+def losses(past: Past, rows: Sequence[Wasted]) -> tuple[Lost, ...]:
+    """Every kind of loss in a span."""
+    seconds = past.usage.seconds
+    judged = seconds.judged > 0
+    out = (seconds.lost_maintenance + seconds.lost_unknown) / HOUR
+    idle = sum(one.idle for one in rows)
+    blind = seconds.unattributed > 0 and seconds.allocated <= 0
+    broken = capacity.faults(seconds) + seconds.lost_repair
+    return (
+        Lost(key="broken", label="broken", who="operations", hours=_one(broken / HOUR)),
+        Lost(
+            key="stopped",
+            label="held, while a fault stopped the job",
+            who="operations",
+            hours=_one(sum(min(one.held.excused, one.held.idle) for one in rows)),
+        ),
+        Lost(
+            key="out",
+            label="out of service otherwise",
+            who="operations",
+            hours=_one(out) if judged else None,
+        ),
+        Lost(
+            key="unoccupied",
+            label="unoccupied",
+            who="planning",
+            hours=None if blind else _one(seconds.free / HOUR),
+        ),
+        Lost(
+            key="queued",
+            label="of those, while jobs waited",
+            who="scheduling",
+            hours=_queued(past.usage.buckets, past.jobs),
+            part=True,
+        ),
+        Lost(
+            key="idle",
+            label="occupied but idle",
+            who="holders",
+            hours=None if blind else (idle, idle + sum(_dark(one) for one in rows)),
+        ),
+        Lost(
+            key="unfilled",
+            label="occupied and inefficient",
+            who="programmers",
+            hours=_one(sum(one.little for one in rows)) if past.wastes else None,
+        ),
+        Lost(
+            key="network",
+            label="behind a bad link",
+            who="network",
+            hours=(0.0, sum(_held_up(one, past) for one in past.incidents if is_network(one))),
+        ),
+    )
+
+
+def act(now: Sequence[Lost], before: Sequence[Lost] | None, facts: Facts) -> Sheet:
+    """A row per kind, in the order of the states of a GPU."""
+    rate = _rate(facts)
+    earlier = {one.key: one.hours for one in before or ()}
+    owned = facts.usage.seconds.installed / HOUR
+    rows = tuple(_row(one, earlier.get(one.key), owned, rate) for one in now)
+    columns = (
+        Column(key="kind", label="GPU-hours that were"),
+        Column(key="who", label="Who can act"),
+        Column(key="gpu_hours", label="GPU-hours", kind=Kind.HOURS),
+        Column(key="share", label="Of owned", kind=Kind.PERCENT, bar=True),
+        Column(key="cost", label=facts.currency, kind=Kind.MONEY),
+        Column(key="change", label=f"vs {facts.before_word}", kind=Kind.MORE, more_is="worse"),
+    )
+    kept = [n for n in range(len(columns)) if columns[n].key != "cost" or facts.priced]
+    return Sheet(
+        key="losses",
+        heading="What was lost, and who can act",
+        caption="A range is where nobody can know more; a job behind a bad link may have waited or not",
+        columns=tuple(columns[n] for n in kept),
+        rows=tuple(tuple(row[n] for n in kept) for row in rows),
+        currency=facts.currency,
+    )
+
+
+def _row(one: Lost, before: _Amount | None, owned: float, rate: float | None) -> tuple[Cell, ...]:
+    label = f"– {one.label}" if one.part else one.label
+    if one.hours is None:
+        return label, one.who, None, None, None, None
+    low, high = exact(one.hours[0]), exact(one.hours[1])
+    known = low == high
+    change = moved(low, before[0]) if known and before and before[0] == before[1] else None
+    return (
+        label,
+        one.who,
+        low if known else (low, high),
+        rounded(100 * one.hours[0] / owned, 1) if owned and known else None,
+        exact(one.hours[0] * rate) if rate is not None and known else None,
+        change,
+    )
+
+
+def is_network(incident: Incident) -> bool:
+    """Whether it is about a link, a port or a switch."""
+    row = FAULTS.get(incident.fault)
+    return incident.subject.kind == "port" or (row is not None and row.stops is Stops.SPREAD)
+
+
+def _held_up(one: Incident, past: Past) -> float:
+    """GPU-hours of jobs that had GPUs there while it stood, if all of them waited for it."""
+    return one.impact.gpus * lasted(one, past.usage.start, past.usage.end)
+
+
+def lasted(one: Incident, start: datetime, end: datetime) -> float:
+    """Hours within a span."""
+    until = min(one.resolved_at or end, end)
+    return max((until - max(one.since, start)).total_seconds(), 0.0) / HOUR
+
+
+def _dark(one: Wasted) -> float:
+    return max(one.held.idle_most - one.held.idle, 0.0)
+
+
+def _one(hours: float) -> _Amount:
+    return hours, hours
+
+
+def _queued(buckets: Sequence[Bucket], jobs: Sequence[Job]) -> _Amount | None:
+    """Free GPU-hours up to what was asked for by jobs that waited; None where no scheduler tells of jobs.
+
+    Whether one could have begun nobody knows afterwards, so that the least is nothing.
+    """
+    if not jobs or not buckets:
+        return None
+    first = buckets[0].start
+    width = (buckets[-1].start - first) // BUCKET + 1
+    wanted = np.zeros(width + 1)
+    for job in _waiting(jobs):
+        since = min(max((job.submitted_at - first) // BUCKET, 0), width)
+        left = job.started_at or job.ended_at
+        until = width if left is None else min(max((left - first) // BUCKET, since), width)
+        wanted[since] += job.gpus or 0
+        wanted[until] -= job.gpus or 0
+    asked = np.cumsum(wanted) * BUCKET.total_seconds()
+    free = sum(min(one.seconds.free, asked[(one.start - first) // BUCKET]) for one in buckets)
+    return 0.0, float(free) / HOUR
+
+
+def _waiting(jobs: Iterable[Job]) -> Iterable[Job]:
+    """Those that GPUs would have helped: not one that still waits by its own wish."""
+    return (one for one in jobs if one.state != "PENDING" or reason_of(one).wants_gpus)
+
+
+def _rate(facts: Facts) -> float | None:
+    """What an hour of a GPU of this cluster costs, in the mean over its models; None without a price."""
+    hours = cost = 0.0
+    for model, number in (facts.usage.buckets[-1].models if facts.usage.buckets else {}).items():
+        found = facts.prices.price(facts.cluster, model, facts.usage.end)
+        if found is not None:
+            hours, cost = hours + number, cost + number * found.per_gpu_hour
+    return cost / hours if hours else None

@@ -1,0 +1,334 @@
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounting.cost.money import Prices
+from accounting.efficiency.holdings import holdings, idle_by_rule
+from accounting.usage import BUCKET
+from gpuvigil.config import CostSettings, PriceSettings
+from gpuvigil.model import Impact, Job, Rma, RmaState, Severity, Subject
+from report import formatting
+from report.build import build
+from report.content import Report
+from tests.report.weeks import END, START, WEEK, bucket, facts, gpu, idle, incident, share, usage
+
+NOBODY = Prices()
+HALF = timedelta(minutes=30)
+
+
+def priced(per_hour: float = 2.0) -> Prices:
+    return Prices(
+        settings=CostSettings(currency="CHF", prices=(PriceSettings(per_gpu_hour=per_hour),))
+    )
+
+
+def rows(report: Report, key: str) -> dict[Any, dict[str, Any]]:
+    """The rows of a table by their first cell, each by its keys."""
+    sheet = report.sheet(key)
+    assert sheet is not None
+    names = [one.key for one in sheet.columns]
+    listed = [*sheet.rows, *([sheet.total] if sheet.total else [])]
+    return {row[0]: dict(zip(names, row, strict=True)) for row in listed}
+
+
+@given(
+    quiet=st.lists(st.integers(0, 4), min_size=1, max_size=40),
+    beside=st.lists(st.integers(0, 4), min_size=40, max_size=40),
+)
+def test_idle_by_the_rule_is_never_more_than_what_was_at_zero(
+    quiet: list[int], beside: list[int]
+) -> None:
+    still = np.array([quiet], float)
+    idle = still + np.array([beside[: len(quiet)]], float)
+    found = idle_by_rule(still, idle, 2)
+    assert (found <= idle).all()
+    assert (found >= 0).all()
+    alone = [
+        n
+        for n in range(len(quiet))
+        if not any(quiet[m] for m in (n - 1, n, n + 1) if 0 <= m < len(quiet) and m != n)
+    ]
+    # A quarter with no other quiet one beside it is half of what the rule asks for.
+    assert all(found[0, n] == 0 for n in alone)
+
+
+def test_a_spell_counts_from_its_first_second_to_its_last() -> None:
+    """One GPU at 0 % from 10:05 to 12:10: the quarters from 10:15 to 12:00, and what is beside them."""
+    quiet = np.array([[0, 0, 900, 900, 900, 900, 900, 900, 900, 0, 0]], float)
+    idle = np.array([[0, 600, 900, 900, 900, 900, 900, 900, 900, 600, 0]], float)
+    assert idle_by_rule(quiet, idle, 2).sum() == 7500.0
+
+
+def test_less_than_half_an_hour_is_not_idle_by_the_rule_and_half_an_hour_is() -> None:
+    short = [share(quiet=1.0)], [share()]
+    found = [
+        holdings(
+            [bucket(START + n * BUCKET, short[0] if n in spell else short[1]) for n in range(8)],
+            NOBODY,
+            HALF,
+        )[0]
+        for spell in ((3,), (3, 4))
+    ]
+    assert found[0].idle == 0.0
+    assert found[1].idle == pytest.approx(2.0 + 2 * 0.1)  # four GPUs for half an hour, and its ends
+
+
+def test_a_quarter_of_an_earlier_version_makes_it_a_range() -> None:
+    known = usage([share(quiet=0.5)])
+    dark = usage([share(quiet=None, idle=0.5)])
+    sure, unsure = (build(facts(one)).figure("idle_held_gpu_hours") for one in (known, dark))
+    assert (sure.value, sure.low, sure.high) == (336.0, None, None)
+    assert (unsure.low, unsure.high) == (0.0, 336.0)
+    assert formatting.value(unsure, 1) == "0.0–336.0\u00a0GPU-h"
+
+
+def test_idle_hours_are_counted_whether_or_not_anybody_was_told() -> None:
+    week = usage([share(quiet=1.0, idle=1.0, used=0.0)])
+    for told in ([], [idle(gpu(0), gpu(1))]):
+        report = build(facts(week, incidents=told))
+        assert report.figure("idle_held_gpu_hours").value == report.allocated_gpu_hours == 672.0
+        assert rows(report, "losses")["occupied but idle"]["gpu_hours"] == 672.0
+
+
+def test_of_many_jobs_the_rest_hides_no_waste() -> None:
+    many = [share(f"job {n}", f"u{n}", 1, idle=1.0, used=0.0, quiet=1.0) for n in range(30)]
+    report = build(facts(usage(many, gpus=64)))
+    worst = report.sheet("jobs")
+    assert worst is not None
+    assert len(worst.rows) == 10
+    assert "Ten of 30 jobs: 33 % of all GPU-hours" in worst.caption
+    users = rows(report, "users")
+    assert users["18 more"]["idle_gpu_hours"] == pytest.approx(18 * 168.0)
+    assert users["all"]["idle_gpu_hours"] == report.figure("idle_held_gpu_hours").value
+
+
+def test_what_is_hardly_a_part_of_the_waste_is_no_row_of_the_worst() -> None:
+    one = share("job 1", quiet=1.0, idle=1.0, used=0.0)
+    for quiet, listed in ((0.004, 1), (0.006, 2)):
+        # Both hold as much; the second is idle for less, or more, than a two hundredth of all.
+        report = build(facts(usage([one, share("job 2", "bob", quiet=quiet, idle=quiet)], gpus=16)))
+        sheet = report.sheet("jobs")
+        assert sheet is not None
+        assert len(sheet.rows) == listed
+
+
+def test_teams_are_told_with_hours_money_and_what_changed() -> None:
+    now = [
+        share("job 1", quiet=0.5, account="vision"),
+        share("job 2", "bob", 2, used=0.5, account="speech"),
+    ]
+    then = [share("job 1", quiet=0.25, used=0.6, account="vision"), now[1]]
+    before = usage(then, start=START - WEEK, end=START)
+    past = ({"account": {"vision": 70.0, "speech": 50.0}, "": {"": 65.0}},)
+    report = build(facts(usage(now), before, prices=priced(), history=past))
+    teams = rows(report, "teams")
+    assert list(teams) == ["vision", "speech", "all"]
+    assert teams["vision"] == {
+        "name": "vision",
+        "gpu_hours": 672.0,
+        "used": 80.0,
+        "idle_gpu_hours": 336.0,
+        "unfilled_gpu_hours": 0.0,
+        "wasted_cost": 672.0,
+        "wasted_change": 168.0,
+        "used_change": 20.0,
+        "used_trend": (70.0, 80.0),
+    }
+    assert teams["all"]["used_trend"] == (65.0, 70.0)
+    assert teams["speech"]["wasted_change"] == 0.0
+
+
+def test_one_team_alone_has_no_table() -> None:
+    for names, there in (("a", "a"), False), (("a", "b"), True):
+        held = [share(f"job {n}", account=name) for n, name in enumerate(names)]
+        assert (build(facts(usage(held, gpus=16))).sheet("teams") is not None) is there
+
+
+def test_nobody_is_ranked_for_hours_that_a_fault_explains() -> None:
+    week = usage([share("job 1", quiet=1.0, idle=1.0, used=0.0)])
+    hit = Impact(gpus=4, holders=("job 1",), users=("ann",))
+    broken = incident(since=START, until=END, impact=hit)
+    report = build(facts(week, incidents=[broken]))
+    assert report.sheet("jobs") is None
+    losses = rows(report, "losses")
+    assert losses["occupied but idle"]["gpu_hours"] == 0.0
+    assert losses["held, while a fault stopped the job"]["gpu_hours"] == 672.0
+    # Half of the week, and half of the hours are its holder's.
+    half = replace(broken, resolved_at=START + WEEK / 2)
+    report = build(facts(week, incidents=[half]))
+    assert rows(report, "jobs")["job 1"]["wasted_gpu_hours"] == pytest.approx(336.0, rel=0.01)
+
+
+def test_free_hours_while_jobs_waited_are_at_most_what_was_asked_for() -> None:
+    job = Job(
+        told_by=gpu(0).of_node(),
+        number="7",
+        state="RUNNING",
+        submitted_at=START,
+        started_at=START + timedelta(hours=10),
+        seen_at=END,
+        gpus=2,
+    )
+    found = facts(usage([share()]))
+    report = build(replace(found, now=replace(found.now, jobs=(job,))))
+    label = "– of those, while jobs waited"
+    assert rows(report, "losses")[label]["gpu_hours"] == (0.0, 20.0)
+    large = replace(job, gpus=400)
+    report = build(replace(found, now=replace(found.now, jobs=(large,))))
+    assert rows(report, "losses")[label]["gpu_hours"] == (0.0, 40.0)  # four GPUs were free
+    assert rows(build(found), "losses")[label]["gpu_hours"] is None
+
+
+def test_owning_is_held_against_a_rent_elsewhere() -> None:
+    settings = CostSettings(
+        prices=(
+            PriceSettings(cluster="alpha", purchase=8766.0 * 2, years=2.0),
+            PriceSettings(cluster="elsewhere", owner="a cloud", model="H100", per_gpu_hour=4.0),
+        )
+    )
+    found = facts(usage([share()]), prices=Prices(settings=settings))
+    sheet = rows(build(found), "cloud")["H100"]
+    assert sheet["own_cost"] == 1344.0  # eight GPUs for a week at 1 an hour
+    assert sheet["other_cost"] == 672.0 * 4
+    assert (sheet["held"], sheet["break_even"]) == (50.0, 25.0)
+    assert build(facts(usage([share()]), prices=priced())).sheet("cloud") is None
+
+
+def test_a_fact_changes_the_sentences_that_rest_on_it_and_no_other() -> None:
+    """Each sentence names its rows: it changes with one of them, and only then."""
+    before = facts(usage([share(gpus=4)], gpus=16), incidents=[incident(until=None)])
+    for changed in (
+        facts(usage([share(gpus=4, quiet=0.02)], gpus=16), incidents=[incident(until=None)]),
+        facts(usage([share(gpus=5)], gpus=16), incidents=[incident(until=None)]),
+        facts(usage([share(gpus=4)], gpus=16), incidents=[incident(until=START + WEEK / 2)]),
+        facts(
+            usage([share(gpus=4)], gpus=16),
+            incidents=[incident(until=None, impact=Impact(gpus=8))],
+        ),
+    ):
+        old, new = build(before), build(changed)
+        one, other = values(old), values(new)
+        moved = {name for name in {*one, *other} if one.get(name) != other.get(name)}
+        assert moved
+        for text, rests_on in said(new) ^ said(old):
+            assert moved & set(rests_on), text
+        for text, rests_on in said(new) & said(old):
+            assert not moved & {row for row in rests_on if row.startswith("figures/")}, text
+
+
+def said(report: Report) -> set[tuple[str, tuple[str, ...]]]:
+    return {
+        *((one.text, one.rests_on) for one in report.verdict),
+        *((f"{one.text} {one.gpu_hours_a_day}", one.rests_on) for one in report.actions),
+    }
+
+
+def values(report: Report) -> dict[str, Any]:
+    """Every row that a sentence can rest on."""
+    found: dict[str, Any] = {f"figures/{one.key}": one for one in report.figures}
+    found |= {f"incident/{one.id}": one for one in report.troubles}
+    for sheet in report.sheets:
+        found |= {sheet.name(n): row for n, row in enumerate(sheet.rows)}
+    return found
+
+
+def test_what_to_do_is_ranked_by_what_it_saves_and_told_a_week_later() -> None:
+    """A job that is still idle, and a fault that stands: the one with more GPUs first."""
+    idle_now = share("job 7", "carol", 3, idle=1.0, used=0.0, quiet=1.0)
+    held = [idle_now, share("job 8", "dan", 1)]
+    standing = incident(until=None)
+    report = build(facts(usage(held), incidents=[standing], prices=priced()))
+    first, second = report.actions
+    assert first.text.startswith("Ask carol (job 7) whether 3 GPUs can be let go: 504 GPU-hours")
+    assert (first.gpu_hours_a_day, first.cost_a_day) == (72.0, 144.0)
+    assert second.text == "n1 GPU 0, GPU fell off the bus: Drain the node and reboot it."
+    assert (second.gpu_hours_a_day, second.cost_a_day) == (24.0, 48.0)
+    past = usage(held, start=START - WEEK, end=START)
+    began = replace(standing, since=START - WEEK)
+    over = replace(began, resolved_at=START + timedelta(days=2))
+    later = build(facts(usage([held[1]]), past, [over], [over]))
+    assert [(one.became, one.done) for one in later.became] == [
+        ("Let go: none was idle since.", True),
+        ("Over since Mon 16 Nov 00:00.", True),
+    ]
+    still = build(facts(usage(held), past, [began], [began]))
+    assert [one.done for one in still.became] == [False, False]
+    assert still.became[0].became == "504 more GPU-hours were idle."
+
+
+def test_what_failed_again_and_what_is_away_is_told() -> None:
+    twice = [
+        incident(
+            label="n1 GPU 0", since=END - timedelta(days=day), until=END - timedelta(days=day - 1)
+        )
+        for day in (5, 3)
+    ]
+    step = Rma(
+        incident=twice[0].id,
+        subject=gpu(0),
+        state=RmaState.SHIPPED,
+        by="ada",
+        at=END - timedelta(days=2),
+        note="case 4711",
+        serial="S1",
+    )
+    report = build(facts(incidents=twice, returns=(step,)))
+    offender = report.sheet("offenders")
+    assert offender is not None
+    assert offender.rows[0][2] == 2.0
+    returned = report.sheet("returns")
+    assert returned is not None
+    assert returned.rows[0][:3] == ("n1", "S1", "shipped")
+    back = replace(step, state=RmaState.REPLACED, at=END - timedelta(days=1))
+    assert build(facts(incidents=twice, returns=(step, back))).sheet("returns") is None
+
+
+def test_a_link_is_told_with_the_jobs_behind_it_and_no_more_than_they_had() -> None:
+    port = Subject(cluster="alpha", node="n2", device="mlx5_0", port="1")
+    hit = Impact(gpus=8, holders=("job 1",))
+    down = incident("port_down", port, title="Network port is down", label="n2 mlx5_0", impact=hit)
+    row = rows(build(facts(incidents=[down])), "network")["n2 mlx5_0"]
+    assert (row["gpu_hours"], row["jobs"]) == ((0.0, 192.0), "job 1")
+
+
+def test_hardware_incidents_are_counted_by_fault_and_the_worst_come_first() -> None:
+    report = build(
+        facts(
+            incidents=[
+                incident(
+                    "port_down", gpu(3), severity=Severity.WARNING, title="Network port is down"
+                ),
+                incident(acknowledged_by="lena"),
+                incident(label="n1 GPU 1", subject=gpu(1), since=START - timedelta(days=1)),
+                incident("gpu_xid", gpu(4), severity=Severity.INFO, title="Xid 13"),
+                idle(gpu(5)),
+            ]
+        )
+    )
+    counted = rows(report, "faults")
+    assert [
+        (name, row["incidents"], row["gpus"], row["hours"]) for name, row in counted.items()
+    ] == [
+        ("GPU fell off the bus", 2, 2, 72.0),
+        ("Network port is down", 1, 1, 24.0),
+    ]
+    assert [(row.where, row.hours, row.mark) for row in report.troubles] == [
+        ("n1 GPU 1", 48.0, 0),
+        ("n1 GPU 0", 24.0, 1),
+        ("n1 GPU 0", 24.0, 2),
+    ]
+    assert report.troubles[1].acknowledged_by == "lena"
+    assert report.figure("hardware_incidents").value == 3
+    assert any("1 incident of severity info" in note for note in report.method.notes)
+
+
+def test_of_many_incidents_the_worst_eight_are_listed() -> None:
+    many = [incident(label=f"n1 GPU {n}", subject=gpu(n)) for n in range(11)]
+    report = build(facts(incidents=many))
+    assert (len(report.troubles), report.more_troubles) == (8, 3)
+    assert [row.mark for row in report.troubles] == [1, 2, 3, 4, 0, 0, 0, 0]
