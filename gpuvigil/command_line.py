@@ -43,6 +43,7 @@ COMMANDS: dict[str, str] = {
     "kubernetes": "run the Kubernetes integration, in one place per cluster",
     "infiniband": "run the reader of an InfiniBand fabric, on one machine per fabric",
     "switches": "run the reader of switches that the site's Prometheus knows, once per site",
+    "influxdb": "write incidents, states and usage to the site's own InfluxDB",
     "simulate": "run a simulated cluster against the hub",
     "hub": "run the hub: it keeps telemetry and records and answers queries",
     "store": "back up, restore, verify and measure the hub's data",

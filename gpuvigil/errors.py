@@ -59,7 +59,13 @@ class LifecycleError(GpuvigilError):
 
 
 class StoreError(GpuvigilError):
-    """The time-series store cannot do what was asked."""
+    """The time-series store cannot do what was asked.
+
+    `status` and `said` are its answer, where it gave one.
+    """
+
+    status = 0
+    said = ""
 
 
 class StoreUnavailable(StoreError):

@@ -24,7 +24,7 @@ FLOORS: dict[str, set[str]] = {
     "alerts": {"accounting", "gpuvigil"},
     "dashboard": {"accounting", "gpuvigil"},
     "report": {"accounting", "gpuvigil"},
-    "integrations": {"collector", "gpuvigil"},
+    "integrations": {"accounting", "collector", "gpuvigil"},
     "cli": {"accounting", "dashboard", "gpuvigil", "report"},
     "simulator": {"collector", "gpuvigil", "integrations"},
     "evaluation": {

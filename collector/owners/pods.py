@@ -158,7 +158,7 @@ class Pods:
                 )
         for pod in answer.claimed:
             if self._is_news(f"claimed {pod}"):
-                log.warning("a pod has GPUs by a claim (DRA), which cannot be followed", pod=pod)
+                log.warning("a pod has a GPU by a claim (DRA) that is not known here", pod=pod)
         if answer.allocatable:
             self._tell_withheld(answer.allocatable, gpus)
 

@@ -35,7 +35,13 @@ from .channels import (
     TeamsSettings,
     WebhookSettings,
 )
-from .integrations import InfinibandSettings, KubernetesSettings, SlurmSettings, SwitchesSettings
+from .integrations import (
+    InfinibandSettings,
+    InfluxdbSettings,
+    KubernetesSettings,
+    SlurmSettings,
+    SwitchesSettings,
+)
 from .pricing import CostSettings, PriceSettings
 from .routing import IdleSettings, InhibitSettings, RouteSettings, TimesSettings
 from .setting import STATE
@@ -78,6 +84,7 @@ __all__ = [
     "HubSettings",
     "IdleSettings",
     "InfinibandSettings",
+    "InfluxdbSettings",
     "InhibitSettings",
     "KubernetesSettings",
     "LogSettings",

@@ -68,6 +68,30 @@ class InfinibandSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InfluxdbSettings:
+    """`gpuvigil influxdb`: what gpuvigil concluded, for a site's own InfluxDB. `[store]` is for telemetry."""
+
+    url: str = _setting("", "the InfluxDB, as https://influxdb.example:8086")
+    bucket: str = _setting("gpuvigil", "bucket; before 1.8 the database")
+    organization: str = _setting("", "organization, where InfluxDB 2 asks for one")
+    token_file: Path | None = _setting(
+        None, "file that holds a token which may write to the bucket"
+    )
+    user: str = _setting("", "user name, where the server asks for one and a password")
+    password_file: Path | None = _setting(None, "file that holds the password")
+    ca_file: Path | None = _setting(None, "certificates to trust instead of the system's")
+    interval_seconds: float = _setting(60.0, "states of GPUs are written this often, at least 1")
+    batch_count: int = _setting(5000, "lines of one write")
+    waiting_count: int = _setting(
+        200_000,
+        "most lines of states that wait while InfluxDB is away; the oldest are dropped and counted",
+    )
+    directory: Path = _setting(STATE / "influxdb", "where it keeps how far it has come")
+    metrics_listen: str = _setting("127.0.0.1", "address of its /metrics")
+    metrics_port: int = _setting(-1, "its port; 0 takes a free one, -1 serves none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchesSettings:
     """`gpuvigil switches`, once for a site; its cluster is the collector's."""
 

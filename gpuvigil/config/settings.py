@@ -8,7 +8,13 @@ from pathlib import Path
 
 from ..faults import where
 from .channels import AlertsSettings
-from .integrations import InfinibandSettings, KubernetesSettings, SlurmSettings, SwitchesSettings
+from .integrations import (
+    InfinibandSettings,
+    InfluxdbSettings,
+    KubernetesSettings,
+    SlurmSettings,
+    SwitchesSettings,
+)
 from .pricing import CostSettings
 from .setting import STATE
 from .setting import setting as _setting
@@ -433,6 +439,9 @@ class Config:
     )
     switches: SwitchesSettings = _setting(
         SwitchesSettings(), "the reader of switches that the site's Prometheus knows"
+    )
+    influxdb: InfluxdbSettings = _setting(
+        InfluxdbSettings(), "what is written to a site's InfluxDB"
     )
     simulator: SimulatorSettings = _setting(SimulatorSettings(), "the simulated cluster")
     analyzer: AnalyzerSettings = _setting(AnalyzerSettings(), "the analyzer")

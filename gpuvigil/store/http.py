@@ -161,7 +161,9 @@ def refusal(place: str, status: int, content: bytes | None, secret: str = "") ->
     said = in_short((content or b"").decode(errors="replace"), secret)
     text = f"{place}: status {status}: {said or 'no reason given'}"
     again = status == 429 or not 400 <= status < 500
-    return StoreUnavailable(text) if again else StoreError(text)
+    error = StoreUnavailable(text) if again else StoreError(text)
+    error.status, error.said = status, (content or b"").decode(errors="replace")
+    return error
 
 
 def why(error: urllib3.exceptions.HTTPError) -> str:

@@ -28,11 +28,12 @@ class Writer:
         # VictoriaMetrics has no buckets; its own name for one is a label.
         labels = {"db": self.settings.bucket} if self.settings.kind == "victoriametrics" else {}
         if rows:
-            self._send("\n".join(marked(row, labels) for row in rows).encode())
+            self.send("\n".join(marked(row, labels) for row in rows).encode())
         if refused:
             raise StoreError(f"{len(refused)} lines refused: {refused[0]}")
 
-    def _send(self, content: bytes) -> None:
+    def send(self, content: bytes) -> None:
+        """Send lines of any measurement as they are; StoreError has the server's answer."""
         if self._has_v2 and self._sent_by_v2(content):
             return
         # InfluxDB before 1.8 has no v2 API.

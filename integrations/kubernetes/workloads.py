@@ -34,7 +34,7 @@ _FAILED_SECONDS = 30.0
 _FAILURES_A_ROUND = 3
 
 # By group and kind, as paths name them: what may stand between a pod and its workload, or be one. Each
-# is read by name only (packaging/kubernetes/watcher.yaml gives these rights and no more).
+# is read by name only (packaging/kubernetes/base/watcher.yaml gives these rights and no more).
 PLURALS = {
     ("apps", "ReplicaSet"): "replicasets",
     ("apps", "Deployment"): "deployments",

@@ -15,6 +15,10 @@ _UUID = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z/_-]+$")
 # GKE's plugin names device files, and what is in them: `nvidia0`, `nvidia0/gi1`, `nvidia0/vgpu2`
 # (GoogleCloudPlatform/container-engine-accelerators, pkg/gpu/nvidia).
 _FILE = re.compile(r"nvidia(\d+)(?:/(gi\d+|vgpu\d+))?(?:/vgpu\d+)?$")
+# NVIDIA's driver for dynamic resource allocation: `gpu-3` is the GPU of /dev/nvidia3, `gpu-3-mig-19-0-1` a slice of it by
+# profile, first place and size (NVIDIA/k8s-dra-driver-gpu, cmd/gpu-kubelet-plugin/deviceinfo.go, CanonicalName).
+DRA_DRIVER = "gpu.nvidia.com"
+_CLAIMED = re.compile(re.escape(DRA_DRIVER) + r"/gpu-(\d+)(?:-(mig-\d+-\d+-\d+))?$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +42,7 @@ class Answer:
 
     holds: tuple[Hold, ...]
     allocatable: tuple[str, ...] | None = None
-    claimed: tuple[
-        str, ...
-    ] = ()  # pods with devices by dynamic allocation, which names none of ours
+    claimed: tuple[str, ...] = ()  # pods with a GPU by a claim that is not known by its name
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +59,15 @@ class Device:
     uuid: str | None = None
     mig: str | None = None
     minor: int | None = None
-    instance: str | None = None  # "gi1", of a GPU named by its file
+    instance: str | None = None  # "gi1" or "mig-19-0-1", of a GPU named by its file
     shared: bool = False
 
 
 def device(name: str) -> Device | None:
     """What a device's name means; None when it is no GPU."""
+    claimed = _CLAIMED.match(name)
+    if claimed:
+        return Device(minor=int(claimed[1]), instance=claimed[2])
     replica = _REPLICA.match(name)
     plain = replica[1] if replica else name
     file = _FILE.match(plain)

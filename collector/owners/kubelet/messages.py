@@ -19,8 +19,8 @@ _PODS = _OFFERED = 1
 _POD_NAME, _POD_NAMESPACE, _POD_CONTAINERS = 1, 2, 3
 _CONTAINER_NAME, _CONTAINER_DEVICES, _CONTAINER_DYNAMIC = 1, 2, 5
 _DEVICES_RESOURCE, _DEVICES_IDS = 1, 2
-_DYNAMIC_CLAIMS = 4
-_CLAIM_DRIVER = 2
+_DYNAMIC_NAME, _DYNAMIC_CLAIMS = 2, 4
+_CLAIM_DRIVER, _CLAIM_DEVICE = 2, 4
 
 _Fields = Mapping[int, Sequence[bytes]]
 
@@ -31,32 +31,48 @@ def answer(pods: bytes, offered: bytes | None) -> Answer:
     for pod in map(fields, fields(pods)[_PODS]):
         namespace, name = _text(pod, _POD_NAMESPACE), _text(pod, _POD_NAME)
         for container in map(fields, pod[_POD_CONTAINERS]):
-            if _is_claimed(container):
+            by_claim, others = _by_claim(container)
+            if others:
                 claimed.append(f"{namespace}/{name}")
-            for devices in map(fields, container[_CONTAINER_DEVICES]):
-                if names := _gpus(devices):
-                    holds.append(
-                        Hold(
-                            namespace=namespace,
-                            pod=name,
-                            container=_text(container, _CONTAINER_NAME),
-                            resource=_text(devices, _DEVICES_RESOURCE),
-                            devices=names,
-                        )
+            for resource, names in (*_by_plugin(container), *by_claim):
+                holds.append(
+                    Hold(
+                        namespace=namespace,
+                        pod=name,
+                        container=_text(container, _CONTAINER_NAME),
+                        resource=resource,
+                        devices=names,
                     )
+                )
     given = None
     if offered is not None:
         given = tuple(name for it in fields(offered)[_OFFERED] for name in _gpus(fields(it)))
     return Answer(holds=tuple(holds), allocatable=given, claimed=tuple(dict.fromkeys(claimed)))
 
 
-def _is_claimed(container: _Fields) -> bool:
-    """Whether it has a device of NVIDIA's by dynamic allocation."""
-    return any(
-        "nvidia" in _text(fields(claim), _CLAIM_DRIVER)
-        for dynamic in container[_CONTAINER_DYNAMIC]
-        for claim in fields(dynamic)[_DYNAMIC_CLAIMS]
-    )
+def _by_plugin(container: _Fields) -> list[tuple[str, tuple[str, ...]]]:
+    """The GPUs that a device plugin gave it, by their resource."""
+    told = [
+        (_text(it, _DEVICES_RESOURCE), _gpus(it))
+        for it in map(fields, container[_CONTAINER_DEVICES])
+    ]
+    return [(resource, names) for resource, names in told if names]
+
+
+def _by_claim(container: _Fields) -> tuple[list[tuple[str, tuple[str, ...]]], bool]:
+    """The GPUs that it has by claims (DRA), and whether it has any that is not known by its name."""
+    found, others = [], False
+    for dynamic in map(fields, container[_CONTAINER_DYNAMIC]):
+        names = [
+            f"{device_map.DRA_DRIVER}/{_text(it, _CLAIM_DEVICE)}"
+            for it in map(fields, dynamic[_DYNAMIC_CLAIMS])
+            if _text(it, _CLAIM_DRIVER) == device_map.DRA_DRIVER
+        ]
+        known = tuple(name for name in names if device_map.device(name))
+        others = others or len(known) < len(names)
+        if known:
+            found.append((f"claim {_text(dynamic, _DYNAMIC_NAME)}", known))
+    return found, others
 
 
 def _gpus(devices: _Fields) -> tuple[str, ...]:

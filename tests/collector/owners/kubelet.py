@@ -76,7 +76,7 @@ class FakeKubelet:
             namespace, name = pod.split("/")
             told = answer.pod_resources.add(namespace=namespace, name=name)
             claim = told.containers.add(name="main").dynamic_resources.add(claim_name="gpu")
-            claim.claim_resources.add(driver_name="gpu.nvidia.com", device_name="gpu-0")
+            claim.claim_resources.add(driver_name="gpu.nvidia.com", device_name="gpu-vfio-0")
         return answer
 
     def _allocatable(self, _: Any, context: Any) -> Any:

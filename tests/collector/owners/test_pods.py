@@ -61,6 +61,11 @@ def told(allocations: Sequence[Allocation]) -> list[tuple[str, str | None, bool]
         ("MIG-GPU-1b2c/7/0", Device(uuid="GPU-1b2c", mig="MIG-GPU-1b2c/7/0")),
         ("nvidia3", Device(minor=3)),
         ("nvidia3/gi1", Device(minor=3, instance="gi1")),
+        ("gpu.nvidia.com/gpu-3", Device(minor=3)),
+        ("gpu.nvidia.com/gpu-3-mig-19-0-1", Device(minor=3, instance="mig-19-0-1")),
+        ("gpu.nvidia.com/gpu-vfio-0", None),
+        ("gpu.nvidia.com/gpu-3-mig-19", None),
+        ("gpu-3", None),
         ("nvidia3/vgpu2", Device(minor=3, shared=True)),
         ("nvidia3/gi1/vgpu0", Device(minor=3, instance="gi1", shared=True)),
         ("mlx5_0", None),
@@ -168,6 +173,18 @@ def test_a_pod_that_did_not_outlive_a_boot_ended_with_it() -> None:
     assert after.take(said(), GPUS, NOW + 10 * TICK) == ()
     (ended,) = after.take(said(), GPUS, NOW + 16 * TICK)
     assert ended.ended_at == booted
+
+
+def test_a_gpu_is_the_pods_that_have_it_by_a_claim() -> None:
+    pods = Pods(NODE)
+    whole, part = "gpu.nvidia.com/gpu-2", "gpu.nvidia.com/gpu-3-mig-19-0-1"
+    both = said(*(hold(pod, whole, resource="claim shared") for pod in ("ml/a", "ml/b")))
+    began = pods.take(both, GPUS, NOW)
+    assert told(began) == [("pod ml/a", "GPU-2", False), ("pod ml/b", "GPU-2", False)]
+    (sliced,) = pods.take(
+        said(*both.holds, hold("ml/c", part, resource="claim slice")), GPUS, NOW + TICK
+    )
+    assert (sliced.subject.gpu, sliced.part, sliced.account) == ("GPU-3", "mig-19-0-1", "ml")
 
 
 def test_claims_and_withheld_gpus_are_said_once(caplog: pytest.LogCaptureFixture) -> None:

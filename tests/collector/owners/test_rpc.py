@@ -189,28 +189,37 @@ def test_a_server_that_drips_ends_with_the_limit(path: Path) -> None:
 NAMES = st.text(max_size=20)
 DEVICES = st.lists(st.sampled_from(["GPU-0", "GPU-1::3", "MIG-7", "nvidia3/gi1", "mlx5_0"]))
 
+CLAIMED = st.tuples(
+    st.sampled_from(["", "gpu.nvidia.com", "compute-domain.nvidia.com", "x"]),
+    st.sampled_from(["gpu-0", "gpu-3-mig-19-0-1", "gpu-vfio-0"]),
+)
+
 
 @given(
-    st.lists(st.tuples(NAMES, NAMES, NAMES, DEVICES, st.sampled_from(["", "gpu.nvidia.com", "x"]))),
+    st.lists(st.tuples(NAMES, NAMES, NAMES, DEVICES, CLAIMED)),
     st.one_of(st.none(), DEVICES),
 )
 def test_messages_are_read_as_protobuf_writes_them(
-    pods: list[tuple[str, str, str, list[str], str]], offered: list[str] | None
+    pods: list[tuple[str, str, str, list[str], tuple[str, str]]], offered: list[str] | None
 ) -> None:
     of = definition.messages()
     told = of["ListPodResourcesResponse"]()
     holds, claimed = [], []
-    for namespace, name, container, devices, driver in pods:
+    for namespace, name, container, devices, (driver, device) in pods:
         one = told.pod_resources.add(namespace=namespace, name=name).containers.add(
             name=container, cpu_ids=[1, 300], memory=[{"memory_type": "m", "size": 2**40}]
         )
         one.devices.add(resource_name="r", device_ids=devices, topology={"nodes": [{"ID": 1}]})
-        one.dynamic_resources.add(claim_name="c").claim_resources.add(driver_name=driver)
+        one.dynamic_resources.add(claim_name="c").claim_resources.add(
+            driver_name=driver, device_name=device
+        )
+        place = {"namespace": namespace, "pod": name, "container": container}
         gpus = tuple(it for it in devices if it != "mlx5_0")
         if gpus:
-            place = {"namespace": namespace, "pod": name, "container": container}
             holds.append(Hold(**place, resource="r", devices=gpus))
-        if "nvidia" in driver:
+        if driver == "gpu.nvidia.com" and "vfio" not in device:
+            holds.append(Hold(**place, resource="claim c", devices=(f"{driver}/{device}",)))
+        elif driver == "gpu.nvidia.com":
             claimed.append(f"{namespace}/{name}")
     given_away = None
     if offered is not None:

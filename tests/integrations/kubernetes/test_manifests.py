@@ -20,7 +20,8 @@ FOLDER = ROOT / "packaging/kubernetes"
 
 def manifest(name: str) -> dict[str, Any]:
     """The objects of one file by their kind."""
-    found = list(yaml.safe_load_all((FOLDER / name).read_text()))
+    place = "overlays/actions" if name == "actions.yaml" else "base"
+    found = list(yaml.safe_load_all((FOLDER / place / name).read_text()))
     kinds = {one["kind"]: one for one in found}
     assert len(kinds) == len(found)
     return kinds

@@ -1,0 +1,1 @@
+"""What gpuvigil concluded, for a site's own InfluxDB."""

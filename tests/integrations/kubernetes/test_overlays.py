@@ -1,0 +1,225 @@
+"""The whole product as Kustomize renders it: every part is there, fits the others, and has no more rights than it needs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomllib
+
+from gpuvigil.command_line import COMMANDS
+from gpuvigil.config import load
+from tests.kustomize import Object, identity, merged, render, templates
+
+FOLDER = Path(__file__).parents[3] / "packaging/kubernetes"
+FOLDERS = [FOLDER / "base", *sorted((FOLDER / "overlays").iterdir())]
+# What is no part of Kubernetes itself.
+FOREIGN = {"PodMonitor"}
+# What a person makes before, as the page says.
+SECRETS = {"gpuvigil-collector", "gpuvigil-service", "gpuvigil-watcher"}
+PARTS = {"hub", "analyzer", "alerts", "dashboard", "collector", "watcher"}
+
+
+@pytest.fixture(params=FOLDERS, ids=lambda it: it.name)
+def rendered(request: pytest.FixtureRequest) -> list[Object]:
+    return render(request.param)
+
+
+def only(found: list[Object], kind: str, name: str) -> Object:
+    (one,) = [it for it in found if identity(it) == (kind, name)]
+    return one
+
+
+def container(one: Object) -> Object:
+    (found,) = one["spec"]["template"]["spec"]["containers"]
+    return found  # type: ignore[no-any-return]
+
+
+def test_every_part_of_the_product_runs_one_command(rendered: list[Object]) -> None:
+    made = {
+        one["metadata"]["name"].removeprefix("gpuvigil-"): one for one, _ in templates(rendered)
+    }
+    assert PARTS <= set(made) <= PARTS | {"actions"}
+    for one in made.values():
+        program, command, option, path = container(one)["command"]
+        assert (program, option) == ("gpuvigil", "--config")
+        assert command in COMMANDS
+        assert path in {it["mountPath"] for it in container(one)["volumeMounts"]}
+        selector = one["spec"]["selector"]["matchLabels"]
+        labels = one["spec"]["template"]["metadata"]["labels"]
+        assert selector.items() <= labels.items()
+        assert labels["app.kubernetes.io/part-of"] == "gpuvigil"
+
+
+def test_what_is_named_is_there(rendered: list[Object]) -> None:
+    known = {identity(one) for one in rendered}
+    accounts = {name for kind, name in known if kind == "ServiceAccount"} | {"default"}
+    for one, template in templates(rendered):
+        spec = template["spec"]
+        assert spec.get("serviceAccountName", "default") in accounts
+        claims = {it["metadata"]["name"] for it in one["spec"].get("volumeClaimTemplates", ())}
+        volumes = {it["name"]: it for it in spec["volumes"]}
+        mounts = [it["name"] for it in container(one)["volumeMounts"]]
+        assert set(mounts) == set(volumes) | claims
+        for volume in volumes.values():
+            text = json.dumps(volume)
+            if "configMap" in volume:
+                assert ("ConfigMap", volume["configMap"]["name"]) in known
+            if "persistentVolumeClaim" in volume:
+                claim = volume["persistentVolumeClaim"]["claimName"]
+                assert ("PersistentVolumeClaim", claim) in known
+            for secret in _secrets(volume):
+                assert secret in SECRETS, text
+
+
+def _secrets(volume: Object) -> list[str]:
+    sources = volume.get("projected", {}).get("sources", ())
+    found = [it["secret"]["name"] for it in sources]
+    return [*found, volume["secret"]["secretName"]] if "secret" in volume else found
+
+
+def test_services_and_policies_select_pods_that_there_are(rendered: list[Object]) -> None:
+    pods = {one["metadata"]["name"]: template for one, template in templates(rendered)}
+    for one in rendered:
+        if one["kind"] == "Service":
+            (target,) = _selected(pods, one["spec"]["selector"])
+            ports = {it["name"]: it["containerPort"] for it in _ports(pods[target])}
+            for port in one["spec"]["ports"]:
+                assert ports[port["targetPort"]] == port["port"]
+        if one["kind"] in {"NetworkPolicy", *FOREIGN}:
+            selector = one["spec"].get("podSelector") or one["spec"]["selector"]
+            for labels in _wanted(selector):
+                assert _selected(pods, labels), one["metadata"]["name"]
+        if one["kind"] == "Ingress":
+            ((rule,), (path,)) = one["spec"]["rules"], one["spec"]["rules"][0]["http"]["paths"]
+            assert rule["host"] in one["spec"]["tls"][0]["hosts"]
+            assert path["backend"]["service"] == {
+                "name": "gpuvigil-dashboard",
+                "port": {"name": "http"},
+            }
+
+
+def _ports(template: Object) -> list[Object]:
+    return [port for it in template["spec"]["containers"] for port in it.get("ports", ())]
+
+
+def _wanted(selector: Object) -> list[Object]:
+    if "matchLabels" in selector:
+        return [selector["matchLabels"]]
+    (one,) = selector["matchExpressions"]
+    return [{one["key"]: value} for value in one["values"]]
+
+
+def _selected(pods: dict[str, Object], labels: Object) -> list[str]:
+    return [name for name, it in pods.items() if labels.items() <= it["metadata"]["labels"].items()]
+
+
+def test_the_smallest_rights_that_work(rendered: list[Object]) -> None:
+    for one, template in templates(rendered):
+        name, spec = one["metadata"]["name"], template["spec"]
+        rights = container(one)["securityContext"]
+        assert rights["readOnlyRootFilesystem"] is True
+        assert "limits" in container(one)["resources"]
+        if name == "gpuvigil-collector":
+            assert spec["hostPID"] is True
+            continue
+        assert not {"hostPID", "hostNetwork"} & spec.keys()
+        assert rights["runAsNonRoot"] is True
+        assert rights["allowPrivilegeEscalation"] is False
+        assert rights["capabilities"] == {"drop": ["ALL"]}
+        assert rights["seccompProfile"] == {"type": "RuntimeDefault"}
+        asks = name in {"gpuvigil-watcher", "gpuvigil-actions"}
+        assert spec["automountServiceAccountToken"] is asks
+        assert not [it for it in spec["volumes"] if "hostPath" in it]
+
+
+def test_without_a_privileged_container_nothing_of_the_kernel_log_is_left() -> None:
+    one = only(render(FOLDER / "overlays/unprivileged"), "DaemonSet", "gpuvigil-collector")
+    rights = container(one)["securityContext"]
+    assert "privileged" not in rights
+    assert rights["capabilities"]["add"] == ["SYS_PTRACE", "DAC_READ_SEARCH"]
+    assert "kmsg" not in json.dumps(one)
+    base = only(render(FOLDER / "base"), "DaemonSet", "gpuvigil-collector")
+    assert "kmsg" in json.dumps(base)
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda it: it.name)
+@pytest.mark.parametrize("part", ["hub", "analyzer", "alerts", "dashboard"])
+def test_the_servers_parts_are_configured_with_what_is_mounted(
+    folder: Path, part: str, tmp_path: Path
+) -> None:
+    found = render(folder)
+    (one,) = [it for it, _ in templates(found) if it["metadata"]["name"] == f"gpuvigil-{part}"]
+    text = only(found, "ConfigMap", "gpuvigil")["data"]["gpuvigil.toml"]
+    tomllib.loads(text)
+    file = tmp_path / "gpuvigil.toml"
+    file.write_text(text)
+    config = load(file, {it["name"]: it["value"] for it in container(one).get("env", ())})
+    tokens = {config.hub.service_token_file, config.hub.collector_token_file} - {None}
+    assert {it.parent for it in tokens if it} == {Path("/etc/gpuvigil/secrets")}
+    assert (config.hub.collector_token_file is not None) is (part == "hub")
+    listens = {
+        "hub": (config.hub.listen, config.hub.port),
+        "analyzer": (config.analyzer.metrics_listen, config.analyzer.metrics_port),
+        "alerts": (config.alerts.metrics_listen, config.alerts.metrics_port),
+        "dashboard": (config.dashboard.listen, config.dashboard.port),
+    }
+    (port,) = _ports(one["spec"]["template"])
+    assert listens[part] == ("0.0.0.0", port["containerPort"])
+    if part == "hub":
+        assert config.hub.data_directory.is_relative_to("/var/lib/gpuvigil")
+        return
+    service = only(found, "Service", "gpuvigil-hub")
+    namespace = service["metadata"]["namespace"]
+    assert (
+        config.hub.url
+        == f"http://gpuvigil-hub.{namespace}.svc:{service['spec']['ports'][0]['port']}"
+    )
+
+
+def test_a_site_says_its_image_and_lets_prometheus_ask_collectors() -> None:
+    found = render(FOLDER / "overlays/site")
+    images = {container(one)["image"] for one, _ in templates(found)}
+    assert images == {"registry.example.com/gpuvigil:0.1.0"}
+    env = {
+        it["name"]: it for it in container(only(found, "DaemonSet", "gpuvigil-collector"))["env"]
+    }
+    assert env["GPUVIGIL_COLLECTOR_METRICS_LISTEN"] == {
+        "name": "GPUVIGIL_COLLECTOR_METRICS_LISTEN",
+        "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}},
+    }
+    monitored = {port["name"] for _, it in templates(found) for port in _ports(it)}
+    asked = [it for it in found if it["kind"] == "PodMonitor"]
+    assert {e["port"] for it in asked for e in it["spec"]["podMetricsEndpoints"]} <= monitored
+    assert {it["spec"]["jobLabel"] for it in asked} == {"app"}
+
+
+def test_what_the_renderer_does_not_know_it_refuses(tmp_path: Path) -> None:
+    file = tmp_path / "kustomization.yaml"
+    file.write_text("kind: Kustomization\nnamespace: a\nresources: []\nreplacements: []\n")
+    with pytest.raises(ValueError, match="replacements"):
+        render(tmp_path)
+
+
+def test_lists_are_merged_by_their_keys() -> None:
+    one = {"env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}], "args": [1, 2]}
+    change: dict[str, Any] = {"env": [{"name": "B", "value": None, "x": 3}], "args": [4]}
+    assert merged(one, change) == {
+        "env": [{"name": "A", "value": "1"}, {"name": "B", "x": 3}],
+        "args": [4],
+    }
+    gone = {"env": [{"name": "A", "$patch": "delete"}]}
+    assert merged(one, gone)["env"] == [{"name": "B", "value": "2"}]
+
+
+@pytest.mark.site
+@pytest.mark.parametrize("version", ["1.31", "1.34", "1.37"])
+def test_the_api_of_three_versions_takes_them(version: str, rendered: list[Object]) -> None:
+    import kubernetes_validate  # noqa: PLC0415 - 22 MiB of schemas
+
+    for one in rendered:
+        if one["kind"] not in FOREIGN:
+            kubernetes_validate.validate(one, version, strict=True)
+    wrong = merged(rendered[0], {"metadata": {"names": "x"}})
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, version, strict=True)
