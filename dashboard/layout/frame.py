@@ -45,6 +45,8 @@ PAGES = (
     Page(path=page_links.JOBS, script="pages/jobs.py", title="Jobs"),
     Page(path=page_links.JOB, script="pages/job.py", title="Job", listed=False),
     Page(path=page_links.NETWORK, script="pages/network.py", title="Network"),
+    Page(path=page_links.OUT_OF_SERVICE, script="pages/out_of_service.py", title="Out of service"),
+    Page(path=page_links.HANDOVER, script="pages/handover.py", title="Handover", listed=False),
     Page(path=page_links.EFFICIENCY, script="pages/efficiency.py", title="Efficiency"),
     Page(path=page_links.SILENCES, script="pages/silences.py", title="Silences"),
     Page(path=page_links.PIPELINE, script="pages/pipeline.py", title="Pipeline"),

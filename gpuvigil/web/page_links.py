@@ -12,6 +12,7 @@ from ..model import SWITCH_DEVICE, Holder, HolderKind, Subject
 OVERVIEW, GPU, NODE, INCIDENTS, PIPELINE = "/", "/gpu", "/node", "/incidents", "/pipeline"
 SILENCES, EFFICIENCY, NETWORK = "/silences", "/efficiency", "/network"
 JOBS, JOB = "/jobs", "/job"
+OUT_OF_SERVICE, HANDOVER = "/out-of-service", "/handover"
 # How much a linked page shows around what happened.
 MARGIN = timedelta(minutes=30)
 
@@ -52,6 +53,11 @@ def job_page(cluster: str | None, holder: Holder) -> str:
         return ""
     job = holder.name if holder.kind is HolderKind.JOB else str(holder)
     return _with(JOB, {**({"cluster": cluster} if cluster else {}), "job": job})
+
+
+def handover_page(end: datetime) -> str:
+    """The page of the shift up to then: it shows the same tomorrow."""
+    return _with(HANDOVER, {"to": _stamp(end)})
 
 
 def window(start: datetime, end: datetime) -> dict[str, str]:
