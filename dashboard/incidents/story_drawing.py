@@ -77,7 +77,7 @@ def _paragraph(one: Incident, now: datetime) -> Node:
         f" ({one.gpus})" if one.gpus else None,
         f" of cluster {one.subject.cluster}. ",
         f"{first.text[:1].upper()}{first.text[1:]}. " if first else None,
-        el("b", *nodes(whose(one), one.subject.cluster, one.impact.holders)),
+        el("b", *nodes(whose(one), one.subject.cluster, one.impact.holders, one.impact.users)),
         ".",
         class_="impact",
     )

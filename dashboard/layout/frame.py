@@ -44,6 +44,7 @@ PAGES = (
     Page(path=page_links.INCIDENTS, script="pages/incidents.py", title="Incidents"),
     Page(path=page_links.JOBS, script="pages/jobs.py", title="Jobs"),
     Page(path=page_links.JOB, script="pages/job.py", title="Job", listed=False),
+    Page(path=page_links.PEOPLE, script="pages/people.py", title="Users and teams"),
     Page(path=page_links.NETWORK, script="pages/network.py", title="Network"),
     Page(path=page_links.OUT_OF_SERVICE, script="pages/out_of_service.py", title="Out of service"),
     Page(path=page_links.HANDOVER, script="pages/handover.py", title="Handover", listed=False),

@@ -12,6 +12,7 @@ from ..model import SWITCH_DEVICE, Holder, HolderKind, Subject
 OVERVIEW, GPU, NODE, INCIDENTS, PIPELINE = "/", "/gpu", "/node", "/incidents", "/pipeline"
 SILENCES, EFFICIENCY, NETWORK = "/silences", "/efficiency", "/network"
 JOBS, JOB = "/jobs", "/job"
+PEOPLE = "/people"
 OUT_OF_SERVICE, HANDOVER = "/out-of-service", "/handover"
 # How much a linked page shows around what happened.
 MARGIN = timedelta(minutes=30)
@@ -53,6 +54,21 @@ def job_page(cluster: str | None, holder: Holder) -> str:
         return ""
     job = holder.name if holder.kind is HolderKind.JOB else str(holder)
     return _with(JOB, {**({"cluster": cluster} if cluster else {}), "job": job})
+
+
+def node_page(cluster: str, node: str) -> str:
+    """The page of a node, of the last hour."""
+    return _with(NODE, {"cluster": cluster, "node": node})
+
+
+def user_page(user: str) -> str:
+    """The page of a user: hours, jobs and what would help."""
+    return _with(PEOPLE, {"user": user})
+
+
+def team_page(team: str) -> str:
+    """The page of a team, which schedulers call an account."""
+    return _with(PEOPLE, {"team": team})
 
 
 def handover_page(end: datetime) -> str:
