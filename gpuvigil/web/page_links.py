@@ -12,7 +12,7 @@ from ..model import SWITCH_DEVICE, Holder, HolderKind, Subject
 OVERVIEW, GPU, NODE, INCIDENTS, PIPELINE = "/", "/gpu", "/node", "/incidents", "/pipeline"
 SILENCES, EFFICIENCY, NETWORK = "/silences", "/efficiency", "/network"
 JOBS, JOB = "/jobs", "/job"
-PEOPLE = "/people"
+PEOPLE, HARDWARE = "/people", "/hardware"
 OUT_OF_SERVICE, HANDOVER = "/out-of-service", "/handover"
 # How much a linked page shows around what happened.
 MARGIN = timedelta(minutes=30)
@@ -59,6 +59,16 @@ def job_page(cluster: str | None, holder: Holder) -> str:
 def node_page(cluster: str, node: str) -> str:
     """The page of a node, of the last hour."""
     return _with(NODE, {"cluster": cluster, "node": node})
+
+
+def rack_page(cluster: str, rack: str) -> str:
+    """The page of a rack: its nodes, power and temperatures."""
+    return _with(HARDWARE, {"cluster": cluster, "rack": rack})
+
+
+def incidents_of(fault: str) -> str:
+    """The list of incidents of one fault, with those of a month."""
+    return _with(INCIDENTS, {"fault": fault, "last": "30d"})
 
 
 def user_page(user: str) -> str:
