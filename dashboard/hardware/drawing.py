@@ -7,7 +7,7 @@ from datetime import datetime
 from accounting.hardware.repeat_offenders import RULE, SPAN, Offender, Part
 from gpuvigil.clock import duration, moment
 from gpuvigil.faults import FAULTS
-from gpuvigil.model import SIMULATED_CLUSTER, Rma, RmaState
+from gpuvigil.model import Rma, RmaState
 from gpuvigil.numbers_in_words import counted, percent, watts
 from gpuvigil.web import page_links
 
@@ -194,7 +194,7 @@ def _rack(one: Rack) -> Node:
         _number(_celsius(one.hottest_celsius)),
         _number(_celsius(one.middle_celsius)),
         _number(str(one.incidents) if one.incidents else _DASH),
-        el("td", one.cluster, " simulated" if one.cluster == SIMULATED_CLUSTER else None),
+        el("td", one.cluster),
         key=f"{one.cluster} {one.name}",
     )
 
