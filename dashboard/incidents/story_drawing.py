@@ -10,8 +10,8 @@ from gpuvigil.web import page_links
 
 from ..layout.job_links import nodes
 from ..layout.tree import Node, each, el
+from ..model.node_changes import LOOKED_BACK, Changed
 from . import similar
-from .changed import LOOKED_BACK, Changed
 from .closing import silence_link
 from .covers import MOST_PLACES, Covered
 from .filters import Filters

@@ -17,6 +17,7 @@ _SHELL = (
     '<button class="skip" type="button">Skip to the content</button><span class="brand">gpuvigil</span><span class="links"></span>'
     '<form role="search"><input name="text" type="search" maxlength="200" autocomplete="off"'
     ' aria-label="Search" placeholder="User, job, node, GPU, port, incident"></form>'
+    '<span class="clock"></span>'
     '<select aria-label="Colours"><option value="auto">Auto</option><option value="dark">Dark'
     '</option><option value="light">Light</option></select></nav>'
     '<div class="lost" role="alert" hidden></div></div>'

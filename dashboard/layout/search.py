@@ -80,12 +80,12 @@ def find(
     exact += [_hit(gpu, said, span) for gpu in gpus if (said := _exactly(gpu, asked))]
     exact += _on_node(nodes, gpus, inventories, asked, span)
     exact += _jobs(held, asked)
-    exact += [hit for hit in _named(held, inventories) if hit.title.casefold() == asked]
+    exact += [hit for name, hit in _named(held, inventories) if name == asked]
     if exact:
         return tuple(dict.fromkeys(exact))
     part = [_node(node, span) for node in nodes if asked in node.node.casefold()]
     part += [_hit(gpu, said, span) for gpu in gpus if (said := _partly(gpu, asked))]
-    part += [hit for hit in _named(held, inventories) if asked in hit.title.casefold()]
+    part += [hit for name, hit in _named(held, inventories) if asked in name]
     part += _ports(inventories, asked, span)
     part += _incidents(view, asked)
     # A number that is part of nothing may be that of a job.
@@ -94,25 +94,27 @@ def find(
 
 def _named(
     allocations: Iterable[Allocation], inventories: Mapping[Subject, Inventory]
-) -> Iterator[Hit]:
-    """Users and teams that hold GPUs now, switches that ports are plugged into, and racks."""
+) -> Iterator[tuple[str, Hit]]:
+    """By its name in small letters each user and team that holds GPUs now, switch and rack."""
     users = {one.user for one in allocations if one.user}
     teams = {one.account for one in allocations if one.account}
     for name in sorted(users):
-        yield Hit(title=name, detail="user", href=page_links.user_page(name), group="Users")
+        href = page_links.user_page(name)
+        yield name.casefold(), Hit(title=name, detail="user", href=href, group="Users")
     for name in sorted(teams):
-        yield Hit(title=name, detail="team", href=page_links.team_page(name), group="Teams")
+        href = page_links.team_page(name)
+        yield name.casefold(), Hit(title=name, detail="team", href=href, group="Teams")
     switches, racks = set(), set()
     for node, inventory in inventories.items():
         switches |= {(node.cluster, port.switch) for port in inventory.ports if port.switch}
         racks |= {(node.cluster, inventory.rack)} if inventory.rack else set()
-    for cluster, switch in sorted(switches):
-        subject = Subject(cluster=cluster, node=switch, device=SWITCH_DEVICE, port="0")
+    for cluster, name in sorted(switches):
+        subject = Subject(cluster=cluster, node=name, device=SWITCH_DEVICE, port="0")
         detail, href = f"switch of cluster {cluster}", page_links.link_page(subject)
-        yield Hit(title=switch, detail=detail, href=href, group="Switches")
-    for cluster, rack in sorted(racks):
-        href = page_links.rack_page(cluster, rack)
-        yield Hit(title=rack, detail=f"rack of cluster {cluster}", href=href, group="Racks")
+        yield name.casefold(), Hit(title=name, detail=detail, href=href, group="Switches")
+    for cluster, name in sorted(racks):
+        detail, href = f"rack of cluster {cluster}", page_links.rack_page(cluster, name)
+        yield name.casefold(), Hit(title=name, detail=detail, href=href, group="Racks")
 
 
 def _ports(inventories: Mapping[Subject, Inventory], asked: str, span: Span) -> Iterator[Hit]:
@@ -128,9 +130,10 @@ def _ports(inventories: Mapping[Subject, Inventory], asked: str, span: Span) -> 
 def _incidents(view: FleetView, asked: str) -> Iterator[Hit]:
     """Those that stand, by their titles and places."""
     for item in view.attention if len(asked) >= LEAST_TEXT else ():
-        if asked in f"{item.title} {item.label}".casefold():
+        words = f"{item.title}, {item.label}"
+        if asked in words.casefold():
             yield Hit(
-                title=f"{item.title}, {item.label}",
+                title=words,
                 detail=f"{item.severity.value}, stands",
                 href=page_links.incident_page(item.id),
                 group="Incidents",
