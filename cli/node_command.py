@@ -4,7 +4,9 @@ import argparse
 import getpass
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 
+from accounting.hardware.acceptance_tests import Outcome, Verdict, judge, together
 from gpuvigil.clock import SystemClock, duration, from_text, moment
 from gpuvigil.config import load
 from gpuvigil.config.startup import configured_anywhere, fail, parser
@@ -23,7 +25,21 @@ def main(arguments: Sequence[str]) -> int:
     options = parser("node", "Put on record that a node may take jobs again, or is retired.")
     verbs = options.add_subparsers(dest="verb", required=True, metavar="VERB")
     accept = verbs.add_parser("accept", help="record that the node passed its tests")
-    accept.add_argument("--note", required=True, help="what was tested, and with what result")
+    accept.add_argument("--note", default="", help="what was tested, and with what result")
+    accept.add_argument(
+        "--results",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FILE",
+        help="output of dcgmi diag or nccl-tests, which must have passed; may be repeated",
+    )
+    accept.add_argument(
+        "--least-bandwidth",
+        type=float,
+        metavar="GBPS",
+        help="bus bandwidth that nccl-tests must reach at the largest size, in GB/s",
+    )
     retire = verbs.add_parser("retire", help="stop expecting a node that is gone for good")
     retire.add_argument("--note", default="", help="why, and where it went")
     for verb, act in ((accept, _accept), (retire, _retire)):
@@ -47,14 +63,33 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _accept(hub: Hub, node: Subject, chosen: argparse.Namespace) -> None:
-    at = SystemClock().now()
-    said = Acceptance(node=node, by=chosen.by, note=chosen.note.strip(), at=at)
+    at, note = SystemClock().now(), chosen.note.strip()
+    tested = tuple(it.text for it in _tested(node, chosen))
+    if not note and not tested:
+        raise ConfigError("say what was tested with --note, or give its output with --results")
+    note = "; ".join([*tested, *([note] if note else [])])
+    said = Acceptance(node=node, by=chosen.by, note=note, at=at, tested=bool(tested))
     hub.write_records([said.to_record()])
     print(f"{node.key} accepted by {said.by} at {moment(said.at)}: {said.note}")
     states = sorted(state.value for state in STANDING)
     found = hub.records(RecordKind.INCIDENT, subject=node.key, states=states)
     for one in readable(found, Incident.from_record):
         print(f"still firing: {one.title} ({one.id}); accept the node again once it is resolved")
+
+
+def _tested(node: Subject, chosen: argparse.Namespace) -> list[Verdict]:
+    """What the outputs say; ConfigError where they do not say that the node passed."""
+    found = []
+    for path in chosen.results:
+        try:
+            output = path.read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise ConfigError(f"{path}: {error.strerror}") from None
+        found.append(judge(output, chosen.least_bandwidth))
+    verdict = together(found, node.node) if found else None
+    if verdict is not None and verdict.outcome is not Outcome.PASSED:
+        raise ConfigError(f"{node.key} is not accepted: {verdict.outcome.value}: {verdict.text}")
+    return found
 
 
 def _retire(hub: Hub, node: Subject, chosen: argparse.Namespace) -> None:

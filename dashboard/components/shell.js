@@ -58,6 +58,9 @@ class Shell {
     this.event = (event) => this.go(event.detail);
     document.addEventListener("click", this.click);
     document.addEventListener("gv:go", this.event);
+    this.over = (event) => this.local(event);
+    document.addEventListener("pointerover", this.over);
+    this.clock = root.querySelector(".clock");
     this.timer = setInterval(() => this.listen(), 1000);
   }
 
@@ -109,6 +112,7 @@ class Shell {
 
   // A page that is not drawn anew looks as good as a fresh one: whoever looks at it is told.
   listen() {
+    this.tick();
     const drawn = document.querySelector("[data-drawn]"), now = performance.now();
     const mark = drawn?.dataset.drawn;
     if (mark !== this.mark || document.hidden || !drawn) [this.mark, this.markedAt] = [mark, now];
@@ -116,6 +120,22 @@ class Shell {
     this.lost.hidden = seconds < this.patience;
     if (!this.lost.hidden)
       this.lost.textContent = `No answer from the dashboard for ${seconds} s: everything below is as it was then (${drawn.textContent}). It goes on by itself.`;
+  }
+
+  // Pages say UTC; whoever reads them elsewhere sees their own time beside it.
+  tick() {
+    const at = new Date(), zone = at.getTimezoneOffset();
+    const utc = `${at.toISOString().slice(11, 16)} UTC`;
+    const said = zone ? `${utc} · ${at.toTimeString().slice(0, 5)} here` : utc;
+    if (this.clock.textContent !== said) this.clock.textContent = said;
+  }
+
+  local(event) {
+    const time = event.composedPath().find((node) => node.tagName === "TIME" && node.dateTime);
+    const at = time && new Date(time.dateTime);
+    if (!time || isNaN(at)) return;
+    const said = `${at.toLocaleString()} here`;
+    if (time.title !== said) time.title = said;
   }
 
   follow(event) {
@@ -136,6 +156,7 @@ class Shell {
   end() {
     clearInterval(this.timer);
     document.removeEventListener("click", this.click);
+    document.removeEventListener("pointerover", this.over);
     document.removeEventListener("gv:go", this.event);
   }
 }

@@ -19,6 +19,7 @@ from ..data import live
 from ..data.questions import Said
 from ..layout import colours, details, job_links, panels
 from . import curves, device_query, drawing, parts, spans, timeline
+from .annotations import sentence, with_notes
 from .chart import Frame
 from .device_address import Device
 from .grid import Floats
@@ -137,12 +138,14 @@ def _history(found: Device, story: Story, numbers: Numbers) -> None:
     frame = Frame(
         window=window,
         grid=numbers.grid,
-        marks=marks(events, window),
+        marks=with_notes(marks(events, window), story.happened.notes, window),
         shades=shades(incidents, window, now),
         colours=colours.shown(),
     )
     st.html(timeline.timeline(_rows(found, story, numbers, incidents), window, now, frame.marks))
     _charts(found, numbers, frame)
+    if done := sentence(story.happened.notes):
+        st.html(tag("p", done, class_="gv-line"))
     left, right = st.columns(2, gap="medium")
     with left:
         st.html(drawing.events(events, _labels(found)))

@@ -16,6 +16,7 @@ from ..components import style
 from ..data import live
 from ..layout import colours, details, panels
 from . import curves, device_query, drawing, host, ports, small_multiples, spans, timeline, window
+from .annotations import sentence, with_notes
 from .chart import Frame
 from .device_address import Device
 from .hub_queries import Story
@@ -106,7 +107,9 @@ def _history(found: Device, story: Story) -> None:
     frame = Frame(
         window=story.window,
         grid=story.numbers.grid,
-        marks=marks(story.happened.events, story.window),
+        marks=with_notes(
+            marks(story.happened.events, story.window), story.happened.notes, story.window
+        ),
         shades=shades(story.happened.incidents, story.window, story.now),
         colours=colours.shown(),
     )
@@ -115,6 +118,8 @@ def _history(found: Device, story: Story) -> None:
         rows = _rows(found, story, gpus)
         st.html(timeline.timeline(rows, story.window, story.now, frame.marks))
         _multiples(found, story, gpus, frame)
+    if done := sentence(story.happened.notes):
+        st.html(tag("p", done, class_="gv-line"))
     _ports(found, story, frame)
     _host(found, story, frame)
     left, right = st.columns(2, gap="medium")

@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from gpuvigil.model import Holder
 from gpuvigil.numbers_in_words import counted
-from gpuvigil.web import page_links
 
+from ..layout.job_links import of_cell
 from ..layout.tree import Node, each, el
 from ..lists.table import Column, Grid, Value
 from .hub_queries import Tables
@@ -126,9 +125,8 @@ def _table(grid: Grid, names: Mapping[str, str], rows: Sequence[Sequence[Value]]
 
 
 def _cell(column: Column, value: Value, cluster: str | None) -> Node:
-    """A job leads to its page."""
+    """What it names leads to its page."""
     text = _DASH if value is None else column.show(value)
-    of_holder = column.key == "holder" and isinstance(value, str)
-    href = page_links.job_page(cluster, Holder.parse(str(value))) if of_holder else ""
+    href = of_cell(column.key, value, cluster)
     shown = el("a", text, href=href) if href else text
     return el("td", shown, class_="number" if column.right else None)

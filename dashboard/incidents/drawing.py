@@ -8,6 +8,7 @@ from gpuvigil.lifecycle import State
 from gpuvigil.numbers_in_words import counted
 from gpuvigil.web.page_links import INCIDENTS
 
+from ..layout.job_links import nodes
 from ..layout.tree import Node, each, el
 from .filters import LONGEST_TEXT, SPAN_NAMES, Filters
 from .listing import Choice, Entry, Listing
@@ -146,12 +147,14 @@ def _entry(one: Entry, asked: Filters, now: datetime) -> Node:
         class_="head",
     )
     if one.ended_at is None:
-        line = f"{one.impact} · for {duration(now - one.since)}"
+        line = nodes(
+            f"{one.impact} · for {duration(now - one.since)}", one.cluster, one.holders, one.users
+        )
     else:
-        line = f"ended {moment(one.ended_at)}, lasted {duration(one.ended_at - one.since)}"
+        line = [f"ended {moment(one.ended_at)}, lasted {duration(one.ended_at - one.since)}"]
     told = [el("div", text, class_="told") for text in one.told]
     classes = f"{look} opened" if opened else look
-    return el("li", link, el("div", line, class_="sub"), *told, class_=classes, key=one.id)
+    return el("li", link, el("div", *line, class_="sub"), *told, class_=classes, key=one.id)
 
 
 def _state(one: Entry) -> Node | None:

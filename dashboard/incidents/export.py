@@ -6,7 +6,7 @@ from datetime import datetime
 
 from gpuvigil.clock import moment
 
-from .changed import Changed
+from ..model.node_changes import Changed
 from .hub_queries import Story
 from .similar import Before, outcome
 from .story import Moment, span, whose

@@ -36,6 +36,8 @@ class Entry:
     taken_by: str
     told: tuple[str, ...]  # of what stands: a line per channel
     text: str  # all that a search looks at, in small letters
+    holders: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
     held: str = ""  # why nobody is told: its nodes are out of service
 
     @property
@@ -99,6 +101,8 @@ def entry(incident: Incident, told: Iterable[str] = ()) -> Entry:
         taken_by=incident.acknowledged_by,
         told=tuple(told),
         text="\n".join(said).casefold(),
+        holders=impact.holders,
+        users=impact.users,
         held=incident.held if incident.resolved_at is None else "",
     )
 

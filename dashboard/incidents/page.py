@@ -14,6 +14,7 @@ from ..components import style
 from ..data import live
 from ..layout import panels
 from ..layout.tree import el, show
+from ..model.node_changes import changed
 from . import (
     acknowledgement,
     drawing,
@@ -23,7 +24,6 @@ from . import (
     story_drawing,
     usefulness,
 )
-from .changed import changed
 from .covers import covered, members
 from .export import as_json, as_markdown
 from .filters import Filters

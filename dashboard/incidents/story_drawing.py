@@ -10,8 +10,8 @@ from gpuvigil.web import page_links
 
 from ..layout.job_links import nodes
 from ..layout.tree import Node, each, el
+from ..model.node_changes import LOOKED_BACK, Changed
 from . import similar
-from .changed import LOOKED_BACK, Changed
 from .closing import silence_link
 from .covers import MOST_PLACES, Covered
 from .filters import Filters
@@ -77,7 +77,7 @@ def _paragraph(one: Incident, now: datetime) -> Node:
         f" ({one.gpus})" if one.gpus else None,
         f" of cluster {one.subject.cluster}. ",
         f"{first.text[:1].upper()}{first.text[1:]}. " if first else None,
-        el("b", *nodes(whose(one), one.subject.cluster, one.impact.holders)),
+        el("b", *nodes(whose(one), one.subject.cluster, one.impact.holders, one.impact.users)),
         ".",
         class_="impact",
     )

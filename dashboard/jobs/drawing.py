@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from accounting.cost.money import Prices
-from gpuvigil.model import SIMULATED_CLUSTER, Holder
+from gpuvigil.model import SIMULATED_CLUSTER
 from gpuvigil.numbers_in_words import counted
 from gpuvigil.web import page_links
 
+from ..layout.job_links import of_cell
 from ..layout.tree import Node, each, el
 from ..lists.job_board import Board
 from ..lists.job_list import grid, missing, sorted_rows
@@ -180,13 +181,11 @@ def _cell(key: str, column: Column, row: Sequence[Value], places: Mapping[str, i
 
 
 def _href(key: str, row: Sequence[Value], places: Mapping[str, int]) -> str:
-    """A job leads to its page, and what holds it up to its story."""
-    if key == "job":
-        return page_links.job_page(
-            str(row[places["cluster"]]), Holder.parse(str(row[places["job"]]))
-        )
-    incident = row[places["incident"]] if key == "held_up_by" else None
-    return page_links.incident_page(str(incident)) if incident else ""
+    """What it names leads to its page, and what holds it up to its story."""
+    if key == "held_up_by":
+        incident = row[places["incident"]]
+        return page_links.incident_page(str(incident)) if incident else ""
+    return of_cell(key, row[places[key]], str(row[places["cluster"]]))
 
 
 def _reliability(found: Reliability) -> Node:

@@ -38,7 +38,7 @@ def head(job: JobNow, now: datetime) -> Node:
             el("small", job.name or ""),
             *([" ", _SIMULATED] if job.cluster == SIMULATED_CLUSTER else []),
         ),
-        el("p", " · ".join(_facts(job, now)), class_="sub"),
+        el("p", *_joined(_facts(job, now)), class_="sub"),
         _why(up) if up is not None else el("p", _calm(job)),
         el("p", el("b", "Bound by: "), _bound(job), class_="impact") if found else None,
         class_=f"story-head {kind}",
@@ -46,12 +46,17 @@ def head(job: JobNow, now: datetime) -> Node:
     )
 
 
-def _facts(job: JobNow, now: datetime) -> Iterable[str]:
+def _joined(facts: Iterable[Node]) -> Iterable[Node]:
+    for place, fact in enumerate(facts):
+        yield from (" · ", fact) if place else (fact,)
+
+
+def _facts(job: JobNow, now: datetime) -> Iterable[Node]:
     yield "running"
     if job.user:
-        yield job.user
+        yield el("a", job.user, href=page_links.user_page(job.user))
     if job.account:
-        yield f"account {job.account}"
+        yield el("a", f"account {job.account}", href=page_links.team_page(job.account))
     yield f"{counted(len(job.gpus), 'GPU')} on {counted(len(job.nodes), 'node')}"
     if job.partition:
         yield f"partition {job.partition}"

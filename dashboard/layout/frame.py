@@ -16,7 +16,8 @@ _SHELL = (
     '<div class="shell"><nav aria-label="Pages">'
     '<button class="skip" type="button">Skip to the content</button><span class="brand">gpuvigil</span><span class="links"></span>'
     '<form role="search"><input name="text" type="search" maxlength="200" autocomplete="off"'
-    ' aria-label="Search" placeholder="Job, node, UUID, PCI address"></form>'
+    ' aria-label="Search" placeholder="User, job, node, GPU, port, incident"></form>'
+    '<span class="clock"></span>'
     '<select aria-label="Colours"><option value="auto">Auto</option><option value="dark">Dark'
     '</option><option value="light">Light</option></select></nav>'
     '<div class="lost" role="alert" hidden></div></div>'
@@ -44,10 +45,14 @@ PAGES = (
     Page(path=page_links.INCIDENTS, script="pages/incidents.py", title="Incidents"),
     Page(path=page_links.JOBS, script="pages/jobs.py", title="Jobs"),
     Page(path=page_links.JOB, script="pages/job.py", title="Job", listed=False),
+    Page(path=page_links.PEOPLE, script="pages/people.py", title="Users and teams"),
     Page(path=page_links.NETWORK, script="pages/network.py", title="Network"),
+    Page(path=page_links.HARDWARE, script="pages/hardware.py", title="Hardware"),
+    Page(path=page_links.OUT_OF_SERVICE, script="pages/out_of_service.py", title="Out of service"),
+    Page(path=page_links.HANDOVER, script="pages/handover.py", title="Handover", listed=False),
     Page(path=page_links.EFFICIENCY, script="pages/efficiency.py", title="Efficiency"),
     Page(path=page_links.SILENCES, script="pages/silences.py", title="Silences"),
-    Page(path=page_links.PIPELINE, script="pages/pipeline.py", title="Pipeline"),
+    Page(path=page_links.PIPELINE, script="pages/pipeline.py", title="Monitoring"),
 )
 
 

@@ -1,4 +1,4 @@
-"""Sentences in which the jobs' names lead to their pages: pure."""
+"""Sentences in which the names of jobs and users lead to their pages: pure."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -14,17 +14,27 @@ _MOST = 20
 Part = tuple[str, str]  # a text, and the page that it leads to; empty: none
 
 
-def parts(text: str, cluster: str, holders: Iterable[str]) -> list[Part]:
-    """The sentence in pieces, each job or pod of `holders` that it names with its page."""
+def parts(text: str, cluster: str, holders: Iterable[str], users: Iterable[str] = ()) -> list[Part]:
+    """The sentence in pieces, each job, pod or user that it names with its page.
+
+    A user may be called as a word is: only where it says whose something is.
+    """
     pages = {
         name: href
         for name in list(holders)[:_MOST]
         if name and (href := page_links.job_page(cluster, Holder.parse(name)))
     }
-    if not pages:
+    people = {name: page_links.user_page(name) for name in list(users)[:_MOST] if name}
+    either = [rf"(?<!\w){_any(pages)}(?!\w)"] if pages else []
+    either += [rf"(?:(?<=\bof )|(?<=\()){_any(people)}(?!\w)"] if people else []
+    if not either:
         return [(text, "")] if text else []
-    names = "|".join(re.escape(name) for name in sorted(pages, key=len, reverse=True))
-    return list(_pieces(re.split(rf"(?<!\w)({names})(?!\w)", text), pages))
+    return list(_pieces(re.split(f"({'|'.join(either)})", text), {**people, **pages}))
+
+
+def _any(names: Iterable[str]) -> str:
+    """The longest of them that fits."""
+    return f"(?:{'|'.join(re.escape(name) for name in sorted(names, key=len, reverse=True))})"
 
 
 def _pieces(pieces: list[str], pages: dict[str, str]) -> Iterator[Part]:
@@ -34,13 +44,29 @@ def _pieces(pieces: list[str], pages: dict[str, str]) -> Iterator[Part]:
             yield piece, pages[piece] if place % 2 else ""
 
 
-def nodes(text: str, cluster: str, holders: Iterable[str]) -> list[Node]:
+def nodes(text: str, cluster: str, holders: Iterable[str], users: Iterable[str] = ()) -> list[Node]:
     """The same for a tree."""
-    found = parts(text, cluster, holders)
+    found = parts(text, cluster, holders, users)
     return [el("a", piece, href=href) if href else piece for piece, href in found]
 
 
-def html(text: str, cluster: str, holders: Iterable[str]) -> Html:
+def html(text: str, cluster: str, holders: Iterable[str], users: Iterable[str] = ()) -> Html:
     """The same as HTML."""
-    found = parts(text, cluster, holders)
+    found = parts(text, cluster, holders, users)
     return joined(*(tag("a", piece, href=href) if href else piece for piece, href in found))
+
+
+def of_cell(key: str, value: object, cluster: str | None) -> str:
+    """The page of what a table's cell names, by its column's key; empty where there is none."""
+    text = value if isinstance(value, str) else ""
+    if not text:
+        return ""
+    if key in {"holder", "job"}:
+        return page_links.job_page(cluster, Holder.parse(text))
+    if key == "user":
+        return page_links.user_page(text)
+    if key == "account":
+        return page_links.team_page(text)
+    # Several nodes are one text.
+    whole = key in {"node", "nodes"} and cluster is not None and not re.search(r"[\s,\[]", text)
+    return page_links.node_page(cluster or "", text) if whole else ""

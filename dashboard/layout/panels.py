@@ -269,6 +269,7 @@ def _item(item: Attention, now: datetime) -> dict[str, Any]:
             f"{item.impact} · for {duration(now - item.since)}{state}",
             item.subject.cluster,
             item.incident.impact.holders,
+            item.incident.impact.users,
         ),
         "action": item.action,
         "told": [f"{told.channel}: {told.text}" for told in item.told]

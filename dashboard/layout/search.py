@@ -4,11 +4,11 @@ A text that names exactly one thing finds only that; any other finds everything 
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from gpuvigil.model import Allocation, GpuIdentity, Holder, Inventory, Subject
+from gpuvigil.model import SWITCH_DEVICE, Allocation, GpuIdentity, Holder, Inventory, Subject
 from gpuvigil.numbers_in_words import counted, natural
 from gpuvigil.web import page_links
 from gpuvigil.web.markup import Html, joined, tag
@@ -22,8 +22,15 @@ Span = tuple[datetime, datetime]
 LEAST_BEGINNING = 4
 EXPLAINED = (
     "What can be searched: a node's name or a part of it, a GPU by its UUID, PCI address, serial"
-    " number or as node and index (sim-003 5), a job, a holder or user, the id of an incident."
+    " number or as node and index (sim-003 5), a port (mlx5_0, or sim-003 mlx5_0), a switch, a job"
+    " by its number, a user, a team, a rack, and incidents by their titles, places and ids."
 )
+# In this order, whatever found them.
+_GROUPS = (*("Incidents", "Jobs", "Users", "Teams", "Nodes", "GPUs", "Ports", "Switches", "Racks"),)
+# Of one group, so that none hides another.
+MOST_OF_GROUP = 8
+# Shorter texts are part of every title.
+LEAST_TEXT = 3
 _PCI = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})(?:\.([0-7]))?")
 _ON_NODE = re.compile(r"(?P<node>\S+?)(?:\s*[:/·]\s*|\s+)(?P<rest>\S.*)")
 _JOB = re.compile(r"job \d[\d_]*")
@@ -38,6 +45,7 @@ class Hit:
     title: str
     detail: str
     href: str
+    group: str = "Nodes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,17 +75,69 @@ def find(
         return (_incident(view, asked),)
     nodes = _nodes(view, inventories)
     gpus = list(_gpus(view, inventories))
-    span = view.span
+    held, span = tuple(allocations), view.span
     exact = [_node(node, span) for node in nodes if node.node.casefold() == asked]
     exact += [_hit(gpu, said, span) for gpu in gpus if (said := _exactly(gpu, asked))]
     exact += _on_node(nodes, gpus, inventories, asked, span)
-    exact += _jobs(allocations, asked)
+    exact += _jobs(held, asked)
+    exact += [hit for name, hit in _named(held, inventories) if name == asked]
     if exact:
         return tuple(dict.fromkeys(exact))
     part = [_node(node, span) for node in nodes if asked in node.node.casefold()]
     part += [_hit(gpu, said, span) for gpu in gpus if (said := _partly(gpu, asked))]
+    part += [hit for name, hit in _named(held, inventories) if asked in name]
+    part += _ports(inventories, asked, span)
+    part += _incidents(view, asked)
     # A number that is part of nothing may be that of a job.
     return tuple(dict.fromkeys(part)) or tuple(_jobs((), f"job {asked}"))
+
+
+def _named(
+    allocations: Iterable[Allocation], inventories: Mapping[Subject, Inventory]
+) -> Iterator[tuple[str, Hit]]:
+    """By its name in small letters each user and team that holds GPUs now, switch and rack."""
+    users = {one.user for one in allocations if one.user}
+    teams = {one.account for one in allocations if one.account}
+    for name in sorted(users):
+        href = page_links.user_page(name)
+        yield name.casefold(), Hit(title=name, detail="user", href=href, group="Users")
+    for name in sorted(teams):
+        href = page_links.team_page(name)
+        yield name.casefold(), Hit(title=name, detail="team", href=href, group="Teams")
+    switches, racks = set(), set()
+    for node, inventory in inventories.items():
+        switches |= {(node.cluster, port.switch) for port in inventory.ports if port.switch}
+        racks |= {(node.cluster, inventory.rack)} if inventory.rack else set()
+    for cluster, name in sorted(switches):
+        subject = Subject(cluster=cluster, node=name, device=SWITCH_DEVICE, port="0")
+        detail, href = f"switch of cluster {cluster}", page_links.link_page(subject)
+        yield name.casefold(), Hit(title=name, detail=detail, href=href, group="Switches")
+    for cluster, name in sorted(racks):
+        detail, href = f"rack of cluster {cluster}", page_links.rack_page(cluster, name)
+        yield name.casefold(), Hit(title=name, detail=detail, href=href, group="Racks")
+
+
+def _ports(inventories: Mapping[Subject, Inventory], asked: str, span: Span) -> Iterator[Hit]:
+    """Ports of that device on every node, which are many: the first nodes stand for them."""
+    if len(asked) < LEAST_TEXT:
+        return
+    for node in sorted(inventories):
+        for port in inventories[node].ports:
+            if f"{port.device}/{port.port}".casefold().startswith(asked):
+                yield _port(node, port.device, port.port, span)
+
+
+def _incidents(view: FleetView, asked: str) -> Iterator[Hit]:
+    """Those that stand, by their titles and places."""
+    for item in view.attention if len(asked) >= LEAST_TEXT else ():
+        words = f"{item.title}, {item.label}"
+        if asked in words.casefold():
+            yield Hit(
+                title=words,
+                detail=f"{item.severity.value}, stands",
+                href=page_links.incident_page(item.id),
+                group="Incidents",
+            )
 
 
 def _jobs(allocations: Iterable[Allocation], asked: str) -> Iterator[Hit]:
@@ -87,10 +147,15 @@ def _jobs(allocations: Iterable[Allocation], asked: str) -> Iterator[Hit]:
         names = {str(holder).casefold(), holder.name.casefold()}
         href = page_links.job_page(cluster, holder)
         if asked in names and href:
-            yield Hit(title=str(holder), detail=f"holds GPUs of cluster {cluster}", href=href)
+            yield Hit(
+                title=str(holder),
+                detail=f"holds GPUs of cluster {cluster}",
+                href=href,
+                group="Jobs",
+            )
     if _JOB.fullmatch(asked) and not any(asked == str(holder).casefold() for _, holder in holders):
         href = page_links.job_page(None, Holder.parse(asked))
-        yield Hit(title=asked, detail="a job that holds no GPU now", href=href)
+        yield Hit(title=asked, detail="a job that holds no GPU now", href=href, group="Jobs")
 
 
 def _nodes(view: FleetView, inventories: Mapping[Subject, Inventory]) -> list[Subject]:
@@ -194,37 +259,50 @@ def _node(node: Subject, span: Span) -> Hit:
 
 def _hit(gpu: _Gpu, said: str, span: Span) -> Hit:
     href = page_links.subject_page(gpu.subject, *span)
-    return Hit(title=gpu.title, detail=f"{said}, cluster {gpu.subject.cluster}", href=href)
+    detail = f"{said}, cluster {gpu.subject.cluster}"
+    return Hit(title=gpu.title, detail=detail, href=href, group="GPUs")
 
 
 def _port(node: Subject, device: str, port: str, span: Span) -> Hit:
     subject = Subject(cluster=node.cluster, node=node.node, device=device, port=port)
     href = page_links.subject_page(subject, *span)
-    return Hit(title=f"{node.node} · {device}/{port}", detail="network port", href=href)
+    title = f"{node.node} · {device}/{port}"
+    return Hit(title=title, detail="network port", href=href, group="Ports")
 
 
 def _incident(view: FleetView, id_: str) -> Hit:
     """Also of one that is over: its page knows."""
     standing = next((item for item in view.attention if item.id == id_), None)
     title = standing.title if standing else f"Incident {id_}"
-    return Hit(title=title, detail="incident", href=page_links.incident_page(id_))
+    href = page_links.incident_page(id_)
+    return Hit(title=title, detail="incident", href=href, group="Incidents")
 
 
 def results(text: str, hits: tuple[Hit, ...]) -> Html:
-    """The hits as links; without any, what can be searched."""
+    """The hits as links, by what they are; without any, what can be searched."""
     if not hits:
         said = f"Nothing is called {text[:80]!r}. {EXPLAINED}"
         return tag("section", tag("p", said), class_="gv-found", role="status")
-    rows = [
-        tag("li", tag("a", hit.title, href=hit.href), " ", tag("small", hit.detail))
-        for hit in hits[:MOST_SHOWN]
-    ]
-    rest = len(hits) - len(rows)
+    groups = [(name, [hit for hit in hits if hit.group == name]) for name in _GROUPS]
+    found = [(name, them) for name, them in groups if them]
+    most = MOST_SHOWN if len(found) == 1 else MOST_OF_GROUP
     return tag(
         "section",
         tag("p", f"{counted(len(hits), 'hit')} for {text[:80]!r}:"),
-        tag("ul", *rows),
-        tag("p", f"and {rest:,} more: type more of the name.") if rest else joined(),
+        *(_group(name, them, most) for name, them in found),
         class_="gv-found",
         role="status",
+    )
+
+
+def _group(name: str, hits: Sequence[Hit], most: int) -> Html:
+    rows = [
+        tag("li", tag("a", hit.title, href=hit.href), " ", tag("small", hit.detail))
+        for hit in hits[:most]
+    ]
+    rest = len(hits) - len(rows)
+    return joined(
+        tag("h2", name, tag("small", f" {len(hits):,}")),
+        tag("ul", *rows),
+        tag("p", f"and {rest:,} more: type more of the name.") if rest else joined(),
     )

@@ -1,5 +1,6 @@
 """What the pipeline says of itself: everything that the hub, the collectors and the services report."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -85,3 +86,9 @@ def inventories(hub: Hub) -> tuple[Inventory, ...]:
     records = hub.records(RecordKind.INVENTORY, limit=_MOST_NODES)
     found = readable(records, Inventory.from_record)
     return tuple(one for one in found if not one.subject.marked)
+
+
+def tokens_told(hub: Hub) -> tuple[Mapping[str, Any], ...]:
+    """What may be shown of each token that the hub has issued."""
+    told = json.loads(hub.request("GET", "/api/v1/tokens").body)
+    return tuple(told["tokens"])

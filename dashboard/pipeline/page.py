@@ -1,5 +1,6 @@
 """Draws the pipeline page: thin glue between the hub's answers and Streamlit."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import streamlit as st
@@ -11,13 +12,14 @@ from ..components import style
 from ..data import live
 from ..layout import panels
 from ..layout.tree import el, show
-from . import drawing
-from .hub_queries import Sources, inventories, read
+from . import drawing, in_force
+from .hub_queries import Sources, inventories, read, tokens_told
 from .view import pipeline
 
 # The answer counts rows and looks at every node: not more often than this for all who look.
 FRESH_SECONDS = 5.0
 INVENTORY_SECONDS = 30.0
+TOKENS_SECONDS = 60.0
 
 
 def draw() -> None:
@@ -27,7 +29,7 @@ def draw() -> None:
 
 
 def _live() -> None:
-    title = tag("h1", "Pipeline ", tag("small", "can the pages be trusted?"), class_="gv-page")
+    title = tag("h1", "Monitoring ", tag("small", "can the pages be trusted?"), class_="gv-page")
     try:
         ask = live.shared().questions.ask
         allowed = live.shared().config.analyzer.silent_after_seconds
@@ -55,3 +57,19 @@ def _live() -> None:
         *(drawing.cluster(one, now) for one in view.clusters),
         None if view.clusters else el("p", "No collector has reported yet.", class_="empty"),
     )
+    config = live.shared().config
+    show(
+        "in-force",
+        in_force.limits_drawn(in_force.limits(config.analyzer)),
+        in_force.channels_drawn(config.alerts),
+        in_force.tokens_drawn(_tokens(), now),
+    )
+
+
+def _tokens() -> Sequence[in_force.Token] | None:
+    """Those that the hub has issued; None where it does not say."""
+    try:
+        said = live.shared().questions.ask("tokens", tokens_told, TOKENS_SECONDS)
+    except HubError:
+        return None
+    return in_force.tokens(said.value)

@@ -15,6 +15,7 @@ class Acceptance:
     by: str
     note: str  # what was tested, and with what result
     at: datetime
+    tested: bool = False  # whether the note is what the output of the tests says
 
     def to_record(self) -> Record:
         """Kind `acceptance`, named after its node; the version is its time in microseconds."""
@@ -24,7 +25,7 @@ class Acceptance:
             at=self.at,
             subject=self.node.key,
             version=int(self.at.timestamp() * 1_000_000),
-            body={"by": self.by, "note": self.note},
+            body={"by": self.by, "note": self.note, "tested": self.tested},
         )
 
     @classmethod
@@ -35,4 +36,5 @@ class Acceptance:
             by=str(record.body["by"]),
             note=str(record.body["note"]),
             at=record.at,
+            tested=bool(record.body.get("tested", False)),
         )

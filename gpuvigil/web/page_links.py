@@ -12,6 +12,8 @@ from ..model import SWITCH_DEVICE, Holder, HolderKind, Subject
 OVERVIEW, GPU, NODE, INCIDENTS, PIPELINE = "/", "/gpu", "/node", "/incidents", "/pipeline"
 SILENCES, EFFICIENCY, NETWORK = "/silences", "/efficiency", "/network"
 JOBS, JOB = "/jobs", "/job"
+PEOPLE, HARDWARE = "/people", "/hardware"
+OUT_OF_SERVICE, HANDOVER = "/out-of-service", "/handover"
 # How much a linked page shows around what happened.
 MARGIN = timedelta(minutes=30)
 
@@ -52,6 +54,36 @@ def job_page(cluster: str | None, holder: Holder) -> str:
         return ""
     job = holder.name if holder.kind is HolderKind.JOB else str(holder)
     return _with(JOB, {**({"cluster": cluster} if cluster else {}), "job": job})
+
+
+def node_page(cluster: str, node: str) -> str:
+    """The page of a node, of the last hour."""
+    return _with(NODE, {"cluster": cluster, "node": node})
+
+
+def rack_page(cluster: str, rack: str) -> str:
+    """The page of a rack: its nodes, power and temperatures."""
+    return _with(HARDWARE, {"cluster": cluster, "rack": rack})
+
+
+def incidents_of(fault: str) -> str:
+    """The list of incidents of one fault, with those of a month."""
+    return _with(INCIDENTS, {"fault": fault, "last": "30d"})
+
+
+def user_page(user: str) -> str:
+    """The page of a user: hours, jobs and what would help."""
+    return _with(PEOPLE, {"user": user})
+
+
+def team_page(team: str) -> str:
+    """The page of a team, which schedulers call an account."""
+    return _with(PEOPLE, {"team": team})
+
+
+def handover_page(end: datetime) -> str:
+    """The page of the shift up to then: it shows the same tomorrow."""
+    return _with(HANDOVER, {"to": _stamp(end)})
 
 
 def window(start: datetime, end: datetime) -> dict[str, str]:

@@ -264,6 +264,21 @@ def test_a_node_is_accepted_by_name_and_what_still_fires_there_is_said(
     assert record is not None
     assert Acceptance.from_record(record).by == "ann"
     assert Acceptance.from_record(record).to_record() == replace(record, sequence=None)
+    results, accept = (
+        tmp_path / "diag.txt",
+        ("node", "accept", "n7", "--cluster", "c", "--by", "bob"),
+    )
+    results.write_text("| Diagnostic | Result |\n| PCIe | Fail - All |\n", encoding="utf-8")
+    told = gpuvigil(*accept, "--results", str(results), config=config)
+    assert told.returncode == 2
+    assert "c/n7 is not accepted: failed: dcgmi diag: PCIe failed" in told.stderr
+    assert "say what was tested with --note" in gpuvigil(*accept, config=config).stderr
+    results.write_text("| Diagnostic | Result |\n| PCIe | Pass - All |\n", encoding="utf-8")
+    told = gpuvigil(*accept, "--results", str(results), config=config)
+    assert ": dcgmi diag: 1 test passed" in told.stdout
+    record = server.hub().record(RecordKind.ACCEPTANCE, "c/n7")
+    assert record is not None
+    assert (record.body["by"], record.body["tested"]) == ("bob", True)
 
 
 def test_a_dead_node_is_retired_by_name_and_one_that_reports_is_not(

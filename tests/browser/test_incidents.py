@@ -160,7 +160,7 @@ def test_nobody_is_shut_out_of_the_incidents_or_the_pipeline(
     expect(page.get_by_role("heading", name=HOSTILE)).to_be_visible()
     expect(page.get_by_label("Your name")).to_be_visible()
     assert violations(page) == []
-    page.get_by_role("link", name="Pipeline").click()
+    page.get_by_role("link", name="Monitoring").click()
     expect(page.get_by_role("heading", name="Collectors of simulated")).to_be_visible()
     assert violations(page) == []
 
@@ -168,7 +168,7 @@ def test_nobody_is_shut_out_of_the_incidents_or_the_pipeline(
 def test_the_pipeline_says_that_the_hub_is_away_and_keeps_what_it_knew(
     page: Page, feed: Feed
 ) -> None:
-    page.get_by_role("link", name="Pipeline").click()
+    page.get_by_role("link", name="Monitoring").click()
     expect(page.get_by_role("heading", name="Collectors of simulated")).to_be_visible()
     feed.process.stop()
     expect(page.get_by_text("No answer from the hub")).to_be_visible()

@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from dashboard.data.views import fleet_view
-from dashboard.layout.search import EXPLAINED, MOST_SHOWN, Hit, find, results
+from dashboard.layout.search import EXPLAINED, MOST_OF_GROUP, MOST_SHOWN, Hit, find, results
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.model import GpuIdentity, Inventory, Severity, Subject
 
@@ -102,8 +102,29 @@ def test_a_port_is_found_by_its_node_and_name() -> None:
     assert led_to("gpu-a mlx5_0/1") == wanted
 
 
-def test_a_gpu_is_found_by_who_holds_it() -> None:
-    assert led_to("zoe") == gpu(1, NODES[0])
+def test_a_user_is_found_by_name_and_by_a_part_of_it_also_what_is_held() -> None:
+    (user,) = hits("zoe")
+    assert (user.href, user.group) == ("/people?user=zoe", "Users")
+    assert {(hit.group, hit.title) for hit in hits("zo")} == {
+        ("Users", "zoe"),
+        ("GPUs", "sim-001 · GPU 1"),
+    }
+
+
+def test_racks_switches_and_ports_are_found_by_name() -> None:
+    wired = replace(port("mlx5_9", True), switch="leaf7")
+    told = {node("n9"): replace(inventory(node("n9"), rack="row-b"), ports=(wired,))}
+    (rack,) = find(VIEW, told, "row-b")
+    assert (rack.href, rack.group) == ("/hardware?cluster=simulated&rack=row-b", "Racks")
+    (switch,) = find(VIEW, told, "leaf7")
+    assert (switch.group, switch.href.startswith("/network?link=")) == ("Switches", True)
+    (found,) = find(VIEW, told, "mlx5_9")
+    assert (found.group, found.title) == ("Ports", "n9 · mlx5_9/1")
+
+
+@pytest.mark.parametrize(("text", "found"), [("gpu_", True), ("gp", False)])
+def test_an_incident_is_found_by_its_words_which_are_no_two_letters(text: str, found: bool) -> None:
+    assert ("Incidents" in {hit.group for hit in hits(text)}) is found
 
 
 @pytest.mark.parametrize("text", ["job 77", "77", " JOB  77"])
@@ -133,11 +154,14 @@ def test_what_nothing_is_called_finds_nothing(text: str) -> None:
     assert hits(text) == ()
 
 
-def test_many_hits_are_listed_up_to_a_bound_and_the_rest_is_counted() -> None:
-    many = hits("sim-") * 2
+def test_many_hits_are_listed_by_group_up_to_a_bound_and_the_rest_is_counted() -> None:
+    many = tuple(hit for hit in hits("sim-") if hit.group == "Nodes") * 2
     text = results("sim-", many)
     assert text.count("<li>") == MOST_SHOWN
     assert f"and {len(many) - MOST_SHOWN} more" in text
+    text = results("sim-", (*many, *hits("job 77")))
+    assert text.count("<li>") == MOST_OF_GROUP + 1
+    assert text.index("<h2>Jobs") < text.index("<h2>Nodes")
 
 
 def test_no_hit_says_what_can_be_searched_and_hostile_text_stays_text() -> None:

@@ -1,0 +1,203 @@
+"""What the output of a node's acceptance tests says: pure. gpuvigil runs none of them.
+
+`dcgmi diag`, text and `-j`: NVIDIA's "DCGM Diagnostics" user guide and the comment on its JSON in DCGM's
+nvvs/include/NvvsCommon.h (`test_categories`, `tests`, `results` with `status` Pass, Fail, Warn or Skip).
+nccl-tests (`all_reduce_perf` and its siblings): src/common.cu of NVIDIA/nccl-tests prints a row for each
+size with `#wrong`, and at the end `# Out of bounds values : N OK` or `FAILED`, and `# Avg bus bandwidth`.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+# The longest run of all sizes writes some 100 kB.
+LONGEST_OUTPUT = 4 * 1024 * 1024
+_MOST_NAMED = 6
+
+
+class Outcome(str, Enum):
+    """What the tests say of the node."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    UNJUDGED = "not judged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Of one output: what it says, in one line, and of which hosts, where it names any."""
+
+    outcome: Outcome
+    tool: str
+    text: str
+    hosts: frozenset[str] = frozenset()
+
+
+def judge(output: str, least_bandwidth: float | None = None) -> Verdict:
+    """What one output says; `least_bandwidth` is of nccl-tests' largest size, in GB/s.
+
+    What was cut short, tested nothing or cannot be read is not judged, and never passed.
+    """
+    if len(output) > LONGEST_OUTPUT:
+        return _unjudged("", "it is larger than 4 MiB")
+    if "# Out of bounds values" in output or re.search(r"#\s+size\s+count\s+type", output):
+        return _nccl(output, least_bandwidth)
+    begin = output.find("{")
+    if begin >= 0 and '"DCGM' in output:
+        return _dcgm_json(output[begin : output.rfind("}") + 1])
+    if "| Diagnostic" in output or "Successfully ran diagnostic" in output:
+        return _dcgm(list(_table(output)), _said_errors(output))
+    return _unjudged("", "it is neither of dcgmi diag nor of nccl-tests")
+
+
+def together(found: Sequence[Verdict], node: str) -> Verdict:
+    """Of all outputs of a node: it passed where all did and each that names hosts names it."""
+    if not found:
+        return _unjudged("", "no output was given")
+    for one in found:
+        if one.outcome is not Outcome.PASSED:
+            return one
+    strange = [one for one in found if one.hosts and not _names(one.hosts, node)]
+    if strange:
+        hosts = ", ".join(sorted(strange[0].hosts)[:_MOST_NAMED])
+        return _unjudged(strange[0].tool, f"it was run on {hosts}, and not on {node}")
+    tools = " and ".join(dict.fromkeys(one.tool for one in found))
+    text = "; ".join(one.text for one in found)
+    return Verdict(outcome=Outcome.PASSED, tool=tools, text=text)
+
+
+def _names(hosts: frozenset[str], node: str) -> bool:
+    """A host may tell its short name where its node is known by the full one, and the other way."""
+    return node.partition(".")[0] in {host.partition(".")[0] for host in hosts}
+
+
+def _unjudged(tool: str, why: str) -> Verdict:
+    return Verdict(outcome=Outcome.UNJUDGED, tool=tool, text=f"{tool or 'output'}: {why}")
+
+
+# A row of the table: `| PCIe                      | Pass - All                                     |`.
+_ROW = re.compile(r"^\|\s*([^|]*?)\s*\|\s*([^|]*?)\s*\|\s*$", re.MULTILINE)
+_WORD = re.compile(r"(?i)(?:GPU\s*\d+:\s*)?(pass|fail|warn|skip)")
+_ERROR = re.compile(r"(?im)^\s*error:\s*(.+)$")
+
+
+def _table(output: str) -> Iterator[tuple[str, str]]:
+    """Each result with the test that it is of: a row without a name goes on with the one before."""
+    test = ""
+    for name, value in _ROW.findall(output):
+        test = name or test
+        word = _WORD.match(value)
+        if word is not None:
+            yield test, word[1].lower()
+
+
+def _said_errors(output: str) -> str:
+    found = _ERROR.search(output)
+    return found[1].strip() if found else ""
+
+
+def _dcgm_json(text: str) -> Verdict:
+    try:
+        told = json.loads(text)
+        inner = next(value for key, value in told.items() if key.startswith("DCGM"))
+        results = list(_results(inner))
+        error = str(inner.get("runtime_error") or "")
+    except (ValueError, AttributeError, KeyError, TypeError, StopIteration):
+        return _unjudged("dcgmi diag", "its JSON cannot be read, or was cut short")
+    return _dcgm(results, error)
+
+
+def _results(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for category in told.get("test_categories", ()):
+        for test in category["tests"]:
+            summary = test.get("test_summary")
+            for result in (*test.get("results", ()), *([summary] if summary else [])):
+                word = _WORD.match(str(result.get("status", "")))
+                yield str(test["name"]), word[1].lower() if word else "fail"
+
+
+def _dcgm(results: Sequence[tuple[str, str]], error: str) -> Verdict:
+    """By the worst result of each test; a warning is told and fails nothing, as in dcgmi itself."""
+    by: dict[str, set[str]] = {}
+    for name, word in results:
+        by.setdefault(name, set()).add(word)
+    failed = [name for name, words in by.items() if "fail" in words]
+    if failed or error:
+        why = f"{_listed(failed)} failed" if failed else error
+        return Verdict(outcome=Outcome.FAILED, tool="dcgmi diag", text=f"dcgmi diag: {why}")
+    passed = [name for name, words in by.items() if "pass" in words]
+    if not passed:
+        return _unjudged("dcgmi diag", "no test of it ran to its end")
+    warned = [name for name, words in by.items() if "warn" in words]
+    skipped = len([name for name, words in by.items() if words == {"skip"}])
+    said = [f"{len(passed)} test{'s' if passed[1:] else ''} passed"]
+    said += [f"{skipped} skipped"] if skipped else []
+    said += [f"warnings of {_listed(warned)}"] if warned else []
+    return Verdict(outcome=Outcome.PASSED, tool="dcgmi diag", text=f"dcgmi diag: {', '.join(said)}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
+
+
+# size, count, type, redop, root, then time, algbw, busbw and #wrong out of place and in place;
+# a launcher may write a rank before each line (`0: 1024 ...`), and releases before 2.12 have no root
+# and an error in place of #wrong.
+_PREFIX = re.compile(r"(?m)^\s*(?:\[?\d+(?:,\d+)?\]?(?:<stdout>)?:)\s")
+_HOST = re.compile(r"#\s+Rank\s+\d+.*?\bon\s+(\S+)\s+device\b")
+_BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(\d+)\s+(OK|FAILED)")
+_BROKEN = re.compile(r"Test (?:NCCL|CUDA) failure.*")
+_CONCLUDED = re.compile(r"#\s*Collective test (?:starting|concluded):\s*(\w+)")
+
+
+def _nccl(output: str, least: float | None) -> Verdict:
+    text = _PREFIX.sub("", output)
+    named = _CONCLUDED.search(text)
+    tool = named[1] if named else "nccl-tests"
+    hosts = frozenset(_HOST.findall(text))
+    broken = _BROKEN.search(text)
+    if broken is not None:
+        return _failed(tool, broken[0].strip(), hosts)
+    bounds = _BOUNDS.findall(text)
+    rows = [found for line in text.splitlines() if (found := _row(line)) is not None]
+    if not bounds or not rows:
+        return _unjudged(tool, "it did not run to its end")
+    wrong = sum(row.wrong for row in rows)
+    if wrong or any(word == "FAILED" for _, word in bounds):
+        return _failed(tool, f"{wrong or bounds[-1][0]} wrong values", hosts)
+    size = max(row.size for row in rows)
+    bandwidth = min(row.bandwidth for row in rows if row.size == size)
+    said = f"{bandwidth:.1f} GB/s bus bandwidth at {size / 2**20:,.0f} MiB"
+    if least is not None and bandwidth < least:
+        return _failed(tool, f"{said}, less than {least:g}", hosts)
+    said += f", at least {least:g} asked for" if least is not None else ", no least was given"
+    return Verdict(outcome=Outcome.PASSED, tool=tool, text=f"{tool}: {said}", hosts=hosts)
+
+
+def _failed(tool: str, why: str, hosts: frozenset[str]) -> Verdict:
+    return Verdict(outcome=Outcome.FAILED, tool=tool, text=f"{tool}: {why}", hosts=hosts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    size: int
+    bandwidth: float  # of the bus, the better of both ways
+    wrong: int
+
+
+def _row(line: str) -> _Row | None:
+    """One size; None for any other line."""
+    parts = line.split()
+    if len(parts) < 11 or not parts[0].isdigit() or not parts[1].isdigit():
+        return None
+    out, into = parts[-8:-4], parts[-4:]
+    try:
+        bandwidth = max(float(out[2]), float(into[2]))
+        wrong = sum(int(it[3]) for it in (out, into) if it[3].isdigit())
+    except ValueError:
+        return None
+    return _Row(size=int(parts[0]), bandwidth=bandwidth, wrong=wrong)

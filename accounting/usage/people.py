@@ -1,0 +1,257 @@
+"""What each user and each team had of a span, and what became of it: pure, from usage and incidents.
+
+A team is what schedulers call an account, under Kubernetes the namespace. *Idle* is held at 0 %, however
+short that lasted, as in `gpuvigil usage`; *blocked* is held while an incident kept it from computing,
+by the incidents that say so: the union of their times for each holder, so that two incidents about one
+job count once. Idle and blocked may overlap, and are never added up.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from gpuvigil.model import Incident, Severity
+
+from ..cost.money import Prices
+from ..efficiency.inefficient_hours import WasteHour
+from .ledger import Ledger
+from .ownership import NOBODY_KNOWN
+
+_HOUR = 3600.0
+# Less than this share of what was held, and it is no habit; less than an hour is worth no word.
+IDLE_SHARE, LEAST_HOURS = 0.1, 1.0
+RELEASE = "release GPUs that idle"
+
+Span = tuple[datetime, datetime]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amounts:
+    """Of a user, a team, a job or all, in GPU-hours; None: not measured, or without a price."""
+
+    held: float = 0.0
+    used_percent: float | None = None
+    idle: float = 0.0
+    blocked: float = 0.0
+    cost: float | None = None
+    idle_cost: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Person:
+    """A user or a team; `before`: in the span before, None where nothing was counted then."""
+
+    name: str
+    teams: tuple[str, ...]  # of a user
+    users: tuple[str, ...]  # of a team
+    now: Amounts
+    before: Amounts | None
+    help: str  # what would help most; empty: nothing stands out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobUse:
+    """One holder in the span."""
+
+    holder: str
+    user: str
+    team: str
+    now: Amounts
+    help: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class People:
+    """One cluster in one span, those who held most first."""
+
+    cluster: str
+    span: Span
+    users: Sequence[Person]
+    teams: Sequence[Person]
+    jobs: Sequence[JobUse]
+    everybody: Person
+
+
+@dataclass(slots=True)
+class _Sum:
+    held: float = 0.0
+    measured: float = 0.0
+    used: float = 0.0
+    idle: float = 0.0
+    blocked: float = 0.0
+    cost: float = 0.0
+    idle_cost: float = 0.0
+    priced: bool = False
+    users: set[str] = field(default_factory=set)
+    teams: set[str] = field(default_factory=set)
+    helps: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    def amounts(self) -> Amounts:
+        return Amounts(
+            held=self.held / _HOUR,
+            used_percent=100 * self.used / self.measured if self.measured > 0 else None,
+            idle=self.idle / _HOUR,
+            blocked=self.blocked,
+            cost=self.cost if self.priced else None,
+            idle_cost=self.idle_cost if self.priced else None,
+        )
+
+    def help(self) -> str:
+        """The advice on most GPU-hours, held idle among them."""
+        found = dict(self.helps)
+        idle = self.idle / _HOUR
+        if idle >= LEAST_HOURS and self.idle >= IDLE_SHARE * self.held:
+            found[RELEASE] = idle
+        best = max(found, key=lambda it: (found[it], it), default="")
+        return best if best and found[best] >= LEAST_HOURS else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    users: Mapping[str, _Sum]
+    teams: Mapping[str, _Sum]
+    jobs: Mapping[tuple[str, str], _Sum]
+    all: _Sum
+
+
+def people(  # noqa: PLR0913 - each is one source
+    cluster: str,
+    span: Span,
+    parts: Iterable[Ledger],
+    before: Iterable[Ledger],
+    *,
+    incidents: Iterable[Incident],
+    wastes: Iterable[WasteHour],
+    prices: Prices,
+) -> People:
+    """`parts` and `before`: usage of the span and of the one before, cut where prices change."""
+    now, was = _summed(parts, prices), _summed(before, prices)
+    _block(now, blocked(incidents, cluster, span))
+    for hour in wastes:
+        for one in hour.wastes:
+            for it in _of(now, one.holder, one.user or ""):
+                it.helps[one.advice] += one.gpu_hours
+    known = was.all.held > 0
+    return People(
+        cluster=cluster,
+        span=span,
+        users=_persons(now.users, was.users, known),
+        teams=_persons(now.teams, was.teams, known),
+        jobs=_jobs(now.jobs),
+        everybody=_person("all", now.all, was.all if known else None),
+    )
+
+
+def _summed(parts: Iterable[Ledger], prices: Prices) -> _Sums:
+    found = _Sums(defaultdict(_Sum), defaultdict(_Sum), defaultdict(_Sum), _Sum())
+    for part in parts:
+        hourly: dict[str | None, float | None] = {}
+        for row in part.holders.to_pylist():
+            model = row["model"]
+            if model not in hourly:
+                price = prices.price(part.cluster, model, part.start)
+                hourly[model] = None if price is None else price.per_gpu_hour
+            user, team, holder = row["user"] or "", row["account"] or "", row["holder"] or ""
+            for it in (found.users[user], found.teams[team], found.jobs[holder, user], found.all):
+                _add(it, row, hourly[model])
+                it.users.update({user} - {""})
+                it.teams.update({team} - {""})
+    return found
+
+
+def _add(to: _Sum, row: Mapping[str, float | None], hourly: float | None) -> None:
+    to.held += row["allocated"] or 0.0
+    to.measured += row["measured"] or 0.0
+    to.used += row["used"] or 0.0
+    to.idle += row["idle"] or 0.0
+    if hourly is not None:
+        to.priced = True
+        to.cost += hourly * (row["allocated"] or 0.0) / _HOUR
+        to.idle_cost += hourly * (row["idle"] or 0.0) / _HOUR
+
+
+def _of(sums: _Sums, holder: str, user: str) -> list[_Sum]:
+    """Whom one holder is counted with; those who held nothing in the span are not made up."""
+    job = sums.jobs.get((holder, user))
+    if job is None:
+        return []
+    named = [sums.users.get(user), *(sums.teams.get(team) for team in job.teams or {""})]
+    return [job, sums.all, *(one for one in named if one is not None)]
+
+
+def blocked(incidents: Iterable[Incident], cluster: str, span: Span) -> Mapping[str, float]:
+    """GPU-hours for which incidents kept each holder's GPUs from computing, within a span."""
+    times: defaultdict[str, list[Span]] = defaultdict(list)
+    gpus: defaultdict[str, int] = defaultdict(int)
+    for one in incidents:
+        if one.subject.cluster != cluster or not _blocks(one):
+            continue
+        start, end = max(one.since, span[0]), min(one.resolved_at or span[1], span[1])
+        holders = one.impact.holders
+        for holder in holders if start < end else ():
+            times[holder].append((start, end))
+            # Of several holders nobody says how many were whose.
+            gpus[holder] = max(gpus[holder], -(-one.impact.gpus // len(holders)))
+    return {holder: gpus[holder] * _union(them) for holder, them in times.items()}
+
+
+def _blocks(one: Incident) -> bool:
+    stands = one.severity is Severity.CRITICAL and one.impact.gpus > 0
+    return stands and not one.covered_by and not one.marked
+
+
+def _union(times: list[Span]) -> float:
+    """Hours that are in any of them."""
+    total, last = 0.0, None
+    for start, end in sorted(times):
+        begin = start if last is None else max(start, last)
+        if end > begin:
+            total += (end - begin).total_seconds() / _HOUR
+            last = end
+    return total
+
+
+def _block(sums: _Sums, hours: Mapping[str, float]) -> None:
+    for (holder, user), job in list(sums.jobs.items()):
+        # No more than it held: an incident may outlive its job.
+        lost = min(hours.get(holder, 0.0), job.held / _HOUR)
+        for it in _of(sums, holder, user) if lost else ():
+            it.blocked += lost
+
+
+def _persons(now: Mapping[str, _Sum], was: Mapping[str, _Sum], known: bool) -> Sequence[Person]:
+    found = [
+        _person(name, it, was.get(name, _Sum()) if known else None) for name, it in now.items()
+    ]
+    return sorted(found, key=lambda it: (-it.now.held, it.name))
+
+
+def _person(name: str, now: _Sum, was: _Sum | None) -> Person:
+    return Person(
+        name=name,
+        teams=tuple(sorted(now.teams)),
+        users=tuple(sorted(now.users)),
+        now=now.amounts(),
+        before=None if was is None else was.amounts(),
+        help=now.help() if name != NOBODY_KNOWN else "",
+    )
+
+
+def _jobs(sums: Mapping[tuple[str, str], _Sum]) -> Sequence[JobUse]:
+    found = [
+        JobUse(
+            holder=holder,
+            user=user,
+            team=", ".join(sorted(it.teams)),
+            now=it.amounts(),
+            help=it.help(),
+        )
+        for (holder, user), it in sums.items()
+    ]
+    return sorted(found, key=lambda it: (-it.now.held, it.holder))
+
+
+def change_percent(now: float, before: float) -> float | None:
+    """How much more it is than it was; None of nothing."""
+    return 100 * (now - before) / before if before > 0 else None

@@ -1,0 +1,1 @@
+"""What one shift leaves to the next."""

@@ -1,0 +1,148 @@
+"""Draws the handover of a shift: one page, one link."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import streamlit as st
+
+from gpuvigil.clock import duration, from_text, moment, to_text
+from gpuvigil.errors import HubError
+from gpuvigil.model import Incident
+from gpuvigil.web import page_links
+from gpuvigil.web.markup import joined, tag
+
+from ..components import style
+from ..data import live
+from ..layout import panels
+from ..layout.tree import Node, el, show
+from .hub_queries import records
+from .summary import Done, Shift, sentence, shift
+
+_SECONDS = 15.0
+_MOST = 30
+
+
+def draw() -> None:
+    """The whole page; without a time in its address it is of now, and renews itself."""
+    style("incidents")
+    st.fragment(_live, run_every=_SECONDS)()
+
+
+def _live() -> None:
+    view = live.current().view()
+    asked = st.query_params.get("to", "")
+    end, wrong = end_of(asked, view.now)
+    # Of now: the same question for all who look within the time that an answer serves.
+    key = ("handover", asked if asked and not wrong else "")
+    try:
+        said = live.shared().questions.ask(key, lambda hub: records(hub, end), _SECONDS)
+    except HubError as error:
+        title = tag("h1", "Shift handover", class_="gv-page")
+        st.html(joined(title, panels.notes([f"The shift is not known: {error}"])))
+        return
+    found = shift(said.value, end)
+    span = f"{moment(found.start)} to {moment(found.end)}"
+    st.html(
+        joined(
+            tag("h1", "Shift handover ", tag("small", span), class_="gv-page"),
+            panels.banners(view.warnings),
+            panels.notes([*([wrong] if wrong else []), *live.outdated("this shift is", said)]),
+        )
+    )
+    show("handover", *body(found))
+
+
+def end_of(asked: str, now: datetime) -> tuple[datetime, str]:
+    """The end of the shift that an address asks for, and what is wrong with it."""
+    if not asked:
+        return now, ""
+    try:
+        end = from_text(asked)
+    except ValueError:
+        return now, "The link's time cannot be read: this is the shift up to now."
+    return min(end, now), ""
+
+
+def body(found: Shift) -> list[Node | None]:
+    """One sentence, what stands, what was done, and what opened and ended."""
+    return [
+        el(
+            "p",
+            el("b", sentence(found)),
+            " ",
+            el("a", "Link to this shift", href=page_links.handover_page(found.end)),
+            key="sentence",
+        ),
+        _incidents("Still stands", found.stands, found.end),
+        _done(found.done),
+        _incidents("Opened", found.opened, found.end),
+        _incidents("Ended", found.ended, found.end),
+        _silences(found),
+    ]
+
+
+def _incidents(name: str, shown: Sequence[Incident], end: datetime) -> Node:
+    rows = [
+        el(
+            "li",
+            el("span", one.severity.value, class_=f"badge {one.severity.value}"),
+            el("a", one.title, href=page_links.incident_page(one.id)),
+            f" {one.label or one.subject.key}",
+            " ",
+            el("span", "simulated", class_="badge simulated") if one.simulated else None,
+            el("span", f"· {_state(one, end)}", class_="sub"),
+            key=one.id,
+        )
+        for one in shown[:_MOST]
+    ]
+    more = len(shown) - len(rows)
+    return el(
+        "section",
+        el("h2", name, el("small", str(len(shown)))),
+        el("ul", *rows, class_="others") if rows else el("p", "nothing", class_="empty"),
+        el("p", f"and {more} more", class_="more") if more else None,
+        key=name,
+    )
+
+
+def _state(one: Incident, end: datetime) -> str:
+    if one.resolved_at is not None and one.resolved_at <= end:
+        return f"ended {moment(one.resolved_at)}, lasted {duration(one.resolved_at - one.since)}"
+    taken = f", taken by {one.acknowledged_by}" if one.acknowledged_by else ", nobody has taken it"
+    return f"for {duration(end - one.since)}{taken}"
+
+
+def _done(done: Sequence[Done]) -> Node:
+    rows = [
+        el(
+            "li",
+            el("time", moment(one.at), datetime=to_text(one.at)),
+            el(
+                "div",
+                el("b", one.who),
+                f" {one.text} ",
+                el("a", "incident", href=page_links.incident_page(one.incident))
+                if one.incident
+                else None,
+            ),
+        )
+        for one in done[:_MOST]
+    ]
+    more = len(done) - len(rows)
+    return el(
+        "section",
+        el("h2", "What was done", el("small", str(len(done)))),
+        el("ol", *rows, class_="timeline") if rows else el("p", "nothing", class_="empty"),
+        el("p", f"and {more} more", class_="more") if more else None,
+        key="done",
+    )
+
+
+def _silences(found: Shift) -> Node | None:
+    if not found.silences:
+        return None
+    rows = [
+        el("li", el("code", " ".join(one.matchers)), f" until {moment(one.ends_at)}, {one.by}")
+        for one in found.silences[:_MOST]
+    ]
+    return el("section", el("h2", "Silenced"), el("ul", *rows), key="silenced")

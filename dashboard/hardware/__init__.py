@@ -1,0 +1,1 @@
+"""Hardware: what failed where, repeat offenders, parts on their way back, racks."""

@@ -1,0 +1,88 @@
+"""Draws the page of hardware: thin glue between the snapshot, the hub and Streamlit."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import streamlit as st
+
+from accounting.hardware.repeat_offenders import SPAN, Failure, failures, offenders
+from accounting.hardware.returns import newest
+from gpuvigil.errors import HubError
+from gpuvigil.hub_client import Hub
+from gpuvigil.model import Incident, RecordKind, Rma, readable
+from gpuvigil.web.markup import joined, tag
+
+from ..components import style
+from ..data import live
+from ..data.offenders import MOST_INCIDENTS
+from ..layout import panels
+from ..layout.tree import show
+from .drawing import Shown, page
+from .summary import Matrix, matrix, racks
+
+# A month of incidents: asked for rarely, for all who look.
+FRESH_SECONDS, FIRST_SECONDS = 120.0, 20.0
+RENEWED_SECONDS = 10.0
+_MOST_RMA = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """What the hub says of failures of 30 days and of parts that go back."""
+
+    failures: Sequence[Failure] = ()
+    rmas: Sequence[Rma] = ()
+
+
+def failed(hub: Hub, now: datetime) -> Failed:
+    """One question for all who look."""
+    records = hub.records(RecordKind.INCIDENT, since=now - SPAN, limit=MOST_INCIDENTS)
+    steps = readable(hub.records(RecordKind.RMA, limit=_MOST_RMA), Rma.from_record)
+    return Failed(
+        failures=failures(readable(records, Incident.from_record)),
+        rmas=tuple(newest(steps).values()),
+    )
+
+
+def draw() -> None:
+    """The whole page; it renews itself as one."""
+    style("incidents")
+    st.fragment(_live, run_every=max(RENEWED_SECONDS, live.refresh_seconds()))()
+
+
+def _live() -> None:
+    snapshot = live.current()
+    view, rack = snapshot.view(), st.query_params.get("rack", "")[:200]
+    cluster = st.query_params.get("cluster", "")
+    try:
+        said = live.shared().questions.ask(
+            "hardware",
+            lambda hub: failed(hub, view.now),
+            FRESH_SECONDS,
+            first_seconds=FIRST_SECONDS,
+        )
+        found, notes, known = said.value, live.outdated("what failed is", said), True
+    except HubError as error:
+        found, notes, known = Failed(), [f"What failed is not known: {error}"], False
+    title = tag("h1", f"Rack {rack}" if rack else "Hardware", class_="gv-page")
+    st.html(joined(title, panels.banners(view.warnings), panels.notes(notes)))
+    told = {one.subject: one.rack for one in snapshot.inventories().values() if one.rack}
+    standing = [item.incident for item in view.attention]
+    shown = Shown(
+        now=view.now,
+        errors=matrix(found.failures, {(it.cluster, it.node): name for it, name in told.items()})
+        if found.failures
+        else Matrix(places=(), rows=(), more=0),
+        offenders=offenders(found.failures, view.now),
+        returns=found.rmas,
+        racks=[
+            it
+            for one in view.clusters
+            if cluster in {"", one.name}
+            for it in racks(one, told, standing)
+        ],
+        rack=rack,
+        known=known,
+    )
+    show("hardware", *page(shown))

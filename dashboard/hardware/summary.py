@@ -1,0 +1,125 @@
+"""Failures by fault and place, and what each rack draws and how hot it is: pure."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from accounting.hardware.repeat_offenders import Failure
+from gpuvigil.faults import FAULTS
+from gpuvigil.model import Incident, Subject
+from gpuvigil.numbers_in_words import natural
+
+from ..model.cluster import ClusterView
+from ..model.gpus import Look, summed
+
+# More columns than these nobody reads side by side.
+MOST_PLACES = 12
+NO_RACK = "no rack told"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matrix:
+    """How often each fault was found at each place; the worst of both first."""
+
+    places: Sequence[str]
+    rows: Sequence[tuple[str, str, Sequence[int], int]]  # fault's key, its title, counts, all
+    more: int  # places that are not shown
+
+    @property
+    def most(self) -> int:
+        return max((count for *_, counts, _ in self.rows for count in counts), default=0)
+
+
+def matrix(found: Iterable[Failure], place_of: Mapping[tuple[str, str], str]) -> Matrix:
+    """`place_of`: each node's rack, by cluster and node; a node without one stands for itself."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for one in found:
+        place = place_of.get((one.cluster, one.node)) or one.node
+        counts[one.fault, place] += 1
+    by_place: Counter[str] = Counter()
+    by_fault: Counter[str] = Counter()
+    for (fault, place), count in counts.items():
+        by_place[place] += count
+        by_fault[fault] += count
+    ordered = sorted(by_place, key=lambda it: (-by_place[it], natural(it)))
+    shown = ordered[:MOST_PLACES]
+    rows = [
+        (fault, _title(fault), [counts[fault, place] for place in shown], by_fault[fault])
+        for fault in sorted(by_fault, key=lambda it: (-by_fault[it], it))
+    ]
+    return Matrix(places=shown, rows=rows, more=len(ordered) - len(shown))
+
+
+def _title(fault: str) -> str:
+    return FAULTS[fault].title if fault in FAULTS else fault
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rack:
+    """One rack of a cluster; None: not measured."""
+
+    cluster: str
+    name: str
+    nodes: Sequence[Subject]
+    silent: int
+    gpus: int
+    failing: int
+    held_percent: float | None
+    power_watts: float | None
+    power_limit_watts: float | None
+    hottest_celsius: float | None
+    middle_celsius: float | None
+    incidents: int  # that stand
+
+
+def racks(
+    cluster: ClusterView, rack_of: Mapping[Subject, str], standing: Iterable[Incident]
+) -> Sequence[Rack]:
+    """Each rack with what its GPUs draw and how hot they are, by name; empty where none is told."""
+    nodes: defaultdict[str, list[int]] = defaultdict(list)
+    for number, node in enumerate(cluster.layout.nodes):
+        nodes[rack_of.get(node, "")].append(number)
+    if set(nodes) <= {""}:
+        return []
+    struck = Counter(
+        rack
+        for one in standing
+        if one.subject.cluster == cluster.name
+        for rack in {rack_of.get(node, "") for node in _nodes(one)}
+    )
+    found = [_rack(cluster, name, them, struck[name]) for name, them in nodes.items()]
+    return sorted(found, key=lambda one: (one.name == NO_RACK, natural(one.name)))
+
+
+def _nodes(one: Incident) -> set[Subject]:
+    found = {one.subject.of_node()}
+    for key in one.members:
+        try:
+            found.add(Subject.parse(key).of_node())
+        except ValueError:
+            continue
+    return found
+
+
+def _rack(cluster: ClusterView, name: str, numbers: Sequence[int], incidents: int) -> Rack:
+    spans = [cluster.layout.spans[number] for number in numbers]
+    chosen = np.concatenate([np.arange(it.start, it.stop) for it in spans])
+    gpus = cluster.gpus.part(chosen.astype(int))
+    strip = summed(gpus)
+    heat = gpus.temperature_celsius[~np.isnan(gpus.temperature_celsius.astype(float))]
+    return Rack(
+        cluster=cluster.name,
+        name=name or NO_RACK,
+        nodes=[cluster.layout.nodes[number] for number in numbers],
+        silent=int(sum(bool(cluster.silent[number]) for number in numbers)),
+        gpus=len(gpus),
+        failing=strip.looks[Look.FAILED],
+        held_percent=strip.held_percent,
+        power_watts=strip.power_watts,
+        power_limit_watts=strip.power_limit_watts,
+        hottest_celsius=float(heat.max()) if len(heat) else None,
+        middle_celsius=float(np.median(heat)) if len(heat) else None,
+        incidents=incidents,
+    )

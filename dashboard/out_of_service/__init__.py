@@ -1,0 +1,1 @@
+"""Nodes that are out of service: why, since when, who has them, and what is next."""

@@ -1,0 +1,85 @@
+"""The table of nodes that are out of service, as a tree."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from gpuvigil.clock import duration, moment, to_text
+from gpuvigil.numbers_in_words import counted
+from gpuvigil.schedulers.out_of_service import LostTo
+from gpuvigil.web import page_links
+
+from ..layout.tree import Node, el
+from .rows import Row
+
+MOST_SHOWN = 200
+_WORDS = {
+    LostTo.FAULT: "fault",
+    LostTo.REPAIR: "in repair",
+    LostTo.MAINTENANCE: "maintenance",
+    LostTo.UNKNOWN: "not known",
+}
+_COLUMNS = ("Node", "Why", "Since", "Who", "Ticket", "Next step", "Last acceptance")
+
+
+def sentence(rows: Sequence[Row]) -> str:
+    """How many there are, and for what."""
+    if not rows:
+        return "No node is out of service."
+    gpus = sum(row.gpus for row in rows)
+    amounts = [(word, sum(row.lost_to is kind for row in rows)) for kind, word in _WORDS.items()]
+    parts = ", ".join(f"{amount} {word}" for word, amount in amounts if amount)
+    said = f"{counted(len(rows), 'node')} out of service with {counted(gpus, 'GPU')}: {parts}."
+    aged = next((row for row in rows if row.since is not None), None)
+    return f"{said} {aged.node.node} has waited longest." if aged and rows[1:] else said
+
+
+def table(rows: Sequence[Row], now: datetime) -> list[Node]:
+    """A row for each, those that wait longest first."""
+    if not rows:
+        return []
+    head = el("thead", el("tr", *(el("th", name, scope="col") for name in _COLUMNS)))
+    shown = rows[:MOST_SHOWN]
+    more = len(rows) - len(shown)
+    body = el("tbody", *(_row(row, now) for row in shown))
+    found = [el("div", el("table", head, body), class_="wide", key="rows")]
+    return [*found, el("p", f"and {more} more", class_="more")] if more else found
+
+
+def _row(row: Row, now: datetime) -> Node:
+    span = timedelta(hours=1)
+    at = row.since or now - span
+    href = page_links.around(row.node, max(at, now - timedelta(days=2)), now)
+    return el(
+        "tr",
+        el("th", el("a", row.node.node, href=href), " ", _simulated(row), scope="row"),
+        el("td", el("b", _WORDS[row.lost_to]), f": {row.why}" if row.why else "", *_incident(row)),
+        _since(row, now),
+        el("td", row.who or "–"),
+        el("td", row.ticket or "–"),
+        el("td", row.step),
+        el("td", _accepted(row)),
+        key=row.node.key,
+    )
+
+
+def _simulated(row: Row) -> Node | None:
+    return el("span", "simulated", class_="badge simulated") if row.node.simulated else None
+
+
+def _incident(row: Row) -> Sequence[Node]:
+    if row.incident is None:
+        return ()
+    link = page_links.incident_page(row.incident.id)
+    return (" ", el("a", row.incident.title, href=link))
+
+
+def _since(row: Row, now: datetime) -> Node:
+    if row.since is None:
+        return el("td", "not known")
+    said = f"{moment(row.since)}, {duration(now - row.since)}"
+    return el("td", el("time", said, datetime=to_text(row.since)))
+
+
+def _accepted(row: Row) -> str:
+    one = row.accepted
+    return "none" if one is None else f"{moment(one.at)} by {one.by}: {one.note}"

@@ -1,0 +1,59 @@
+"""Draws the page of nodes that are out of service."""
+
+import streamlit as st
+
+from gpuvigil.errors import HubError
+from gpuvigil.web import page_links
+from gpuvigil.web.markup import joined, tag
+
+from ..components import style
+from ..data import live
+from ..layout import panels
+from ..layout.tree import el, show
+from . import drawing
+from .hub_queries import known
+from .rows import Known, rows, unknown
+
+_SECONDS = 10.0
+
+
+def draw() -> None:
+    """The whole page; it renews itself as one."""
+    style("incidents")
+    st.fragment(_live, run_every=max(live.refresh_seconds(), _SECONDS))()
+
+
+def _live() -> None:
+    snapshot, shared = live.current(), live.shared()
+    view = snapshot.view()
+    try:
+        answer = shared.questions.ask(
+            "out of service",
+            lambda hub: known(hub, snapshot.inventories().values(), shared.config.analyzer),
+            _SECONDS,
+        )
+    except HubError as error:
+        title = tag("h1", "Out of service", class_="gv-page")
+        st.html(joined(title, panels.notes([f"What is out of service is not known: {error}"])))
+        return
+    found: Known = answer.value
+    listed = rows(found)
+    st.html(
+        joined(
+            tag("h1", "Out of service", class_="gv-page"),
+            panels.banners(view.warnings),
+            panels.notes([*live.outdated("this list is", answer), *unknown(found)]),
+        )
+    )
+    show(
+        "out-of-service",
+        el("p", el("b", drawing.sentence(listed)), key="sentence"),
+        *drawing.table(listed, view.now),
+        el(
+            "p",
+            "A node that passed its tests is recorded with gpuvigil node accept NODE --results FILE. ",
+            el("a", "Shift handover", href=page_links.HANDOVER),
+            class_="sub",
+            key="accept",
+        ),
+    )

@@ -1,0 +1,201 @@
+"""What is known of each node that is out of service, and the next step: pure."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+
+from accounting.hardware.returns import newest, said
+from gpuvigil.faults.affected import struck
+from gpuvigil.model import (
+    Acceptance,
+    Act,
+    Incident,
+    Inventory,
+    NodeAction,
+    Rma,
+    RmaState,
+    ScheduledNode,
+    Scheduler,
+    Severity,
+    Subject,
+)
+from gpuvigil.numbers_in_words import natural
+from gpuvigil.schedulers.out_of_service import Checks, LostTo, lost_to, name_of, why_out
+
+# Who set a Slurm reason and when, as `scontrol show node` prints it: `fan [ada@2026-01-31T11:00:00]`.
+_BY = re.compile(r"\s*\[([^\[\]@]+)@([^\[\]]+)\]\s*$")
+# `OPS-123`, `#4711`, `INC0012345`, `ticket 99`, `case 4711`.
+_TICKET = re.compile(
+    r"(?i)\b([A-Z][A-Z0-9]+-\d+|(?:INC|CHG|RITM|REQ)\d{5,}|(?:ticket|case|rma)[ :#]*\d[\w-]*)|(#\d{2,})"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """The records that say why nodes take no jobs."""
+
+    inventories: Sequence[Inventory] = ()
+    schedulers: Sequence[Scheduler] = ()
+    incidents: Sequence[Incident] = ()  # that stand
+    rmas: Sequence[Rma] = ()
+    acceptances: Mapping[str, Acceptance] = field(default_factory=dict)  # by the node's key
+    actions: Sequence[NodeAction] = ()
+    checks: Checks = field(default_factory=Checks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One node; what nobody has said is empty or None."""
+
+    node: Subject
+    gpus: int
+    lost_to: LostTo
+    why: str
+    since: datetime | None
+    who: str
+    ticket: str
+    step: str  # what to do next
+    accepted: Acceptance | None
+    incident: Incident | None  # the worst that stands there
+
+
+def rows(known: Known) -> Sequence[Row]:
+    """The nodes that are out of service, those that wait longest first."""
+    told = {
+        name_of(Subject(cluster=one.told_by.cluster, node=node.name)): (node, one)
+        for one in known.schedulers
+        for node in one.nodes or ()
+    }
+    standing = _by_node(known.incidents)
+    repairs = _repairs(known.rmas)
+    found = []
+    for inventory in known.inventories:
+        node = inventory.subject
+        scheduled = told.get(name_of(node), (None, None))[0]
+        here = standing.get(node, ())
+        critical = {it.fault for it in here if it.severity is Severity.CRITICAL}
+        lost = lost_to(scheduled, critical, in_repair=node in repairs, checks=known.checks)
+        if lost is not None:
+            found.append(_row(inventory, scheduled, lost, here, repairs.get(node), known))
+    return sorted(found, key=_rank)
+
+
+def _rank(row: Row) -> tuple[bool, float, list[tuple[int, str]]]:
+    since = 0.0 if row.since is None else row.since.timestamp()
+    return row.since is None, since, natural(row.node.node)
+
+
+def _by_node(incidents: Iterable[Incident]) -> Mapping[Subject, Sequence[Incident]]:
+    """What stands about each node and its GPUs, the worst first."""
+    found: dict[Subject, list[Incident]] = {}
+    for one in sorted(incidents, key=lambda it: (it.severity.rank, it.since)):
+        for node in {Subject.parse(key).of_node() for key in struck(one)}:
+            found.setdefault(node, []).append(one)
+    return found
+
+
+def _repairs(rmas: Iterable[Rma]) -> Mapping[Subject, Rma]:
+    """The newest step of each node's parts that are not back yet."""
+    open_ = [one for one in newest(rmas).values() if one.state is not RmaState.REPLACED]
+    return {one.subject.of_node(): one for one in sorted(open_, key=lambda it: it.at)}
+
+
+def _row(
+    inventory: Inventory,
+    scheduled: ScheduledNode | None,
+    lost: LostTo,
+    here: Sequence[Incident],
+    repair: Rma | None,
+    known: Known,
+) -> Row:
+    node = inventory.subject
+    reason = "" if scheduled is None else scheduled.reason or ""
+    by = _BY.search(reason)
+    ours = max(
+        (it for it in known.actions if it.node == node and it.act is Act.DRAIN),
+        key=lambda it: it.at,
+        default=None,
+    )
+    accepted = known.acceptances.get(node.key)
+    since = _since(by, ours, here if scheduled is None else ())
+    notes = (reason, "" if repair is None else repair.note)
+    return Row(
+        node=node,
+        gpus=len(inventory.gpus),
+        lost_to=lost,
+        why="" if scheduled is None else why_out(scheduled),
+        since=since,
+        who=by[1] if by else "gpuvigil" if ours is not None and scheduled is not None else "",
+        ticket=next((found for text in notes if (found := ticket(text))), ""),
+        step=next_step(lost, scheduled, here, repair, accepted, since),
+        accepted=accepted,
+        incident=here[0] if here else None,
+    )
+
+
+def _since(
+    by: re.Match[str] | None, ours: NodeAction | None, here: Sequence[Incident]
+) -> datetime | None:
+    """As the reason says, or since gpuvigil drained it, or since its fault; a cordon tells no time."""
+    if by is not None:
+        try:
+            told = datetime.fromisoformat(by[2])
+        except ValueError:
+            told = None
+        if told is not None:
+            # Slurm prints the controller's local time without a zone; a site that is not on UTC
+            # sees it as its clock shows it.
+            return told if told.tzinfo else told.replace(tzinfo=timezone.utc)
+    if ours is not None:
+        return ours.at
+    return min((it.since for it in here), default=None)
+
+
+def ticket(text: str) -> str:
+    """The first ticket that a text names; empty for none."""
+    found = _TICKET.search(text)
+    return "" if found is None else next(it for it in found.groups() if it)
+
+
+def next_step(
+    lost: LostTo,
+    scheduled: ScheduledNode | None,
+    here: Sequence[Incident],
+    repair: Rma | None,
+    accepted: Acceptance | None,
+    since: datetime | None,
+) -> str:
+    """What to do now, by how far it is."""
+    if repair is not None:
+        word = said(repair)
+        wait = "ship the part" if repair.state is RmaState.OPEN else "wait for the replacement"
+        return f"{wait} ({word})"
+    if here:
+        return here[0].action or "resolve what stands"
+    if accepted is not None and since is not None and accepted.at > since:
+        return f"accepted: give it back to its scheduler{_command(scheduled)}"
+    if lost is LostTo.MAINTENANCE:
+        return "give it back when the work is done"
+    if lost is LostTo.UNKNOWN:
+        return "find out who took it out, and why"
+    return "test it, then gpuvigil node accept NODE --results FILE"
+
+
+def _command(scheduled: ScheduledNode | None) -> str:
+    if scheduled is None:
+        return ""
+    if "CORDONED" in scheduled.states:
+        return f": kubectl uncordon {scheduled.name}"
+    return f": scontrol update nodename={scheduled.name} state=resume"
+
+
+def unknown(known: Known) -> Sequence[str]:
+    """Why the list may lack nodes: schedulers that do not answer, or none at all."""
+    if not known.schedulers:
+        return ["No scheduler is asked: only nodes whose faults stop all of their GPUs are listed."]
+    return [
+        f"The scheduler of {one.told_by.cluster} does not answer: {one.why or 'no reason given'}."
+        for one in known.schedulers
+        if one.nodes is None
+    ]

@@ -1,0 +1,5 @@
+"""Hardware that failed, and racks."""
+
+from dashboard.hardware.page import draw
+
+draw()

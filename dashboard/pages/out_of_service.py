@@ -1,0 +1,5 @@
+"""Nodes that are out of service."""
+
+from dashboard.out_of_service.page import draw
+
+draw()

@@ -1,0 +1,5 @@
+"""Users and teams."""
+
+from dashboard.people.page import draw
+
+draw()

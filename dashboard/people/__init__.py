@@ -1,0 +1,1 @@
+"""Users and teams: what they held, used and left idle, and what would help."""

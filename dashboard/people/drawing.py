@@ -1,0 +1,281 @@
+"""Users, teams and one of them, as trees."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from accounting.usage.people import Amounts, JobUse, People, Person, change_percent
+from gpuvigil.clock import moment
+from gpuvigil.model import SIMULATED_CLUSTER, Holder
+from gpuvigil.numbers_in_words import counted
+from gpuvigil.web import page_links
+
+from ..layout.tree import Node, each, el
+from .address import SPAN_NAMES, Asked
+
+MOST_PERSONS, MOST_JOBS, MOST_LINKED = 60, 40, 4
+NO_USER, NO_TEAM = "user not known", "no team"
+_NOTE = (
+    "Idle: held at 0 %, however short. Blocked: held while an incident kept it from computing."
+    " Help: the advice on most GPU-hours. GPU-hours; clusters are never added up."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Money:
+    """Whether there are prices, and how an amount is said."""
+
+    currency: str
+
+    def said(self, amount: float | None) -> str:
+        return "–" if amount is None else f"{amount:,.0f}"
+
+
+def sentence(one: People, money: Money | None) -> str:
+    """The whole in one line."""
+    now = one.everybody.now
+    if now.held <= 0:
+        return "Nobody held a GPU in this span, as far as usage was counted."
+    used = "" if now.used_percent is None else f", {now.used_percent:.0f} % of it used"
+    said = f"{now.held:,.0f} GPU-hours held{used}; {now.idle:,.0f} idle{_change(one.everybody)}"
+    if money and now.idle_cost is not None:
+        said += f", {money.said(now.idle_cost)} {money.currency}"
+    worst = max((it for it in one.teams if it.name), key=lambda it: it.now.idle, default=None)
+    if worst is not None and worst.now.idle > 0 and one.teams[1:]:
+        said += f". Most of that is {worst.name}'s: {worst.now.idle:,.0f}"
+    return said + "."
+
+
+def _change(one: Person) -> str:
+    if one.before is None:
+        return ""
+    change = change_percent(one.now.idle, one.before.idle)
+    return "" if change is None else f" ({change:+.0f} %)"
+
+
+def page(found: Sequence[People], asked: Asked, money: Money | None) -> list[Node]:
+    """All, or the one user or team that is asked for."""
+    shown = [one for one in found if asked.cluster in {"", one.cluster}]
+    body = [node for one in shown for node in _cluster(one, asked, money)]
+    if not shown:
+        body = [el("p", "No usage was counted yet.", class_="empty", key="nothing")]
+    return [_spans(asked), *body, el("p", _NOTE, class_="sub", key="note")]
+
+
+def _spans(asked: Asked) -> Node:
+    chips = (
+        el(
+            "a",
+            name,
+            href=asked.with_span(value),
+            class_="chip chosen" if asked.last == value else "chip",
+            aria_current="true" if asked.last == value else None,
+        )
+        for value, name in SPAN_NAMES.items()
+    )
+    back = el("a", "All users and teams", href=asked.everybody) if asked.one else None
+    said = el("span", "Last, against the same time before", class_="name")
+    return el("div", said, *chips, back, class_="row", key="spans")
+
+
+def _cluster(one: People, asked: Asked, money: Money | None) -> list[Node]:
+    money = None if one.cluster == SIMULATED_CLUSTER else money
+    mark = (
+        el("span", "SIMULATED: no real hardware", class_="badge simulated")
+        if one.cluster == SIMULATED_CLUSTER
+        else None
+    )
+    start, end = one.span
+    span = el("small", f"{moment(start)} to {moment(end)}")
+    head = el("h2", f"Cluster {one.cluster} ", mark, span, key=f"{one.cluster} head")
+    if asked.one:
+        return [head, *_one(one, asked, money)]
+    line = el("p", el("b", sentence(one, money)), key=f"{one.cluster} line")
+    teams = _table("Teams", one.teams, asked, money, team=True)
+    users = _table("Users", one.users, asked, money, team=False)
+    return [head, line, teams, users]
+
+
+def _one(one: People, asked: Asked, money: Money | None) -> list[Node]:
+    """A user or a team: its numbers against the span before, its people and its jobs."""
+    listed = one.users if asked.user else one.teams
+    name = asked.user or asked.team
+    person = next((it for it in listed if it.name == name), None)
+    if person is None:
+        said = f"{name} held no GPU here in this span."
+        return [el("p", said, class_="empty", key=f"{one.cluster} none")]
+    jobs = [it for it in one.jobs if _is_of(it, asked)]
+    return each(
+        (
+            _tiles(person, money, one.cluster),
+            _help(person, jobs, one.cluster),
+            _belongs(person, asked, one.cluster),
+            _jobs(jobs, one.cluster, money),
+        )
+    )
+
+
+def _is_of(job: JobUse, asked: Asked) -> bool:
+    return job.user == asked.user if asked.user else asked.team in job.team.split(", ")
+
+
+def _tiles(one: Person, money: Money | None, cluster: str) -> Node:
+    now, was = one.now, one.before
+    amounts = [
+        ("Held", f"{now.held:,.1f}", _against(now.held, None if was is None else was.held)),
+        (
+            "Used",
+            "–" if now.used_percent is None else f"{now.used_percent:.0f} %",
+            "" if was is None or was.used_percent is None else f"before {was.used_percent:.0f} %",
+        ),
+        ("Idle", f"{now.idle:,.1f}", _against(now.idle, None if was is None else was.idle)),
+        ("Blocked by faults", f"{now.blocked:,.1f}", ""),
+    ]
+    if money:
+        before = None if was is None else was.cost
+        amounts.append(
+            (
+                f"Cost, {money.currency}",
+                money.said(now.cost),
+                "" if now.cost is None else _against(now.cost, before),
+            )
+        )
+    tiles = (
+        el("div", el("dt", name), el("dd", value), el("dd", beside, class_="beside"))
+        for name, value, beside in amounts
+    )
+    return el("dl", *tiles, class_="tiles", key=f"{cluster} tiles")
+
+
+def _against(now: float, before: float | None) -> str:
+    if before is None:
+        return "nothing was counted before"
+    change = change_percent(now, before)
+    return f"before {before:,.1f}" + ("" if change is None else f", {change:+.0f} %")
+
+
+def _help(one: Person, jobs: Sequence[JobUse], cluster: str) -> Node | None:
+    """What would help, and whose jobs it is about."""
+    if not one.help:
+        return None
+    about = [it for it in jobs if it.help == one.help][:MOST_LINKED]
+    names = [part for it in about for part in (" ", holder_link(cluster, it.holder))]
+    return el("p", el("b", "What would help: "), f"{one.help}.", *names, key=f"{cluster} help")
+
+
+def holder_link(cluster: str, holder: str) -> Node:
+    """A job or pod with its page; processes have none."""
+    href = page_links.job_page(cluster, Holder.parse(holder)) if holder else ""
+    return el("a", holder, href=href) if href else holder or "–"
+
+
+def _belongs(one: Person, asked: Asked, cluster: str) -> Node | None:
+    names = one.teams if asked.user else one.users
+    if not names:
+        return None
+    links = [
+        part
+        for name in names[:MOST_PERSONS]
+        for part in (" ", person_link(name, team=bool(asked.user)))
+    ]
+    return el("p", "Teams:" if asked.user else "Users:", *links, key=f"{cluster} belongs")
+
+
+def person_link(name: str, *, team: bool) -> Node:
+    """A user's or a team's name with its page."""
+    if not name:
+        return NO_TEAM if team else NO_USER
+    return el("a", name, href=page_links.team_page(name) if team else page_links.user_page(name))
+
+
+def _table(
+    title: str, persons: Sequence[Person], asked: Asked, money: Money | None, *, team: bool
+) -> Node:
+    names = [title[:-1], "Held", "vs before", "Used", "Idle", "vs before", "Blocked"]
+    names += [f"Cost, {money.currency}", f"Idle, {money.currency}"] if money else []
+    names += ["What would help"]
+    rows = [_person(it, money, team=team) for it in persons[:MOST_PERSONS]]
+    more = len(persons) - len(rows)
+    return el(
+        "section",
+        el("h3", title, el("small", f"{len(persons)}, most GPU-hours first")),
+        el(
+            "div",
+            el(
+                "table",
+                el("thead", el("tr", *(_head(name) for name in names))),
+                el("tbody", *rows),
+            ),
+            class_="wide",
+        )
+        if rows
+        else el("p", "nobody", class_="empty"),
+        el("p", f"and {counted(more, 'more')}", class_="more") if more else None,
+        key=f"{title} {asked.cluster}",
+    )
+
+
+def _head(name: str) -> Node:
+    text = name in {"Team", "User", "What would help", "Job"}
+    return el("th", name, scope="col", class_=None if text else "number")
+
+
+def _person(one: Person, money: Money | None, *, team: bool) -> Node:
+    now, was = one.now, one.before
+    return el(
+        "tr",
+        el("th", person_link(one.name, team=team), scope="row"),
+        _number(f"{now.held:,.1f}"),
+        _number(_percent(now.held, None if was is None else was.held)),
+        _number("–" if now.used_percent is None else f"{now.used_percent:.0f} %"),
+        _number(f"{now.idle:,.1f}"),
+        _number(_percent(now.idle, None if was is None else was.idle)),
+        _number(f"{now.blocked:,.1f}"),
+        *_money(now, money),
+        el("td", one.help or "–"),
+        key=one.name or "-",
+    )
+
+
+def _money(now: Amounts, money: Money | None) -> list[Node]:
+    if money is None:
+        return []
+    return [_number(money.said(now.cost)), _number(money.said(now.idle_cost))]
+
+
+def _percent(now: float, before: float | None) -> str:
+    change = None if before is None else change_percent(now, before)
+    return "–" if change is None else f"{change:+.0f} %"
+
+
+def _number(text: str) -> Node:
+    return el("td", text, class_="number")
+
+
+def _jobs(jobs: Sequence[JobUse], cluster: str, money: Money | None) -> Node:
+    names = ["Job", "User", "Held", "Used", "Idle", "Blocked"]
+    names += [f"Cost, {money.currency}", f"Idle, {money.currency}"] if money else []
+    names += ["What would help"]
+    rows = [
+        el(
+            "tr",
+            el("th", holder_link(cluster, it.holder), scope="row"),
+            el("td", person_link(it.user, team=False)),
+            _number(f"{it.now.held:,.1f}"),
+            _number("–" if it.now.used_percent is None else f"{it.now.used_percent:.0f} %"),
+            _number(f"{it.now.idle:,.1f}"),
+            _number(f"{it.now.blocked:,.1f}"),
+            *_money(it.now, money),
+            el("td", it.help or "–"),
+            key=f"{it.holder} {it.user}",
+        )
+        for it in jobs[:MOST_JOBS]
+    ]
+    more = len(jobs) - len(rows)
+    head = el("tr", *(_head(name) for name in names))
+    return el(
+        "section",
+        el("h3", "Jobs", el("small", f"{len(jobs)}, most GPU-hours first")),
+        el("div", el("table", el("thead", head), el("tbody", *rows)), class_="wide"),
+        el("p", f"and {counted(more, 'more')}", class_="more") if more else None,
+        key=f"{cluster} jobs",
+    )

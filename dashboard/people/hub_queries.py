@@ -1,0 +1,46 @@
+"""What the page of users and teams asks the hub: two spans of usage, incidents and judged hours."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from accounting.cost.money import Prices
+from accounting.efficiency.inefficient_hours import WasteHour
+from accounting.usage.ledger import Ledger
+from accounting.usage.ledger_query import Shape, answer
+from accounting.usage.model import cluster_key, floor
+from accounting.usage.people import People, people
+from accounting.usage.query import clusters
+from gpuvigil.clock import from_text
+from gpuvigil.config import CostSettings
+from gpuvigil.hub_client import Hub
+from gpuvigil.model import Incident, RecordKind, readable
+
+_MOST = 10_000
+
+
+def everybody(hub: Hub, settings: CostSettings, span: timedelta) -> Sequence[People]:
+    """Each cluster's users and teams over the last `span`, against the one before."""
+    now, prices = from_text(hub.status()["now"]), Prices(settings=settings)
+    return [_of(hub, name, span, now, prices) for name in clusters(hub)]
+
+
+def _of(hub: Hub, cluster: str, span: timedelta, now: datetime, prices: Prices) -> People:
+    start, key = floor(now - span), cluster_key(cluster)
+    incidents = hub.records(RecordKind.INCIDENT, subject=key, limit=_MOST)
+    wastes = hub.records(RecordKind.WASTE, subject=key, since=start, limit=_MOST)
+    return people(
+        cluster,
+        (start, now),
+        _parts(hub, cluster, start, now, now, prices),
+        _parts(hub, cluster, start - span, start, now, prices),
+        incidents=readable(incidents, Incident.from_record),
+        wastes=readable(wastes, WasteHour.from_record),
+        prices=prices,
+    )
+
+
+def _parts(
+    hub: Hub, cluster: str, start: datetime, end: datetime, now: datetime, prices: Prices
+) -> Sequence[Ledger]:
+    shape = Shape(cuts=prices.changes(start, end), places=False)
+    return answer(hub, cluster, start, end, now, shape).parts

@@ -1,0 +1,47 @@
+"""Draws the page of users and teams: thin glue between the hub and Streamlit."""
+
+import streamlit as st
+
+from accounting.cost.money import Prices
+from gpuvigil.errors import HubError, StoreError
+from gpuvigil.web.markup import joined, tag
+
+from ..components import style
+from ..data import live
+from ..layout import panels
+from ..layout.tree import show
+from .address import Asked
+from .drawing import Money, page
+from .hub_queries import everybody
+
+# Usage is counted by quarters of an hour: not more often than this for all who look.
+FRESH_SECONDS, FIRST_SECONDS = 120.0, 20.0
+RENEWED_SECONDS = 30.0
+
+
+def draw() -> None:
+    """The whole page; it renews itself as one."""
+    style("incidents")
+    st.fragment(_live, run_every=max(RENEWED_SECONDS, live.refresh_seconds()))()
+
+
+def _live() -> None:
+    view, shared = live.current().view(), live.shared()
+    asked = Asked.of(st.query_params.to_dict())
+    title = tag("h1", asked.user or asked.team or "Users and teams", class_="gv-page")
+    try:
+        said = shared.questions.ask(
+            ("people", asked.last),
+            lambda hub: everybody(hub, shared.config.cost, asked.span),
+            FRESH_SECONDS,
+            first_seconds=FIRST_SECONDS,
+        )
+    except (HubError, StoreError) as error:
+        unknown = panels.notes([f"Who used what is not known: {error}"])
+        st.html(joined(title, panels.banners(view.warnings), unknown))
+        return
+    late = live.outdated("everything below is", said)
+    st.html(joined(title, panels.banners(view.warnings), panels.notes(late)))
+    prices = Prices(settings=shared.config.cost)
+    money = Money(currency=prices.currency) if prices else None
+    show("people", *page(said.value, asked, money))

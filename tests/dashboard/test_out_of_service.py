@@ -1,0 +1,209 @@
+"""Nodes that are out of service, and the handover of a shift: pure."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from dashboard.handover.page import body, end_of
+from dashboard.handover.summary import SHIFT, Records, sentence, shift
+from dashboard.out_of_service import drawing
+from dashboard.out_of_service.rows import Known, rows, ticket, unknown
+from gpuvigil.model import (
+    Acceptance,
+    Acknowledgement,
+    Act,
+    Incident,
+    NodeAction,
+    Retirement,
+    Rma,
+    RmaState,
+    ScheduledNode,
+    Scheduler,
+    Severity,
+    Silence,
+)
+from gpuvigil.schedulers.out_of_service import LostTo
+from gpuvigil.web.page_links import handover_page
+
+from .scene import NOON, gpu, incident, inventory, node
+from .test_incidents_page import texts
+
+N1, N2 = node("n1", "lab"), node("n2", "lab")
+HOUR, SECOND = timedelta(hours=1), timedelta(seconds=1)
+DRAINED = "bad fan OPS-12 [ada@2026-01-31T11:00:00]"
+
+
+def known(*nodes: ScheduledNode, **values: Any) -> Known:
+    scheduler = Scheduler(told_by=node("ctl", "lab"), at=NOON, nodes=nodes)
+    given: dict[str, Any] = {"schedulers": (scheduler,), **values}
+    return Known(inventories=(inventory(N1), inventory(N2)), **given)
+
+
+def drained(reason: str | None = DRAINED, state: str = "DRAIN", name: str = "n1") -> ScheduledNode:
+    return ScheduledNode(name=name, states=("IDLE", state), reason=reason)
+
+
+def test_a_drained_node_is_told_with_all_that_its_reason_says() -> None:
+    (row,) = rows(known(drained()))
+    assert (row.node, row.gpus, row.lost_to) == (N1, 8, LostTo.MAINTENANCE)
+    assert (row.who, row.ticket) == ("ada", "OPS-12")
+    assert row.since == NOON - HOUR
+    assert row.step == "give it back when the work is done"
+
+
+def test_what_nobody_said_is_not_known() -> None:
+    (row,) = rows(known(drained(None, "CORDONED")))
+    assert (row.since, row.who, row.ticket, row.lost_to) == (None, "", "", LostTo.UNKNOWN)
+    said = texts(["div", {}, *drawing.table([row], NOON)])
+    assert "not known" in said
+    assert row.step == "find out who took it out, and why"
+    assert rows(known()) == []
+    assert drawing.sentence([]) == "No node is out of service."
+
+
+@pytest.mark.parametrize(
+    ("after", "step"),
+    [
+        (-SECOND, "give it back when the work is done"),
+        (SECOND, "accepted: give it back to its scheduler: scontrol update nodename=n1"),
+    ],
+)
+def test_an_acceptance_counts_from_when_the_node_went_out(after: timedelta, step: str) -> None:
+    accepted = Acceptance(node=N1, by="bob", note="dcgmi diag", at=NOON - HOUR + after)
+    (row,) = rows(known(drained(), acceptances={N1.key: accepted}))
+    assert row.step.startswith(step)
+    assert "by bob: dcgmi diag" in texts(["div", {}, *drawing.table([row], NOON)])
+
+
+def test_a_fault_that_stands_comes_before_everything_but_a_return_of_a_part() -> None:
+    lost = replace(
+        incident("gpu_lost", gpu(0, N1), Severity.CRITICAL), action="Drain it.", since=NOON - HOUR
+    )
+    (row,) = rows(known(drained("gpuvigil: lost"), incidents=(lost,)))
+    assert (row.lost_to, row.step, row.incident) == (LostTo.FAULT, "Drain it.", lost)
+    part = Rma(
+        incident=lost.id,
+        subject=lost.subject,
+        state=RmaState.SHIPPED,
+        by="ann",
+        at=NOON,
+        note="case 4711",
+    )
+    (row,) = rows(known(drained("gpuvigil: lost"), incidents=(lost,), rmas=(part,)))
+    assert row.step == "wait for the replacement (shipped by ann, case 4711)"
+    assert (row.ticket, row.lost_to) == ("case 4711", LostTo.REPAIR)
+    back = replace(part, state=RmaState.REPLACED, at=NOON + SECOND)
+    (row,) = rows(known(drained("gpuvigil: lost"), rmas=(part, back)))
+    assert row.step.startswith("test it, then gpuvigil node accept")
+
+
+def test_what_gpuvigil_drained_is_its_own_and_the_longest_wait_comes_first() -> None:
+    ours = NodeAction(incident="i", node=N2, act=Act.DRAIN, at=NOON - 2 * HOUR, undo="u")
+    here = known(drained(), drained("gpuvigil: lost", name="n2"), actions=(ours,))
+    assert [(row.node.node, row.who) for row in rows(here)] == [("n2", "gpuvigil"), ("n1", "ada")]
+    said = drawing.sentence(rows(here))
+    assert said == (
+        "2 nodes out of service with 16 GPUs: 1 fault, 1 maintenance. n2 has waited longest."
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("see #4711", "#4711"),
+        ("INC0012345: fan", "INC0012345"),
+        ("fan, ticket 99", "ticket 99"),
+        ("GPU 3 is bad", ""),
+        ("", ""),
+    ],
+)
+def test_a_ticket_is_found_in_a_reason(text: str, found: str) -> None:
+    assert ticket(text) == found
+
+
+def test_where_no_scheduler_answers_it_is_said() -> None:
+    assert "No scheduler is asked" in unknown(Known())[0]
+    silent = Scheduler(told_by=node("ctl", "lab"), at=NOON, nodes=None, why="timeout")
+    assert unknown(Known(schedulers=(silent,))) == [
+        "The scheduler of lab does not answer: timeout."
+    ]
+    assert unknown(known(drained())) == []
+
+
+def opened(ago: timedelta, name: str, ended: timedelta | None = None, **values: Any) -> Incident:
+    one = incident("gpu_lost", gpu(0, N1), Severity.CRITICAL, state="resolved" if ended else "open")
+    over = None if ended is None else NOON - ended
+    return replace(one, id=name, since=NOON - ago, resolved_at=over, **values)
+
+
+def test_a_shift_is_twelve_hours_of_what_opened_ended_and_stands() -> None:
+    told = Records(
+        incidents=(
+            opened(SHIFT - SECOND, "just within"),
+            opened(SHIFT, "just before"),
+            opened(2 * SHIFT, "ended", SHIFT - SECOND),
+            opened(2 * SHIFT, "ended before", SHIFT),
+            opened(2 * SHIFT, "explained", HOUR, covered_by="f"),
+            opened(HOUR, "taken", acknowledged_by="ann"),
+            replace(opened(HOUR, "suspicion"), state="suspect"),
+        )
+    )
+    found = shift(told, NOON)
+    assert [one.id for one in found.opened] == ["taken", "just within"]
+    assert [one.id for one in found.ended] == ["ended"]
+    assert [one.id for one in found.stands] == ["just before", "just within", "taken"]
+    assert sentence(found) == "2 opened, 1 ended, 3 still stand, 2 of them taken by nobody."
+    # An hour before it was as it was then.
+    assert [one.id for one in shift(told, NOON - 2 * HOUR).opened] == ["just within", "just before"]
+
+
+def test_everything_that_somebody_did_is_told_once_and_newest_first() -> None:
+    def at(minutes: int) -> datetime:
+        return NOON - timedelta(minutes=minutes)
+
+    lost = opened(HOUR, "i")
+    given = {"incident": "i", "subject": lost.subject, "by": "ann"}
+    told = Records(
+        acknowledgements=(
+            Acknowledgement(id="1", note="", at=at(60), **given),  # type: ignore[arg-type]
+            Acknowledgement(id="2", note="shift ends", to="ben", at=at(50), **given),  # type: ignore[arg-type]
+            Acknowledgement(id="3", note="too old", at=NOON - SHIFT, **given),  # type: ignore[arg-type]
+        ),
+        actions=(NodeAction(incident="i", node=N1, act=Act.DRAIN, at=at(40), undo="u"),),
+        rmas=(Rma(state=RmaState.OPEN, at=at(30), note="case 1", **given),),  # type: ignore[arg-type]
+        acceptances=(Acceptance(node=N1, by="bob", note="diag passed", at=at(20)),),
+        retirements=(Retirement(node=N2, by="bob", note="", at=at(10)),),
+        silences=(
+            Silence(
+                id="s",
+                matchers=('node="n1"',),
+                by="cid",
+                reason="cabling",
+                at=at(5),
+                starts_at=at(5),
+                ends_at=NOON + HOUR,
+            ),
+        ),
+    )
+    found = shift(told, NOON)
+    assert [(one.who, one.text) for one in found.done] == [
+        ("cid", 'silenced node="n1": cabling'),
+        ("bob", "retired n2"),
+        ("bob", "accepted n1: diag passed"),
+        ("ann", "return to the maker: open by ann, case 1"),
+        ("gpuvigil", "drained n1"),
+        ("ann", "handed over to ben: shift ends"),
+        ("ann", "took it"),
+    ]
+    assert 'node="n1"' in texts(["div", {}, *body(found)])
+
+
+def test_a_link_to_a_shift_shows_the_same_tomorrow() -> None:
+    assert handover_page(NOON) == "/handover?to=2026-01-31T12%3A00%3A00Z"
+    assert end_of("", NOON) == (NOON, "")
+    assert end_of("2026-01-31T11:00:00Z", NOON) == (NOON - HOUR, "")
+    assert end_of("2027-01-31T11:00:00Z", NOON)[0] == NOON
+    assert "cannot be read" in end_of("yesterday", NOON)[1]
+    assert end_of("", datetime(2026, 1, 1, tzinfo=timezone.utc))[1] == ""

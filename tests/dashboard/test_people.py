@@ -1,0 +1,74 @@
+"""The page of users and teams: its addresses and trees; pure."""
+
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from accounting.usage.people import People
+from dashboard.people.address import USUAL, Asked
+from dashboard.people.drawing import Money, page, sentence
+from gpuvigil.web.page_links import team_page, user_page
+from tests.accounting.test_people import DAY, PRICED, SPAN, ledger, made, share
+
+from .test_incidents_page import _all, texts
+
+EUROS = Money(currency="EUR")
+
+
+def found() -> People:
+    was = [ledger(share("job 0", "ann", 5.0, 1.0), start=SPAN[0] - 7 * DAY)]
+    shares = (
+        share("job 1", "ann", 10.0, 2.0),
+        share("job 2", "<b>bob", 20.0, 1.0, account="speech"),
+        share("processes", None, 1.0, account=None),
+    )
+    return made(*shares, before=was, prices=PRICED)
+
+
+def hrefs(query: dict[str, str]) -> set[str]:
+    tree: list[Any] = ["div", {}, *page([found()], Asked.of(query), EUROS)]
+    return {node[1]["href"] for node in _all(tree) if node[0] == "a"}
+
+
+def test_every_user_and_team_is_a_link_and_one_of_them_has_its_jobs() -> None:
+    assert {user_page("ann"), user_page("<b>bob"), team_page("speech")} <= hrefs({})
+    of_ann = hrefs({"user": "ann"})
+    assert "/job?cluster=lab&job=1" in of_ann
+    assert team_page("vision") in of_ann
+    said = texts(["div", {}, *page([found()], Asked(user="ann"), EUROS)])
+    assert "job 1" in said
+    assert "job 2" not in said
+    assert "before 5.0, +100 %" in said
+    assert "release GPUs that idle" in said
+
+
+def test_what_nobody_names_is_said_so_and_is_no_link() -> None:
+    said = texts(["div", {}, *page([found()], Asked(), None)])
+    assert "user not known" in said
+    assert "no team" in said
+    assert "EUR" not in said
+    gone = texts(["div", {}, *page([found()], Asked(user="eve"), EUROS)])
+    assert "eve held no GPU here in this span." in gone
+    assert "No usage was counted yet." in texts(["div", {}, *page([], Asked(), EUROS)])
+
+
+def test_the_sentence_says_who_leaves_most_idle() -> None:
+    assert sentence(found(), EUROS) == (
+        "31 GPU-hours held, 50 % of it used; 3 idle (+200 %), 6 EUR. Most of that is vision's: 2."
+    )
+    assert "Nobody held a GPU" in sentence(made(), None)
+
+
+@pytest.mark.parametrize("last", ["", "1y", "7d"])
+def test_a_span_that_does_not_exist_is_the_usual_one(last: str) -> None:
+    assert Asked.of({"last": last}).last == USUAL
+
+
+@given(some.dictionaries(some.sampled_from(["last", "cluster", "user", "team", "x"]), some.text()))
+def test_an_address_made_of_what_was_asked_gives_the_same(query: dict[str, str]) -> None:
+    asked = Asked.of(query)
+    given_ = parse_qs(urlsplit(asked.href).query, keep_blank_values=True)
+    assert Asked.of({name: values[0] for name, values in given_.items()}) == asked
