@@ -262,7 +262,9 @@ def _note(window: Window, told: own_steps.OwnSteps, rows: Sequence[int]) -> Find
 
 
 def _told_at(told: own_steps.OwnSteps, row: int) -> datetime:
-    return EPOCH + timedelta(microseconds=float(told.rows.values("at")[row]))
+    """Since when it is so, as far back as its mean over the recent span tells."""
+    at = EPOCH + timedelta(microseconds=float(told.rows.values("at")[row]))
+    return at - timedelta(seconds=float(told.seconds[row]))
 
 
 def _own_work(told: own_steps.OwnSteps, row: int, least: float) -> Evidence:

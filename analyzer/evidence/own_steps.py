@@ -75,6 +75,7 @@ class OwnSteps:
     turned: Mask  # the rank, whyever
     begun: Mask  # of these, those that were so from the beginning
     lasts: Mask  # for half of a steady span
+    seconds: Floats  # for how long, of the recent span
     uneven: Mask  # how the work was cut
     alike: Mask
 
@@ -119,9 +120,16 @@ def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
         turned=stands_out & ~lower,
         begun=weak,
         lasts=_lasts(window, rows, job, apart),
+        # By how much of what it is now the mean has become; a rank that was always so fills the span.
+        seconds=window.settings.window_seconds * _share(lately, apart),
         uneven=uneven,
         alike=(count[0] >= PEERS) & (apart < _LASTS * far) & (lately < _LASTS * far) & as_before,
     )
+
+
+def _share(part: Floats, whole: Floats) -> Floats:
+    found = np.divide(part, whole, out=np.zeros_like(part), where=whole > 0.0)
+    return np.clip(np.nan_to_num(found), 0.0, 1.0)
 
 
 def _far(job: Codes, apart: Floats, count: Floats, least: float) -> Floats:

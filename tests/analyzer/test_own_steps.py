@@ -10,7 +10,18 @@ import pytest
 from analyzer.detectors.gpu_slow import DETECTOR, says_whether_slow, slow_gpus
 from gpuvigil.model import Finding, Severity
 
-from .scene import GPU_FIELDS, NOON, Scene, allocation, gpu, healthy, in_one_job, incident, node, told
+from .scene import (
+    GPU_FIELDS,
+    NOON,
+    Scene,
+    allocation,
+    gpu,
+    healthy,
+    in_one_job,
+    incident,
+    node,
+    told,
+)
 
 # Two ranks on each of four nodes.
 RANKS = [(number, index) for number in range(1, 5) for index in range(2)]
@@ -55,7 +66,14 @@ def test_a_rank_that_turned_slow_is_told_in_numbers() -> None:
         " (limit 5 % more than the others, peers 1 s in 7 other ranks of the job);"
         " in its first steps: 1 s; SM clock: +0.0 % beside the job's other GPUs (limit -4 %)"
     )
-    assert (NOON - it.since).total_seconds() == 10.0
+    # All of the recent span, as far as one can look back.
+    assert (NOON - it.since).total_seconds() == pytest.approx(70.0)
+
+
+@pytest.mark.parametrize("seconds", [35.0, 45.0, 55.0])
+def test_the_mean_of_the_last_minute_says_when_it_turned_slow(seconds: float) -> None:
+    (it,) = found(job({5: own(1.3)}, seconds=seconds))
+    assert (NOON - it.since).total_seconds() == pytest.approx(seconds, abs=20.0)
 
 
 def lasting(scene: Scene) -> Scene:
