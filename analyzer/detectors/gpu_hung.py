@@ -14,7 +14,7 @@ from gpuvigil.model import Evidence, Finding, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence import job_steps, ranks
-from ..evidence.job_steps import AGE, STEP_SECONDS, STEP_TIMES, Holders, goes_on, holders, whole
+from ..evidence.job_steps import AGE, Holders, goes_on, holders, whole
 from ..window.columns import seconds
 from ..window.rows import Row
 from ..window.window import Need, Span, Window
@@ -66,7 +66,11 @@ def hung_jobs(window: Window) -> list[Finding]:
     after the steady span where nobody counts.
     """
     gone = job_steps.gone(window)
-    stopped = {key: gpus for key, gpus in job_steps.stopped(window).items() if key not in gone}
+    stopped = {
+        key: late
+        for key, late in job_steps.stopped(window).items()
+        if key not in gone and not _may_pause(window, late)
+    }
     steady = dict(_spinning(window, Span.STEADY, window.settings.steady_seconds))
     recent = dict(_spinning(window, Span.RECENT, window.settings.window_seconds))
     spun: dict[Holders, list[Subject]] = defaultdict(list)
@@ -90,6 +94,19 @@ def hung_jobs(window: Window) -> list[Finding]:
     found = [_with_ranks(window, finding) for finding in found]
     found += [_with_a_rank_gone(window, them) for them in gone.values()]
     return sorted(found, key=lambda finding: finding.subject)
+
+
+def _may_pause(window: Window, late: Sequence[tuple[Subject, Row]]) -> bool:
+    """Whether a job that tells its steps and no pauses may be at one: its GPUs work, as in an
+    evaluation, or one of its nodes writes, as at a checkpoint.
+    """
+    if job_steps.tells_pauses(late):
+        return False
+    gpus, age = [gpu for gpu, _ in late], min(float(row[AGE]) for _, row in late)
+    if age < _CHECKPOINT_SECONDS and _writes(window, gpus):
+        return True
+    works = not whole(window, gpus).isdisjoint(window.once(_working, None))
+    return works and age < job_steps.PAUSE_SECONDS
 
 
 def _with_ranks(window: Window, finding: Finding) -> Finding:
@@ -140,8 +157,7 @@ def _without_steps(window: Window, gpus: list[tuple[Subject, Row]]) -> Finding:
             Evidence(
                 name="its steps",
                 value=f"none for {last[AGE]:.0f} s",
-                limit=f"{job_steps.step_limit(last):.0f} s: {STEP_TIMES:g} times its longest steps,"
-                f" {STEP_SECONDS:.0f} s at least",
+                limit=_limit(last, bool(blamed)),
             ),
             *job_steps.culprits(window, gpus),
             Evidence(name="GPUs", value=f"{len(subjects)} on {len(nodes)} nodes, held by {name}"),
@@ -155,6 +171,13 @@ def _without_steps(window: Window, gpus: list[tuple[Subject, Row]]) -> Finding:
         members=() if len(subjects) == 1 else tuple(subjects),
         holder=_holder(window, subjects),
     )
+
+
+def _limit(row: Row, one_sided: bool) -> str:
+    times = job_steps.ONE_SIDED_TIMES if one_sided else job_steps.STEP_TIMES
+    least = job_steps.ONE_SIDED_SECONDS if one_sided else job_steps.STEP_SECONDS
+    limit = job_steps.step_limit(row, one_sided)
+    return f"{limit:.0f} s: {times:g} times its longest steps, {least:.0f} s at least"
 
 
 def _with_a_rank_gone(window: Window, gone: job_steps.Gone) -> Finding:
@@ -240,6 +263,10 @@ def spinning(window: Window) -> frozenset[Subject]:
     """The GPUs that have spun over the recent span."""
     seconds_long = window.settings.window_seconds
     return frozenset(gpu for gpu, _ in _spinning(window, Span.RECENT, seconds_long))
+
+
+def _working(window: Window, _asked: None = None) -> frozenset[Subject]:
+    return working(window)
 
 
 def working(window: Window) -> frozenset[Subject]:

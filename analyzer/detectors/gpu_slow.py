@@ -78,9 +78,12 @@ def says_whether_slow(window: Window, incident: Incident) -> bool:
 
     What is slow for longer than the spans look back shows no change any more, and is not over.
     """
-    if incident.condition == _UNEVEN:
-        return True
     gpus = _gpus_of(incident)
+    if incident.condition == _UNEVEN:
+        return all(
+            _works_as_its_peers(window, gpu) or not _is_its_job_s(window, incident, gpu)
+            for gpu in gpus
+        )
     return bool(gpus) and all(
         _works_as_its_peers(window, gpu)
         or _came_back(window, gpu)
@@ -116,6 +119,12 @@ def _works_as_its_peers(window: Window, gpu: Subject) -> bool:
     told = window.once(own_steps.own_steps, None)
     place = None if told is None else told.rows.index.number(gpu)
     return told is not None and place is not None and bool(told.alike[place])
+
+
+def _is_its_job_s(window: Window, incident: Incident, gpu: Subject) -> bool:
+    """Whether a job that began before the incident has the GPU still."""
+    held = [a for a in window.allocations.get(gpu.key, ()) if a.ended_at is None]
+    return any(a.started_at <= incident.since for a in held)
 
 
 def _came_back(window: Window, gpu: Subject) -> bool:
@@ -194,20 +203,27 @@ def _by_steps(told: own_steps.OwnSteps, node: Subject, rows: Sequence[int]) -> F
                 if several
                 else []
             ),
-            _own_work(told, worst),
+            _own_work(
+                told, worst, own_steps.LEAST_CHANGE if told.turned[worst] else own_steps.LEAST
+            ),
             *([] if np.isnan(first) else [before]),
             *([] if np.isnan(clock) else [beside]),
         ),
         detector="gpu_slow",
-        title="Ranks on one node have become slow: their own work takes longer"
-        if several
-        else "A rank of the job has become slow: its own work takes longer",
+        title=_title(several, bool(told.begun[worst])),
         condition="slow_rank",
         action=_RANK_ACTION,
         source="ours: what each rank tells of its own work in a step",
         own_limit=True,
         members=tuple(sorted(told.rows.subjects[row] for row in rows)) if several else (),
     )
+
+
+def _title(several: bool, begun: bool) -> str:
+    slow = "been slow since the job began" if begun else "become slow"
+    if several:
+        return f"Ranks on one node have {slow}: their own work takes longer"
+    return f"A rank of the job has {slow}: its own work takes longer"
 
 
 def _uneven(window: Window, told: own_steps.OwnSteps) -> list[Finding]:
@@ -228,7 +244,7 @@ def _note(window: Window, told: own_steps.OwnSteps, rows: Sequence[int]) -> Find
         severity=Severity.INFO,
         since=_told_at(told, worst),
         evidence=(
-            _own_work(told, worst),
+            _own_work(told, worst, own_steps.LEAST),
             Evidence(
                 name="ranks",
                 value=f"{len(gpus)} of {held.holder}, from its first steps on; their clocks are as the others'",
@@ -246,16 +262,18 @@ def _note(window: Window, told: own_steps.OwnSteps, rows: Sequence[int]) -> Find
 
 
 def _told_at(told: own_steps.OwnSteps, row: int) -> datetime:
-    return EPOCH + timedelta(microseconds=float(told.rows.values("at")[row]))
+    """Since when it is so, as far back as its mean over the recent span tells."""
+    at = EPOCH + timedelta(microseconds=float(told.rows.values("at")[row]))
+    return at - timedelta(seconds=float(told.seconds[row]))
 
 
-def _own_work(told: own_steps.OwnSteps, row: int) -> Evidence:
+def _own_work(told: own_steps.OwnSteps, row: int, least: float) -> Evidence:
     rank = told.rows.values("rank")[row]
     of = "" if np.isnan(rank) else f"rank {rank:.0f}: "
     return Evidence(
         name="own work in a step",
         value=f"{of}{told.rows.values(own_steps.OWN)[row]:.3g} s",
-        limit=f"{100.0 * own_steps.LEAST:g} % more than the others",
+        limit=f"{100.0 * least:g} % more than the others",
         peers=f"{told.usual[row]:.3g} s in {told.peers[row] - 1:.0f} other ranks of the job",
     )
 

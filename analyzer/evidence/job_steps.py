@@ -19,10 +19,10 @@ from ..window.rows import Row
 from ..window.subject_names import label
 from ..window.window import Need, Span, Window
 
-AGE, P99, PHASE, _STEP = "step_age_seconds", "step_p99_seconds", "step_phase", "step_seconds"
+AGE, P99, PHASE = "step_age_seconds", "step_p99_seconds", "step_phase"
 _PHASE_SECONDS, _RANK, _GONE = "step_phase_seconds", "rank", "rank_gone_seconds"
 NEED = Need(
-    measurement="gpu", span=Span.NOW, fields=(AGE, P99, PHASE, _STEP, _PHASE_SECONDS, _RANK, _GONE)
+    measurement="gpu", span=Span.NOW, fields=(AGE, P99, PHASE, _PHASE_SECONDS, _RANK, _GONE)
 )
 
 # `step_phase`, and what a rank does in it that the others wait for.
@@ -30,10 +30,13 @@ _COLLECTIVE, _PAUSES, _STOPPED = 2, frozenset({3, 4}), 5
 _DOES = {0: "still at its own work", 1: "waits for its input", _STOPPED: "stopped by a signal"}
 # Without a step for so long, and for so many of the longest hundredth of its own steps.
 STEP_SECONDS, STEP_TIMES = 60.0, 5.0
+# Where ranks say that the others wait for some of them, no longer gap than their own is waited out.
+ONE_SIDED_SECONDS, ONE_SIDED_TIMES = 45.0, 1.5
 # A checkpoint or an evaluation that takes longer than this is no pause any more.
-_PAUSE_SECONDS = 1800.0
-# Ranks write once a second, so one whose last step is so long ago, and two of its usual ones, waits.
-_WAIT_SECONDS, _WAIT_TIMES = 2.0, 2.0
+PAUSE_SECONDS = 1800.0
+# Ranks write once a second, so one whose last step is so long ago waits for the one that is gone, or soon
+# will: no step ends without it.
+_WAIT_SECONDS = 2.0
 # A step that was on its way when a rank died may end after that, and so do clocks differ.
 _IN_FLIGHT_SECONDS = 2.0
 
@@ -62,7 +65,7 @@ def stopped(window: Window) -> dict[Holders, list[tuple[Subject, Row]]]:
     """
     rows = window.get("gpu", Span.NOW)
     # Which of them are within what their own steps take is asked of these few.
-    late = (rows.values(AGE) >= STEP_SECONDS) & ~np.isnan(rows.values(P99))
+    late = (rows.values(AGE) >= ONE_SIDED_SECONDS) & ~np.isnan(rows.values(P99))
     found: dict[Holders, list[tuple[Subject, Row]]] = defaultdict(list)
     for subject, row in rows.where(late):
         found[holders(window, subject)].append((subject, row))
@@ -76,17 +79,27 @@ def stopped(window: Window) -> dict[Holders, list[tuple[Subject, Row]]]:
 
 def goes_on(window: Window, gpus: Iterable[Subject]) -> bool:
     """Whether their job says of one of its GPUs that its steps go on, or why they do not."""
-    return any(
-        row[AGE] is not None
-        and row[P99] is not None
-        and (row[AGE] < step_limit(row) or _pauses(row))
-        for _, row in _said(window, whole(window, gpus))
-    )
+    told = [
+        (gpu, row)
+        for gpu, row in _said(window, whole(window, gpus))
+        if row[AGE] is not None and row[P99] is not None
+    ]
+    one_sided = bool(waited_for(told))
+    return any(row[AGE] < step_limit(row, one_sided) or _pauses(row) for _, row in told)
 
 
-def step_limit(row: Row) -> float:
-    """From when on a rank without a step is late."""
+def step_limit(row: Row, one_sided: bool = False) -> float:
+    """From when on a rank without a step is late: sooner where its job's ranks say that some of
+    them are waited for than where all do the same.
+    """
+    if one_sided:
+        return max(ONE_SIDED_SECONDS, ONE_SIDED_TIMES * float(row[P99]))
     return max(STEP_SECONDS, STEP_TIMES * float(row[P99]))
+
+
+def tells_pauses(late: Iterable[tuple[Subject, Row]]) -> bool:
+    """Whether any rank says what it does; of one that tells its steps alone a pause looks like a hang."""
+    return any(row[PHASE] is not None for _, row in late)
 
 
 def waited_for(late: Sequence[tuple[Subject, Row]]) -> list[tuple[Subject, Row]]:
@@ -139,6 +152,8 @@ def _gone(window: Window, dead: list[tuple[Subject, Row]]) -> Gone | None:
     # Where most are gone the job ends.
     if len(dead) > len(others) or any(_has_ended_a_step(row, since) for _, row in others):
         return None
+    # What was read before says nothing of whether it waits.
+    others = [(gpu, row) for gpu, row in others if row["at"] > since]
     waiting = [row for _, row in others if _waits(row)]
     if not waiting:
         return None
@@ -158,7 +173,7 @@ def _gone(window: Window, dead: list[tuple[Subject, Row]]) -> Gone | None:
             Evidence(
                 name="other ranks",
                 value=f"{len(waiting)} of {len(others)} wait, with no step for up to {longest:.0f} s",
-                limit=f"{_WAIT_SECONDS:g} s and {_WAIT_TIMES:g} of their usual steps",
+                limit=f"{_WAIT_SECONDS:g} s",
             ),
         ),
     )
@@ -170,17 +185,12 @@ def _has_ended_a_step(row: Row, since: datetime) -> bool:
 
 
 def _waits(row: Row) -> bool:
-    usual = row[_STEP]
-    return (
-        usual is not None
-        and row[PHASE] not in _PAUSES
-        and row[AGE] >= max(_WAIT_SECONDS, _WAIT_TIMES * usual)
-    )
+    return row[PHASE] not in _PAUSES and bool(row[AGE] >= _WAIT_SECONDS)
 
 
 def _pauses(row: Row) -> bool:
     seconds = row[_PHASE_SECONDS]
-    return row[PHASE] in _PAUSES and seconds is not None and seconds < _PAUSE_SECONDS
+    return row[PHASE] in _PAUSES and seconds is not None and seconds < PAUSE_SECONDS
 
 
 def _said(window: Window, gpus: Iterable[Subject]) -> list[tuple[Subject, Row]]:

@@ -2,8 +2,9 @@
 
 All ranks end a step together, so its length tells of none of them; what each does before it first
 waits for the others does, and the one that they wait for waits least. A lower clock than theirs is
-its GPU. Without one, a rank that had more to do from the beginning is how the model is cut, and one
-that did not at first has other data, or its node gives it less: nobody can tell which. Where it is
+its GPU. Without one, a rank that took no longer at first has other data, or its node gives it less:
+nobody can tell which. One that did from the beginning has more to do, as the model is cut, and its GPU
+works the more for it; where that draws less than the others, it is the rank that is slow. Where it is
 another one each time it is data that differ.
 """
 
@@ -29,24 +30,30 @@ _MEAN, _COUNT = (
     Aggregate(function=function, field=OWN) for function in (Function.MEAN, Function.COUNT)
 )
 CLOCK = Aggregate(function=Function.MEAN, field="sm_clock_hertz")
+_WATTS = Aggregate(function=Function.MEAN, field="power_watts")
 NEEDS = (
     Need(
         measurement="gpu",
         span=Span.NOW,
         fields=(OWN, FIRST, INPUT, STEP, "rank", job_steps.AGE, job_steps.P99),
     ),
-    Need(measurement="gpu", span=Span.RECENT, aggregates=(_MEAN, _COUNT, CLOCK)),
-    Need(measurement="gpu", span=Span.STEADY, aggregates=(_MEAN, _COUNT)),
+    Need(measurement="gpu", span=Span.RECENT, aggregates=(_MEAN, _COUNT, CLOCK, _WATTS)),
+    Need(measurement="gpu", span=Span.STEADY, aggregates=(_MEAN, _COUNT, CLOCK, _WATTS)),
 )
 
 # Who is slow works so much longer than the middle of its job: MegaScale (NSDI 24) found about one
-# machine in 200 some 10 % slow. And so many deviations of the others, more for few of them.
-LEAST = 0.1
+# machine in 200 some 10 % slow. What a rank took longer than at first, beside the others, is its own
+# from half of that. And so many deviations of the others, more for few of them.
+LEAST, LEAST_CHANGE = 0.1, 0.05
 _DEVIATIONS, _DEVIATION_OF_MEDIAN, _FEW = 5.0, 1.4826, 6.0
 # It does so now, by its last steps, and has for half of the recent span: data make another one slow.
 _LASTS = 0.5
-# What it was at first is its own, as long as that was less than half as far from the others.
+# What it was at first is how the work was cut, where that was half as far from the others and more.
 _WAS_SO = 0.5
+# Of its last steps alone no more is believed than twice what they were over the span.
+_MOST_NOW = 2.0
+# Of those that wait, a GPU draws so much more at its clock, and more than chips differ: two deviations.
+LESS_POWER, _POWER_DEVIATIONS, _POWER_OF_CLOCK = 0.03, 2.0, 2.0
 # A clock that is so much lower is no chance: what a short look at clocks takes for it.
 LOWER_CLOCK = 0.04
 PEERS, _LINES = 4, 3.0
@@ -66,7 +73,9 @@ class OwnSteps:
     peers: Floats
     sick: Mask  # the GPU
     turned: Mask  # the rank, whyever
+    begun: Mask  # of these, those that were so from the beginning
     lasts: Mask  # for half of a steady span
+    seconds: Floats  # for how long, of the recent span
     uneven: Mask  # how the work was cut
     alike: Mask
 
@@ -88,20 +97,17 @@ def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
     all_of = np.stack([now, mean, first, clock])
     usual, count = per_group(job, all_of)
     apart, lately, at_first, slower = all_of - usual
-    spread, _ = per_group(job, np.abs(apart))
-    deviation = _DEVIATION_OF_MEDIAN * spread * (1.0 + _FEW / np.fmax(count[0], 1.0))
-    far = np.fmax(np.log1p(LEAST), _DEVIATIONS * deviation)
-    slow = (
-        (apart >= far)
-        & (lately >= _LASTS * apart)
-        & (count[0] >= PEERS)
-        & _waits_least(job, rows, own)
-    )
-    turned = at_first < _WAS_SO * apart
+    far = _far(job, apart, count[0], LEAST)
+    waits = (count[0] >= PEERS) & _waits_least(job, rows, own)
+    slow = (apart >= far) & (lately >= _LASTS * apart) & waits
+    turned, as_before = _turned(job, now - first, mean - first, count[0])
+    turned &= waits & (apart > 0.0)
     lower = slower <= np.log1p(-LOWER_CLOCK)
-    stands_out = slow & (turned | lower)
-    # Of those that were so from the beginning nothing more is known than that.
-    uneven = slow & ~stands_out & (at_first >= _WAS_SO * apart)
+    begun = slow & ~turned & ~lower & (at_first >= _WAS_SO * apart)
+    weak = begun & _draws_less(window, rows, job, ~np.isnan(own))
+    stands_out = turned | weak | (slow & lower)
+    # Of others that were so from the beginning nothing more is known than that.
+    uneven = begun & ~weak
     stands_out &= counted(job, stands_out) <= _MOST_SHARE * count[0]
     return OwnSteps(
         rows=rows,
@@ -112,10 +118,55 @@ def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
         peers=count[0],
         sick=stands_out & lower,
         turned=stands_out & ~lower,
+        begun=weak,
         lasts=_lasts(window, rows, job, apart),
+        # By how much of what it is now the mean has become; a rank that was always so fills the span.
+        seconds=window.settings.window_seconds * _share(lately, apart),
         uneven=uneven,
-        alike=(count[0] >= PEERS) & (apart < _LASTS * far) & (lately < _LASTS * far),
+        alike=(count[0] >= PEERS) & (apart < _LASTS * far) & (lately < _LASTS * far) & as_before,
     )
+
+
+def _share(part: Floats, whole: Floats) -> Floats:
+    found = np.divide(part, whole, out=np.zeros_like(part), where=whole > 0.0)
+    return np.clip(np.nan_to_num(found), 0.0, 1.0)
+
+
+def _far(job: Codes, apart: Floats, count: Floats, least: float) -> Floats:
+    """How far from the middle of its job would be too far."""
+    spread, _ = per_group(job, np.abs(apart))
+    deviation = _DEVIATION_OF_MEDIAN * spread * (1.0 + _FEW / np.fmax(count, 1.0))
+    found: Floats = np.fmax(np.log1p(least), _DEVIATIONS * deviation)
+    return found
+
+
+def _turned(job: Codes, now: Floats, mean: Floats, count: Floats) -> tuple[Mask, Mask]:
+    """Which ranks take longer than at first while the others do not, and which do not by half as much.
+
+    By the last steps, or by the mean of the recent span, which scatters less.
+    """
+    changes = np.stack([now, mean])
+    now, lately = changes - per_group(job, changes)[0]
+    far, far_lately = (_far(job, it, count, LEAST_CHANGE) for it in (now, lately))
+    soon = (now >= far) & (lately >= _LASTS * now)
+    surely = (lately >= far_lately) & (now >= _LASTS * lately) & (now <= _MOST_NOW * lately)
+    return soon | surely, ~((now >= _LASTS * far) | (lately >= _LASTS * far_lately))
+
+
+def _draws_less(window: Window, rows: Rows, job: Codes, known: Mask) -> Mask:
+    """Whether each GPU draws less at its clock than its job's others, now and for a while."""
+    found: Mask = known.copy()
+    for span in (Span.RECENT, Span.STEADY):
+        of = window.get("gpu", span)
+        watts, clock = of.beside(rows, _WATTS.column), of.beside(rows, CLOCK.column)
+        there = known & (watts > 0.0) & (clock > 0.0)
+        draws = np.log(np.where(there, watts, np.nan)) - _POWER_OF_CLOCK * np.log(
+            np.where(there, clock, np.nan)
+        )
+        apart = draws - per_group(job, draws)[0]
+        deviation = _DEVIATION_OF_MEDIAN * per_group(job, np.abs(apart))[0]
+        found &= apart <= np.fmin(np.log1p(-LESS_POWER), -_POWER_DEVIATIONS * deviation)
+    return found
 
 
 def _lasts(window: Window, rows: Rows, job: Codes, apart: Floats) -> Mask:

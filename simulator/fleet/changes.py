@@ -27,6 +27,7 @@ class On(Enum):
         "switch"  # `lost`, or `unread` by whoever reads them; switches as the cabling numbers them
     )
     LINK = "link"  # a name of `links.NEWS`; links as `topology.LINKS` numbers them
+    STEPS = "steps"  # `phase`, `gone` or `still` of the ranks on them; GPUs
     DELIVERY = "delivery"  # `silent`, `late`, `step`, `lost`; nodes
 
 

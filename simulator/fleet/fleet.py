@@ -18,7 +18,8 @@ from .play import Playing
 from .records import Teller
 from .site import FaultKind, Site
 from .switches import SwitchLooks
-from .workloads import DAY, WORKLOADS
+from .trainings import workloads_of
+from .workloads import DAY
 
 
 class Fleet:
@@ -153,7 +154,7 @@ def _check(settings: FleetSettings) -> None:
     known = kinds_of(settings)
     for names, there, word in (
         (settings.models, MODELS, "model"),
-        (settings.workloads or (), WORKLOADS, "workload"),
+        (settings.workloads or (), workloads_of(settings), "workload"),
         ([*(settings.kinds or ()), *(order.kind for order in settings.faults)], known, "fault"),
     ):
         for name in names:

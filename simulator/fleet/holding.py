@@ -15,8 +15,8 @@ from .workloads import Workload, day
 _NUMBERS = (
     "sm", "tensor", "dram", "utilization", "swing", "memory", "nvlink", "fabric", "pcie_receive",
     "pcie_transmit", "host", "startup_seconds", "checkpoint_every", "checkpoint_seconds",
-    "evaluate_every", "evaluate_seconds", "duty", "duty_seconds", "daily", "phase_seconds",
-    "phase_low",
+    "evaluate_every", "evaluate_seconds", "duty", "duty_seconds", "daily", "stall_every",
+    "stall_seconds", "phase_seconds", "phase_low",
 )  # fmt: skip
 # An evaluation runs forward only.
 _EVALUATION = 0.55
@@ -26,7 +26,9 @@ _NEARLY_ALWAYS = 0.8
 _LITTLE = 0.22  # share of jobs that keep GPUs busy with little [A: the power distribution]
 # How far people's day moves the load of a service that is always on, of its `daily` [chosen].
 _TIDE = 0.6
-_STAGES = 4
+STAGES = 4
+# Of `collector.sensors.steps.PHASES`.
+WORK, INPUT, COLLECTIVE, CHECKPOINT, EVALUATION, STOPPED = range(6)
 SPINNING = (0.16, 0.0, 0.01)  # SM, tensor and DRAM activity of kernels that only wait [chosen]
 # Loss and embedding make the last and the first stage differ [chosen].
 _STAGE_PACE = np.array([1.04, 1.0, 0.98, 0.93])
@@ -49,6 +51,7 @@ class Asked:
     pcie_receive: Floats
     pcie_transmit: Floats
     host: Floats
+    pause: Index  # a name's place in `collector.sensors.steps.PHASES`, of jobs that pause; else 0
 
 
 class Holding:
@@ -63,7 +66,13 @@ class Holding:
         of_job = [which[job.workload.key] for job in jobs] + [len(sorts)]
         table = np.array(rows, dtype=np.float64)[of_job]
         self._numbers = {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(_NUMBERS)}
-        for name in ("checkpoint_every", "evaluate_every", "duty_seconds", "phase_seconds"):
+        for name in (
+            "checkpoint_every",
+            "evaluate_every",
+            "duty_seconds",
+            "stall_every",
+            "phase_seconds",
+        ):
             self._numbers[name][-1] = 1.0
         self._start = np.array([job.start for job in jobs] + [0.0])
         self._end = np.array([job.end for job in jobs] + [0.0])
@@ -81,6 +90,8 @@ class Holding:
         self._level = np.where(
             lane(mix(self._keys, 61), 1) < _LITTLE, little, 1.04 - 0.4 * lot * lot * lot
         )
+        plain = np.array([bool(job.workload.bound) for job in jobs] + [False])
+        self._level = np.where(plain, 1.0, self._level)
         self._shift = lane(self._keys, 1)
         # Half of the jobs wait in a collective while one rank writes the checkpoint [chosen].
         self._barrier = (lane(self._keys, 2) < 0.5) & (self._size > 1)
@@ -130,7 +141,9 @@ class Holding:
         writing = np.mod(since + shift * every, every) < numbers["checkpoint_seconds"]
         barrier = computing & writing & self._barrier[rows]
         barrier &= np.arange(self._topology.gpus) != self._first[rows]
-        computing &= ~writing
+        stalled = np.mod(since + shift * numbers["stall_every"], numbers["stall_every"])
+        stalled = stalled < numbers["stall_seconds"]
+        computing &= ~writing & ~stalled
         computing &= self._on(rows, since, seconds, numbers)
         common = mix(self._keys[rows] ^ mix(ticks.astype(np.uint64), 17)[:, None])
         swing = (
@@ -147,6 +160,8 @@ class Holding:
         numbers["utilization"] *= pace
         pace *= self._level[rows]
         asked = self._asked(rows, computing, pace, since, numbers)
+        asked.pause = np.where(writing, CHECKPOINT, np.where(stalled, INPUT, asked.pause))
+        asked.pause = np.where(evaluating & (asked.pause == 0), EVALUATION, asked.pause)
         return _at_barrier(asked, barrier)
 
     def _on(
@@ -171,7 +186,7 @@ class Holding:
         if not self._stages.any():
             return np.ones(rows.shape)
         place = np.arange(self._topology.gpus, dtype=np.int64)[None, :] - self._first[rows]
-        stage = np.clip(place * _STAGES // self._size[rows], 0, _STAGES - 1)
+        stage = np.clip(place * STAGES // self._size[rows], 0, STAGES - 1)
         return np.where(self._stages[rows], _STAGE_PACE[stage], 1.0)
 
     def _asked(
@@ -203,6 +218,7 @@ class Holding:
             pcie_receive=numbers["pcie_receive"] * pace,
             pcie_transmit=numbers["pcie_transmit"] * pace,
             host=np.where(held, numbers["host"], 0.0),
+            pause=np.zeros(rows.shape, dtype=np.int64),
         )
 
 

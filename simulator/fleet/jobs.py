@@ -17,7 +17,8 @@ from gpuvigil.model import Holder, job_holder
 from .chance import Dice, at_share, key
 from .model import FleetSettings
 from .topology import Topology
-from .workloads import DAY, WHOLE_NODE_KINDS, WORKLOADS, Ending, Workload, day
+from .trainings import workloads_of
+from .workloads import DAY, Ending, Workload, day
 
 _USERS = tuple(
     f"{name}{number}"
@@ -120,7 +121,8 @@ class Schedule:
     def _chosen(self) -> list[Workload]:
         """With the share of GPU time that each asks for in this fleet."""
         names, shares = self._settings.workloads, dict(self._settings.mix)
-        chosen = [w for w in WORKLOADS.values() if names is None or w.key in names]
+        known = workloads_of(self._settings).values()
+        chosen = [w for w in known if names is None or w.key in names]
         if shares:
             chosen = [replace(w, gpu_time=shares.get(w.key, 0.0)) for w in chosen]
         return [w for w in chosen if w.gpu_time > 0.0]
@@ -129,7 +131,7 @@ class Schedule:
         """How many nodes are kept for whole-node jobs."""
         chosen = self._chosen()
         total = sum(w.gpu_time for w in chosen)
-        large = sum(w.gpu_time for w in chosen if w.key in WHOLE_NODE_KINDS)
+        large = sum(w.gpu_time for w in chosen if w.whole_nodes)
         return round(self._topology.nodes * large / total) if total else 0
 
     def _push(self, at: float, what: str, value: object) -> None:
@@ -181,7 +183,7 @@ class Schedule:
         """A size that the fleet can ever give."""
         wanted = int(dice.pick([n for n, _ in workload.sizes], [s for _, s in workload.sizes]))
         per_node = self._topology.per_node
-        if workload.key in WHOLE_NODE_KINDS:
+        if workload.whole_nodes:
             most = max(self._whole, 1) * per_node
             return min(max(wanted, per_node), most)
         return min(wanted, per_node)
@@ -196,7 +198,7 @@ class Schedule:
                 self._begin(now, queue.popleft(), places)
 
     def _places(self, waiting: _Waiting) -> tuple[int, ...]:
-        if waiting.workload.key in WHOLE_NODE_KINDS:
+        if waiting.workload.whole_nodes:
             return self._whole_nodes(waiting.size // self._topology.per_node)
         return self._share(waiting.size)
 
@@ -261,7 +263,7 @@ class Schedule:
         for gpu in value.gpus:
             self._free[gpu // self._topology.per_node].add(gpu)
         self._refile(value.gpus)
-        large = value.workload.key in WHOLE_NODE_KINDS
+        large = value.workload.whole_nodes
         self._serve(now, [name for name in self._queues if (name == _WHOLE) == large])
 
     def _closed(self, now: float, value: object) -> None:
@@ -291,7 +293,7 @@ def _strangers(seed: int) -> tuple[str, ...]:
 
 def _queue(workload: Workload) -> str:
     """Large jobs stand in one queue, so that the largest get their turn."""
-    return _WHOLE if workload.key in WHOLE_NODE_KINDS else workload.key
+    return _WHOLE if workload.whole_nodes else workload.key
 
 
 def _mean(points: Sequence[tuple[float, float]]) -> float:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from . import gpu_faults, link_faults, node_faults, port_faults, switch_faults
+from . import gpu_faults, job_faults, link_faults, node_faults, port_faults, switch_faults
 from .model import FleetSettings
 from .site import FaultKind
 
@@ -13,9 +13,12 @@ KINDS: dict[str, FaultKind] = {
 }
 # Beside them, where somebody reads the switches: nobody else could see them.
 OF_SWITCHES: dict[str, FaultKind] = {kind.key: kind for kind in switch_faults.KINDS}
+# And of jobs, where they tell their steps.
+OF_JOBS: dict[str, FaultKind] = {kind.key: kind for kind in job_faults.KINDS}
 
 
 def kinds_of(settings: FleetSettings) -> Mapping[str, FaultKind]:
     """All that this fleet may have: the table's, and those that it brings along."""
-    known = KINDS | OF_SWITCHES if settings.switches else KINDS
+    known = KINDS | (OF_SWITCHES if settings.switches else {})
+    known |= OF_JOBS if settings.steps else {}
     return known | {kind.key: kind for kind in settings.more_kinds}

@@ -104,6 +104,8 @@ class FleetSettings:
     more_kinds: tuple["FaultKind", ...] = ()  # beside those of `kinds.KINDS`
     # Whether somebody reads the switches: there are faults of theirs, too, and records of what is seen.
     switches: bool = False
+    # Whether jobs that train tell their steps: there are trainings and faults of jobs, too.
+    steps: bool = False
     # None is a fleet as in a laboratory: nodes all alike, every sample there, faults well apart.
     world: WorldSettings | None = None
     mix: Shares = ()  # GPU time by workload, of any sum; nothing is the workloads' own

@@ -19,6 +19,7 @@ from .physics import Bends, Physics
 from .plan import Plan
 from .ports import PortSensors
 from .sensors import ANYBODY, PROFILED, SORTS, GpuSensors, Moment, NodeSensors, Numbers
+from .steps import EARLY_SECONDS, StepSensors, Stretch, early_looks
 from .topology import Index
 from .workloads import day
 
@@ -52,7 +53,8 @@ class Playing:
         self._ports = PortSensors(topology)
         # A kind of somebody's own may be of the host's sensors: it has to show.
         host = topology.world is not None or bool(settings.more_kinds)
-        self._nodes = NodeSensors(topology, host=host)
+        self._nodes = NodeSensors(topology, host=host, at_work=settings.steps)
+        self._steps = StepSensors(plan.jobs, plan.changes) if settings.steps else None
         self._delivery = Delivery(topology, settings.missing, settings.life)
         self._shapes = {name: tables.Shape(name, topology) for name in ("gpu", "port", "node")}
         self._salt = key(settings.seed, "ticks")
@@ -102,6 +104,19 @@ class Playing:
             "port": self._ports.read(asked, played, throughput, moment),
             "node": self._nodes.read(asked, moment),
         }
+        if self._steps is not None:
+            bent = _bent_steps(changes, seconds, asked.sm.shape)
+            bent["speed"] = np.broadcast_to(bends.speed, asked.sm.shape)
+            numbers["gpu"] |= self._steps.read(
+                Stretch(
+                    asked=asked,
+                    clock=played.clock,
+                    bent=bent,
+                    seconds=seconds,
+                    tick=self._tick_seconds,
+                    bits=moment.own,
+                )
+            )
         self._forget(numbers, seconds)
         if not shown:
             return None
@@ -172,7 +187,23 @@ class Playing:
             rows[name], arrivals[name] = tables.table(
                 shape, numbers[name], absent, copies, way, origin
             )
+        gone = early_looks(changes, seconds, self._tick_seconds) if self._steps else []
+        for at in gone:
+            rows["gpu"], arrivals["gpu"] = tables.with_a_look(
+                rows["gpu"], arrivals["gpu"], self._looked(at), self._settings.start
+            )
         return rows, arrivals
+
+    def _looked(self, change: Change) -> tables.Look:
+        """A node is looked at when one of its ranks has gone, whatever its ticks."""
+        topology = self._topology
+        node = int(topology.gpu_node[change.targets[0]])
+        return tables.Look(
+            node=topology.places[node].name,
+            seconds=change.start + EARLY_SECONDS,
+            gone=tuple(topology.uuids[gpu] for gpu in change.targets),
+            gone_seconds=EARLY_SECONDS,
+        )
 
     def _unread_of(
         self, numbers: Numbers, node_of: Index, size: tuple[int, ...]
@@ -281,6 +312,18 @@ def _bend_work(asked: Asked, changes: Sequence[Change], seconds: Floats) -> None
     still = spins | stalls
     for name in ("nvlink", "fabric", "pcie_receive", "pcie_transmit"):
         setattr(asked, name, np.where(still, 0.0, getattr(asked, name)))
+
+
+def _bent_steps(
+    changes: Sequence[Change], seconds: Floats, shape: tuple[int, ...]
+) -> dict[str, Floats]:
+    """What changes do to the work of a job and to its ranks."""
+    found = {name: np.zeros(shape) for name in ("spin", "stall", "wait", "phase", "gone")}
+    found["pace"] = np.ones(shape)
+    for name, values in found.items():
+        on = On.STEPS if name in {"phase", "gone"} else On.WORK
+        _apply_all(values, changes, on, name, seconds)
+    return found
 
 
 def _bend_fields(

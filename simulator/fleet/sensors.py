@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .chance import Bits, Floats, bell, lane, mix
-from .holding import Asked
+from .holding import CHECKPOINT, Asked
 from .links import Links
 from .physics import Bends, Physics, Played
 from .topology import Index, Topology
@@ -21,6 +21,8 @@ Numbers = dict[str, Any]
 IDLE, POWER_CAP, HW_SLOWDOWN, SW_THERMAL, HW_THERMAL, POWER_BRAKE = 0x1, 0x4, 0x8, 0x20, 0x40, 0x80
 _NANO = 1_000_000_000
 _HOST_MEMORY_BYTES = 2 * 1024**4
+# To a file system of the network, while a job writes a checkpoint [chosen].
+_WRITTEN_PER_SECOND = 1.2e9
 _CORES = 224  # two sockets of 112 threads, as in an HGX host [chosen]
 # Corrected errors per day of the worst GPU in a thousand, about; most have none [chosen].
 _MOST_CORRECTED_PER_DAY = 6.0
@@ -310,10 +312,13 @@ class GpuSensors:
 class NodeSensors:
     """All nodes: the host, and the collector's own health."""
 
-    def __init__(self, topology: Topology, *, host: bool) -> None:
-        """`host`: whether the machine's own sensors are read beside the collector's."""
+    def __init__(self, topology: Topology, *, host: bool, at_work: bool = False) -> None:
+        """`host`: whether the machine's own sensors are read beside the collector's; `at_work`: what its
+        processors and its disks do is read as well.
+        """
         self._topology = topology
         self._has_host = host
+        self._at_work = Counters(topology.nodes, ("busy", "written")) if at_work else None
 
     def read(self, asked: Asked, moment: Moment) -> Numbers:
         shape = (len(moment.seconds), self._topology.nodes, self._topology.per_node)
@@ -338,6 +343,22 @@ class NodeSensors:
             "memory_available_bytes": whole((1.0 - used) * _HOST_MEMORY_BYTES),
             "memory_total_bytes": _HOST_MEMORY_BYTES,
             **(self._host() if self._has_host else {}),
+            **({} if self._at_work is None else self._work(self._at_work, asked, busy, moment)),
+        }
+
+    def _work(self, counters: Counters, asked: Asked, busy: Floats, moment: Moment) -> Numbers:
+        """Time of its processors, and what its jobs write: some of them to storage that is no file system."""
+        shape = (len(moment.seconds), self._topology.nodes, self._topology.per_node)
+        writes = (asked.pause.reshape(shape) == CHECKPOINT).any(axis=2)
+        milliseconds = moment.tick_seconds * 1000.0 * _CORES
+        all_of_it = np.floor(moment.seconds * 1000.0 * _CORES).astype(np.int64)
+        written = np.where(writes, _WRITTEN_PER_SECOND, 2e5) * moment.tick_seconds
+        return {
+            "cpu_milliseconds": all_of_it[:, None],
+            "cpu_busy_milliseconds": counters.add(
+                "busy", whole(np.minimum(0.02 + busy, 1.0) * milliseconds)
+            ),
+            "shared_write_bytes": counters.add("written", whole(written)),
         }
 
     def _host(self) -> Numbers:

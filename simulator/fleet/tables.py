@@ -1,11 +1,13 @@
 """From numbers to Arrow tables in the columns of the catalogue."""
 
 from collections.abc import Mapping
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from gpuvigil.metrics import MEASUREMENTS
@@ -15,6 +17,8 @@ from .delivery import Delivered
 from .links import LinkRows, dictionary
 from .topology import LINKS, Index, Topology
 
+# So much later than a look the rows are at most that it is made of.
+_NEXT_SECONDS = 30.0
 _TIME = pa.timestamp("us", "UTC")
 
 
@@ -150,6 +154,50 @@ def _column(
     if bool(mask.all()):
         return None
     return pa.array(full, mask=rows.of(mask))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """A look at a node between its ticks, for ranks that have gone."""
+
+    node: str
+    seconds: float  # since the fleet's start
+    gone: tuple[str, ...]  # GPUs, by their UUIDs
+    gone_seconds: float
+
+
+_LOOK_WAY = timedelta(seconds=0.6)
+
+
+def with_a_look(
+    rows: pa.Table, arrivals: pa.Array, look: Look, origin: datetime
+) -> tuple[pa.Table, pa.Array]:
+    """The rows of GPUs with those of one more look, which are as their next ones, but for the steps' age."""
+    at = origin + timedelta(seconds=look.seconds)
+    here = pc.and_(
+        pc.equal(rows["node"].cast(pa.string()), look.node), pc.greater_equal(rows["at"], at)
+    )
+    mine = rows.filter(here)
+    first = pc.min(mine["at"]).as_py()
+    if first is None or (first - at).total_seconds() > _NEXT_SECONDS:
+        return rows, arrivals
+    mine = mine.filter(pc.equal(mine["at"], pa.scalar(first, _TIME)))
+    before = (first - at).total_seconds()
+    changed = {"at": pa.array([at] * len(mine), _TIME)}
+    for name in ("step_age_seconds", "step_phase_seconds"):
+        if name in mine.column_names:
+            changed[name] = pc.max_element_wise(pc.subtract(mine[name], before), 0.0)
+    if "rank_gone_seconds" in mine.column_names:
+        is_gone = pc.is_in(mine["uuid"].cast(pa.string()), pa.array(look.gone))
+        changed["rank_gone_seconds"] = pc.if_else(is_gone, look.gone_seconds, None)
+    for name, values in changed.items():
+        place = mine.column_names.index(name)
+        mine = mine.set_column(place, name, values)
+    arrived = pa.array([at + _LOOK_WAY] * len(mine), _TIME)
+    both = pa.concat_tables([rows, mine.cast(rows.schema)])
+    order = pc.sort_indices(both, sort_keys=[("at", "ascending")])
+    all_arrivals = pa.concat_arrays([arrivals, arrived])
+    return both.take(order), all_arrivals.take(order)
 
 
 def link_table(

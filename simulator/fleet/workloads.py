@@ -30,6 +30,19 @@ class Ending(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rhythm:
+    """How a training makes its steps: shares of a step's length where nothing holds it up."""
+
+    own: float  # a rank's forward pass, before it first waits for the others
+    seconds: tuple[float, float] = (0.3, 8.0)  # a step's, each job its own
+    passes: float = 3.0  # times that, with the backward pass; the rest is communication
+    input: float = 0.02
+    uneven: float = 0.0  # deviation of what ranks get to do, another one's each time
+    dealt: tuple[float, ...] = ()  # how the work was cut: times the others', by stage
+    own_told: bool = True  # every pass of a tensor-parallel rank waits for others
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """One sort of work. Shares are 0 to 1; traffic is a share of what the links can carry."""
 
@@ -64,6 +77,13 @@ class Workload:
     redone: bool = True  # work since the last checkpoint, or the start, is done again
     stages: bool = False  # pipeline: the first and the last stage differ
     together: bool = True  # all GPUs of a job pause at the same time
+    whole_nodes: bool = False  # out of a part of the fleet that is kept for the large jobs
+    stall_every: float = 1e12  # all ranks wait for input: a shard is opened, a shuffle is drawn
+    stall_seconds: float = 0.0
+    rhythm: Rhythm | None = None  # of what makes steps
+    bound: str = (
+        ""  # what it is bound by, in the words of `accounting.jobs.bound`, where that is plain
+    )
 
 
 _LONG: Points = (
@@ -87,7 +107,7 @@ _TABLE: tuple[Workload, ...] = (
         seconds=_LONG,
         endings=_LARGE_ENDS,
         sm=0.64, tensor=0.19, dram=0.32, utilization=0.85, memory=0.15,
-        nvlink=0.0198, fabric=0.06, host=0.25,
+        nvlink=0.0198, fabric=0.06, host=0.25, whole_nodes=True, rhythm=Rhythm(own=0.28),
         checkpoint_every=HOUR, checkpoint_seconds=30.0,
         evaluate_every=4 * HOUR, evaluate_seconds=300.0,
     ),
@@ -99,7 +119,8 @@ _TABLE: tuple[Workload, ...] = (
         seconds=_LONG,
         endings=_LARGE_ENDS,
         sm=0.89, tensor=0.57, dram=0.52, utilization=1.0, swing=0.012, memory=0.8,
-        nvlink=0.0877, fabric=0.10, host=0.12, startup_seconds=300.0,
+        nvlink=0.0877, fabric=0.10, host=0.12, startup_seconds=300.0, whole_nodes=True,
+        rhythm=Rhythm(own=0.3, own_told=False),
         checkpoint_every=2 * HOUR, checkpoint_seconds=90.0,
     ),
     Workload(
@@ -110,7 +131,8 @@ _TABLE: tuple[Workload, ...] = (
         seconds=_LONG,
         endings=_LARGE_ENDS,
         sm=0.72, tensor=0.42, dram=0.40, utilization=0.98, swing=0.02, memory=0.75,
-        nvlink=0.05, fabric=0.16, host=0.12, startup_seconds=420.0, stages=True,
+        nvlink=0.05, fabric=0.16, host=0.12, startup_seconds=420.0, stages=True, whole_nodes=True,
+        rhythm=Rhythm(own=0.26, dealt=(1.04, 1.0, 0.98, 0.93)),
         checkpoint_every=2 * HOUR, checkpoint_seconds=120.0,
     ),
     Workload(
@@ -132,6 +154,7 @@ _TABLE: tuple[Workload, ...] = (
         endings=_SMALL_ENDS,
         sm=0.62, tensor=0.33, dram=0.38, utilization=0.93, swing=0.06, memory=0.7, nvlink=0.03,
         startup_seconds=90.0, evaluate_every=1200.0, evaluate_seconds=120.0,
+        rhythm=Rhythm(own=0.29, seconds=(0.3, 3.0)),
     ),
     Workload(
         key="steady inference",
@@ -198,7 +221,7 @@ _TABLE: tuple[Workload, ...] = (
         endings=_SMALL_ENDS,
         sm=0.62, tensor=0.3, dram=0.36, utilization=0.92, swing=0.08, memory=0.6, nvlink=0.02,
         host=0.3, startup_seconds=60.0, duty=0.6, duty_seconds=240.0,
-        phase_seconds=1500.0, phase_low=0.3,
+        phase_seconds=1500.0, phase_low=0.3, rhythm=Rhythm(own=0.25, seconds=(0.5, 5.0)),
     ),
     Workload(
         key="phased scoring",
@@ -238,8 +261,6 @@ _TABLE: tuple[Workload, ...] = (
 )  # fmt: skip
 
 WORKLOADS: dict[str, Workload] = {workload.key: workload for workload in _TABLE}
-# The large jobs take whole nodes, out of a part of the fleet that is kept for them.
-WHOLE_NODE_KINDS = frozenset({"data parallel", "tensor parallel", "pipeline parallel"})
 
 
 def day(seconds: Floats) -> Floats:

@@ -193,7 +193,9 @@ def of_steps(*steps: tuple[float | None, float | None]) -> Scene:
     them = (gpu(1), gpu(2))[: len(steps)]
     scene = replace(healthy(nodes=2, seconds=60.0), allocations=of_one_job(*them))
     for subject, (age, p99) in zip(them, steps, strict=True):
-        scene = scene.changed(subject, {"step_age_seconds": age, "step_p99_seconds": p99})
+        scene = scene.changed(
+            subject, {"step_age_seconds": age, "step_p99_seconds": p99, "step_phase": 2}
+        )
     return scene
 
 

@@ -656,7 +656,8 @@ def test_a_job_that_tells_of_its_steps_is_judged_by_them_alone() -> None:
     def found(*steps: tuple[float, float | None], busy: bool = True) -> list[Finding]:
         told = scene
         for (age, p99), one in zip(steps, held, strict=False):
-            fields = {"step_age_seconds": age, "step_p99_seconds": p99, **({} if busy else SPINS)}
+            fields = {"step_age_seconds": age, "step_p99_seconds": p99, "step_phase": 2}
+            fields |= {} if busy else SPINS
             told = told.changed(one.subject, fields)
         return hung_jobs(told.window())
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -85,12 +86,12 @@ def test_a_rank_that_is_gone_is_told_while_the_others_wait() -> None:
     (it,) = found(job(WAITS, gone(), WAITS))
     assert (it.subject, it.members, it.holder, it.condition) == (gpu(2), (), "", "rank_gone")
     assert it.certain
-    (other,) = found(job(WAITS, gone(), WAITS, {**WAITS, "step_seconds": 9.0}))
+    (other,) = found(job(WAITS, gone(), WAITS, {**WAITS, "step_phase": EVALUATION}))
     assert not other.certain
     assert told(it) == (
         "warning; process gone: rank 1, node-2 GPU 0, for 12 s: it left its step file behind;"
         " other ranks: 2 of 2 wait, with no step for up to 13 s"
-        " (limit 2 s and 2 of their usual steps)"
+        " (limit 2 s)"
     )
     assert (NOON - it.since).total_seconds() == 22.0
     (it,) = found(job(WAITS, gone(), WAITS, gone(9.0)))
@@ -100,21 +101,34 @@ def test_a_rank_that_is_gone_is_told_while_the_others_wait() -> None:
 @pytest.mark.parametrize(
     ("other", "count"),
     [
-        ({"step_age_seconds": 2.0, "step_seconds": 1.0}, 1),
+        ({"step_age_seconds": 2.0, "step_seconds": 9.0}, 1),
         ({"step_age_seconds": 1.9, "step_seconds": 0.1}, 0),
-        ({"step_age_seconds": 4.0, "step_seconds": 2.0}, 1),
-        ({"step_age_seconds": 3.9, "step_seconds": 2.0}, 0),
-        ({"step_age_seconds": 9.0, "step_seconds": None}, 0),
+        ({"step_age_seconds": 9.0, "step_seconds": None}, 1),
         ({"step_age_seconds": 9.0, "step_seconds": 1.0, "step_phase": CHECKPOINT}, 0),
         ({"step_age_seconds": 9.0, "step_seconds": 1.0, "step_phase": COLLECTIVE}, 1),
         ({"step_age_seconds": None, "step_seconds": None}, 0),
     ],
 )
-def test_who_waits_has_made_no_step_for_two_seconds_and_two_of_its_usual_ones(
-    other: Mapping[str, Any], count: int
-) -> None:
+def test_who_waits_has_made_no_step_for_two_seconds(other: Mapping[str, Any], count: int) -> None:
     scene = job(gone(2.0), other)
     assert len([it for it in found(scene) if it.condition == "rank_gone"]) == count
+
+
+@pytest.mark.parametrize(("later", "certain"), [(4.9, False), (5.0, True)])
+def test_what_was_read_of_a_rank_before_another_was_gone_says_nothing(
+    later: float, certain: bool
+) -> None:
+    """Gone for five seconds by lines that are ten seconds old."""
+    early = {**WAITS, "step_age_seconds": 1.0}
+    scene = job(WAITS, gone(5.0), early)
+    old = NOON - timedelta(seconds=10.0 + later)
+    kept = [
+        replace(it, at=old) if it.subject == gpu(3) and it.at > NOON - timedelta(seconds=15) else it
+        for it in scene.samples
+        if it.subject != gpu(3) or it.at > NOON - timedelta(seconds=15)
+    ]
+    (it,) = found(replace(scene, samples=tuple(kept)))
+    assert (it.condition, it.certain) == ("rank_gone", certain)
 
 
 @pytest.mark.parametrize(("age", "count"), [(10.0, 1), (9.9, 0)])
@@ -130,8 +144,61 @@ def test_a_job_that_loses_most_of_its_ranks_ends(dead: int, count: int) -> None:
 
 
 def test_of_a_job_that_lost_a_rank_nothing_else_is_said() -> None:
-    scene = job({**LATE, "step_age_seconds": 100.0, "step_seconds": 1.0}, gone(99.0))
+    waits = {**LATE, "step_age_seconds": 100.0, "step_seconds": 1.0, "step_phase": COLLECTIVE}
+    scene = job(waits, gone(99.0))
     assert [it.condition for it in found(scene)] == ["rank_gone"]
     # A rank of another job, or of nobody, has no others.
     alone = replace(scene, allocations=scene.allocations[:1])
     assert [it.condition for it in found(alone)] == ["no_steps"]
+
+
+@pytest.mark.parametrize(
+    ("phases", "age", "count"),
+    [
+        # Some are waited for: one and a half times the longest steps.
+        ((COLLECTIVE, COLLECTIVE, WORK), 67.4, 0),
+        ((COLLECTIVE, COLLECTIVE, WORK), 67.5, 1),
+        ((COLLECTIVE, COLLECTIVE, STOPPED), 67.5, 1),
+        # All do the same: five times, as before.
+        ((COLLECTIVE, COLLECTIVE, COLLECTIVE), 224.9, 0),
+        ((COLLECTIVE, COLLECTIVE, COLLECTIVE), 225.0, 1),
+        ((INPUT, INPUT, INPUT), 224.9, 0),
+    ],
+)
+def test_a_rank_that_the_others_wait_for_is_told_sooner_than_a_pause_of_all(
+    phases: tuple[int, ...], age: float, count: int
+) -> None:
+    said = {"step_age_seconds": age, "step_p99_seconds": 45.0}
+    assert len(found(job(*({**said, "step_phase": it} for it in phases)))) == count
+
+
+WATTS = {"power_limit_watts": 700.0}
+
+
+@pytest.mark.parametrize(
+    ("phase", "watts", "age", "count"),
+    [
+        (None, 279.0, 70.0, 1),
+        (None, 281.0, 70.0, 0),
+        (None, 281.0, 1799.0, 0),
+        (None, 281.0, 1801.0, 1),
+        (WORK, 281.0, 70.0, 1),
+    ],
+)
+def test_a_job_that_tells_its_steps_alone_may_be_at_an_evaluation_while_its_gpus_work(
+    phase: int | None, watts: float, age: float, count: int
+) -> None:
+    said = {**LATE, **WATTS, "step_age_seconds": age, "power_watts": watts, "step_phase": phase}
+    assert len(found(job(said, said))) == count
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "age", "count"), [(49.0, 70.0, 1), (51.0, 70.0, 0), (51.0, 601.0, 1)]
+)
+def test_a_job_that_tells_its_steps_alone_may_be_at_a_checkpoint_while_its_node_writes(
+    megabytes: float, age: float, count: int
+) -> None:
+    said = {**LATE, **WATTS, "step_age_seconds": age, "power_watts": 120.0}
+    scene = job(said, said).changed(node(1), {"shared_write_bytes": 0})
+    scene = scene.turned(node(1), "shared_write_bytes", 0.0, megabytes * 1e6, 60.0)
+    assert len(found(scene)) == count

@@ -24,7 +24,7 @@ from gpuvigil.model import (
 
 from .scene import NOON, Scene, allocation, event, gpu, healthy, node
 
-STALLED = {"step_age_seconds": 300.0, "step_p99_seconds": 2.0}
+STALLED = {"step_age_seconds": 300.0, "step_p99_seconds": 2.0, "step_phase": 2}
 NODES = 3
 
 

@@ -1,0 +1,132 @@
+"""What bounds each job of a block, by the product's own account, beside what it is bound by."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from accounting.jobs.bound import Bound, decide
+from accounting.jobs.measured import (
+    ASKED,
+    ASKED_OF_HOSTS,
+    ASKED_OF_PORTS,
+    Row,
+    activity,
+    hosts_of,
+    ports_of,
+    rank,
+)
+from gpuvigil.model import SIMULATED_CLUSTER
+from gpuvigil.store import Aggregate, Function
+from simulator.fleet import Block, Fleet
+from simulator.fleet.jobs import Job
+from simulator.fleet.steps import tells
+
+_TICK_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hour:
+    """One job in one block."""
+
+    job: int
+    workload: str
+    truth: str
+    said: str
+    tells: str
+    why: str
+    measured: bool  # of most of its GPUs what their multiprocessors do
+
+    @property
+    def right(self) -> bool:
+        return self.said == self.truth
+
+
+def hours(fleet: Fleet, block: Block, sick: Mapping[int, list[tuple[float, float]]]) -> Iterator[Hour]:  # fmt: skip
+    """Jobs that ran all the while, of which it is plain what bounds them, and that nothing befell."""
+    origin, topology = fleet.settings.start, fleet.plan.topology
+    start, end = ((at - origin).total_seconds() for at in (block.start, block.end))
+    jobs = [
+        job
+        for job in fleet.plan.jobs
+        if job.workload.bound
+        and job.start + job.workload.startup_seconds <= start
+        and job.end >= end
+        and not any(first < end and last > start for first, last in sick.get(job.number, ()))
+    ]
+    if not jobs:
+        return
+    gpus = {row["uuid"]: row for row in window(block.tables["gpu"], ASKED, ("cluster", "node", "uuid", "model"))}  # fmt: skip
+    ports = ports_of(window(block.tables["port"], ASKED_OF_PORTS, ("cluster", "node", "device", "port", "role")))  # fmt: skip
+    hosts = hosts_of(window(block.tables["node"], ASKED_OF_HOSTS, ("cluster", "node")))
+    for job in jobs:
+        yield _hour(job, topology, gpus, ports, hosts, block.end - block.start)
+
+
+def _hour(job: Job, topology: Any, gpus: Mapping[str, Row], ports: Any, hosts: Any, span: timedelta) -> Hour:  # fmt: skip
+    uuids = [topology.uuids[gpu] for gpu in job.gpus]
+    ranks = [rank(it, gpus.get(it), span, _TICK_SECONDS) for it in uuids]
+    names = sorted({topology.places[int(topology.gpu_node[gpu])].name for gpu in job.gpus})
+    nodes = [(SIMULATED_CLUSTER, name) for name in names]
+    found = activity(ranks, nodes, ports, hosts)
+    decision = decide(found)
+    return Hour(
+        job=job.number,
+        workload=job.workload.key,
+        truth=Bound(job.workload.bound).value,
+        said=decision.bound.value,
+        tells=tells(job).name.lower(),
+        why=decision.said,
+        measured=found.sm_percent is not None,
+    )
+
+
+def window(table: pa.Table, aggregates: Sequence[Aggregate], tags: Sequence[str]) -> list[Row]:
+    """As a store's `window`: one row for each subject."""
+    plain = [table[name].cast(pa.string()) for name in tags]
+    subject = pc.binary_join_element_wise(*plain, "\x1f")
+    order = pc.sort_indices(pa.table({"s": subject, "at": table["at"]}), sort_keys=[("s", "ascending"), ("at", "ascending")])  # fmt: skip
+    table, subject = table.take(order), subject.take(order)
+    names = np.asarray(subject.to_numpy(zero_copy_only=False))
+    first = np.flatnonzero(np.append(True, names[1:] != names[:-1]))
+    spans = list(zip(first.tolist(), [*first[1:].tolist(), len(names)], strict=True))
+    columns = {it.field: _numbers(table, it.field) for it in aggregates}
+    at = table["at"].to_pylist()
+    return [
+        {
+            **dict(zip(tags, str(names[begin]).split("\x1f"), strict=True)),
+            "first_at": at[begin],
+            "last_at": at[end - 1],
+            "samples": end - begin,
+            **{it.column: _of(it.function, columns[it.field][begin:end]) for it in aggregates},
+        }
+        for begin, end in spans
+    ]
+
+
+def _numbers(table: pa.Table, name: str) -> Any:
+    if name not in table.column_names:
+        return np.full(len(table), np.nan)
+    return table[name].cast(pa.float64()).to_numpy(zero_copy_only=False)
+
+
+def _of(function: Function, values: Any) -> float | None:
+    seen = values[~np.isnan(values)]
+    if function is Function.COUNT:
+        return float(len(seen))
+    if not len(seen):
+        return None
+    if function is Function.INCREASE:
+        if len(seen) < 2:
+            return None
+        steps = np.diff(seen)
+        # A counter that begins anew has gained what it shows.
+        return float(np.where(steps < 0.0, seen[1:], steps).sum())
+    return {
+        Function.MEAN: lambda: float(seen.mean()), Function.MAX: lambda: float(seen.max()),
+        Function.MIN: lambda: float(seen.min()), Function.LAST: lambda: float(seen[-1]),
+    }[function]()  # fmt: skip

@@ -1,0 +1,286 @@
+"""What was said of jobs, held against what was true of them."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from gpuvigil.lifecycle import STANDING, State
+from gpuvigil.model import Incident, Record, Severity, Subject, Transition
+from simulator.fleet import Fleet, Truth
+from simulator.fleet.jobs import Job
+from simulator.fleet.steps import step_seconds, tells
+
+from .job_fleets import STRAGGLERS
+from .judge.claims import Said
+from .judge.fault_names import names
+
+# What begins to be said so long after a fault is still about it.
+_ECHO = timedelta(minutes=12)
+UNEVEN = "uneven_stage"
+# How what blames nobody's hardware begins.
+_OF_RANKS = ("A rank of the job", "Ranks on one node", "Some ranks of the job")
+
+
+@dataclass(slots=True, kw_only=True)
+class Told:
+    """One time that an incident stood."""
+
+    incident: str
+    fault: str
+    condition: str
+    subject: Subject
+    title: str
+    at: datetime
+    since: datetime
+    loud_at: datetime | None
+    members: frozenset[str]
+    waited_for: tuple[str, ...]  # ranks, as its evidence names them
+    until: datetime | None = None
+    blames: bool = False  # hardware, as a warning, at any time
+    evidence: str = ""
+
+    @property
+    def slow(self) -> bool:
+        named = names(self.fault, Said(title=self.title, condition=self.condition))
+        if self.fault == "gpu_slow":
+            return self.condition != UNEVEN
+        return not named.isdisjoint(STRAGGLERS)
+
+    @property
+    def hung(self) -> bool:
+        return self.fault == "gpu_hung"
+
+    def is_at(self, truth: Truth) -> bool:
+        return truth.subject == self.subject or truth.subject.key in self.members
+
+
+def told(transitions: Iterable[Transition]) -> list[Told]:
+    """Each time that an incident about a job's pace or a hang stood, in order."""
+    standing: dict[str, Told] = {}
+    found: list[Told] = []
+    for step in sorted(transitions, key=lambda it: (it.at, it.incident, it.number)):
+        incident = Incident.from_record(Record.from_json(step.snapshot))
+        stands = State(step.to_state) in STANDING
+        one = standing.get(step.incident)
+        if not stands:
+            if one is not None:
+                one.until = step.at
+                del standing[step.incident]
+            continue
+        if one is None:
+            one = _begun(step, incident)
+            if not (one.slow or one.hung or one.fault == "gpu_slow"):
+                continue
+            standing[step.incident] = one
+            found.append(one)
+        _follow(one, step, incident)
+    return found
+
+
+def _begun(step: Transition, incident: Incident) -> Told:
+    return Told(
+        incident=step.incident,
+        fault=incident.fault,
+        condition=incident.condition,
+        subject=incident.subject,
+        title=incident.title,
+        at=step.at,
+        since=incident.since,
+        loud_at=None,
+        members=frozenset(),
+        waited_for=(),
+    )
+
+
+def _follow(one: Told, step: Transition, incident: Incident) -> None:
+    loud = incident.severity is not Severity.INFO
+    if loud and one.loud_at is None:
+        one.loud_at = step.at
+    one.members |= frozenset((incident.subject.key, *incident.members))
+    one.condition, one.title = incident.condition, incident.title
+    one.blames |= loud and one.slow and not incident.title.startswith(_OF_RANKS)
+    one.evidence = one.evidence or "; ".join(f"{it.name}: {it.value}" for it in incident.evidence)
+    named = tuple(it.value for it in incident.evidence if it.name == "the others wait for")
+    one.waited_for = named or one.waited_for
+
+
+def judged(fleet: Fleet, said: Sequence[Told]) -> dict[str, Any]:
+    """Of one fleet: each fault with what became of it, and each wrong word."""
+    truths = [it for it in fleet.truths() if not it.hidden]
+    jobs = _Jobs(fleet)
+    used: set[int] = set()
+    faults = [_fault(truth, jobs, said, used) for truth in truths]
+    wrong = [
+        _wrong(it, jobs.of(it.subject, it.at))
+        for number, it in enumerate(said)
+        if number not in used
+    ]
+    return {"faults": [it for it in faults if it], "wrong": wrong, "healthy": jobs.healthy(truths)}
+
+
+class _Jobs:
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        topology = fleet.plan.topology
+        self._numbers = {topology.gpu_subject(it): it for it in range(topology.gpus)}
+        self._nodes = {topology.node_subject(it).key: it for it in range(topology.nodes)}
+        self._per_node = topology.per_node
+
+    def rank(self, subject: Subject, job: Job) -> int:
+        return job.gpus.index(self._numbers[subject])
+
+    def of(self, subject: Subject, at: datetime) -> Job | None:
+        """Who holds it, or the largest on its node."""
+        seconds = (at - self._fleet.settings.start).total_seconds()
+        gpu = self._numbers.get(subject)
+        node = self._nodes[subject.of_node().key]
+        mine = (
+            {gpu}
+            if gpu is not None
+            else set(range(node * self._per_node, (node + 1) * self._per_node))
+        )
+        held = [
+            it for it in self._fleet.plan.jobs
+            if it.start <= seconds < it.end + 60.0 and not mine.isdisjoint(it.gpus)
+        ]  # fmt: skip
+        return max(held, key=lambda it: (len(it.gpus), it.start), default=None)
+
+    def healthy(self, truths: Sequence[Truth]) -> dict[str, dict[str, float]]:
+        """Hours and pauses of jobs that train, without the time of their faults, by workload."""
+        found: dict[str, dict[str, float]] = {}
+        end = self._fleet.settings.days * 86400.0
+        sick = spans(self._fleet, truths)
+        for job in self._fleet.plan.jobs:
+            work = job.workload
+            if work.rhythm is None or len(job.gpus) < 2:
+                continue
+            begun = max(job.start + work.startup_seconds, 0.0)
+            seconds = max(min(job.end, end) - begun, 0.0)
+            seconds -= sum(
+                max(min(last, job.end, end) - max(first, begun), 0.0)
+                for first, last in sick.get(job.number, ())
+            )
+            seconds = max(seconds, 0.0)
+            one = found.setdefault(work.key, {"hours": 0.0, "pauses": 0.0})
+            one["hours"] += seconds / 3600.0
+            for every in (work.checkpoint_every, work.evaluate_every, work.stall_every):
+                one["pauses"] += seconds / every if every < 1e9 else 0.0
+        return found
+
+
+def spans(fleet: Fleet, truths: Sequence[Truth]) -> dict[int, list[tuple[float, float]]]:
+    """When each job, by its number, has a fault."""
+    jobs, origin = _Jobs(fleet), fleet.settings.start
+    found: dict[int, list[tuple[float, float]]] = {}
+    for truth in truths:
+        job = jobs.of(truth.subject, max(truth.start + timedelta(seconds=5), origin))
+        if job is not None:
+            span = ((it - origin).total_seconds() for it in (truth.start, truth.end + _ECHO))
+            first, last = span
+            found.setdefault(job.number, []).append((first, last))
+    return found
+
+
+def _fault(truth: Truth, jobs: _Jobs, said: Sequence[Told], used: set[int]) -> dict[str, Any] | None:  # fmt: skip
+    job = jobs.of(truth.subject, truth.start + timedelta(seconds=5))
+    if job is None or job.workload.rhythm is None:
+        return None
+    mine = {it.key for it in (truth.subject, *truth.affected)}
+    nodes = {it.of_node().key for it in (truth.subject, *truth.affected)}
+    slow = truth.fault in STRAGGLERS
+    begun = truth.start - timedelta(seconds=1)
+    about = []
+    for number, it in enumerate(said):
+        in_time = begun <= it.at < truth.end + _ECHO or (it.at < begun and (it.until is None or it.until > truth.start))  # fmt: skip
+        near = it.subject.key in mine | nodes or not it.members.isdisjoint(mine)
+        if slow:
+            near, kind = it.is_at(truth), it.slow
+        else:
+            kind = it.hung
+            # Who waits for a rank that hangs slows nobody down: what is said of it then is an echo.
+            if it.slow and in_time and near:
+                used.add(number)
+        if in_time and near and kind:
+            used.add(number)
+            about.append(it)
+    first = min((it.at for it in about), default=None)
+    loud = min((it.loud_at for it in about if it.loud_at is not None), default=None)
+    from_start = _begins_with(job, truth, jobs)
+    start = truth.start
+    if from_start:
+        start = jobs._fleet.at(job.start + job.workload.startup_seconds)
+
+    def after(at: datetime | None) -> float | None:
+        return None if at is None or at > truth.end + _ECHO else max((at - start).total_seconds(), 0.0)  # fmt: skip
+
+    rank = jobs.rank(truth.subject, job)
+    return {
+        "id": truth.id,
+        "kind": truth.fault,
+        "magnitude": truth.magnitude,
+        "slower": _slower(truth),
+        "job": job.number,
+        "workload": job.workload.key,
+        "gpus": len(job.gpus),
+        "step": round(step_seconds(job) or 0.0, 3),
+        "tells": tells(job).name.lower(),
+        "from_start": from_start,
+        "seconds": after(first),
+        "onset": None
+        if not about
+        else round((min(it.since for it in about) - start).total_seconds(), 1),
+        "loud": after(loud),
+        "culprit": any(_names(it, truth, rank) for it in about),
+        "named": any(it.waited_for or it.subject.gpu for it in about),
+        "said": [f"{it.title} ({it.condition})" for it in about],
+    }
+
+
+def _begins_with(job: Job, truth: Truth, jobs: _Jobs) -> bool:
+    return job.start >= (truth.start - jobs._fleet.settings.start).total_seconds()
+
+
+def _slower(truth: Truth) -> float | None:
+    """By how much the rank's work takes longer."""
+    size = truth.magnitude
+    if size is None:
+        return None
+    if truth.fault == "slow rank":
+        return size
+    return 1.0 / (1.0 - size) - 1.0 if truth.fault == "slow GPU" else 1.0 / size - 1.0
+
+
+def _names(it: Told, truth: Truth, rank: int) -> bool:
+    """Whether it says the very rank or GPU, and no other."""
+    if it.waited_for:
+        return len(it.waited_for) == 1 and it.waited_for[0].startswith(f"rank {rank},")
+    return it.subject == truth.subject
+
+
+def _wrong(it: Told, job: Job | None) -> dict[str, Any]:
+    return {
+        "title": it.title,
+        "evidence": it.evidence,
+        "fault": it.fault,
+        "condition": it.condition,
+        "subject": it.subject.key,
+        "at": it.at.isoformat(),
+        "loud": it.loud_at is not None,
+        "blames": it.blames,
+        "slow": it.slow,
+        "job": None if job is None else job.number,
+        "workload": None if job is None else job.workload.key,
+        "tells": None if job is None else tells(job).name.lower(),
+    }
+
+
+def lines(one: dict[str, Any]) -> Iterator[str]:
+    """What was missed, late or wrong: for who tunes."""
+    for it in one["faults"]:
+        limit = 90.0 if it["kind"] in STRAGGLERS else 75.0
+        good = it["culprit"] and it["seconds"] is not None and it["seconds"] <= limit
+        if not good:
+            yield f"  {it}"
+    for it in one["wrong"]:
+        yield f"  WRONG {it}"

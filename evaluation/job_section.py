@@ -1,0 +1,141 @@
+"""The section of `docs/accuracy.md` about steps, from the results."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from accounting.jobs.bound import Bound
+
+from .job_fleets import ASYMMETRIC, CHECKPOINTS, DEAD, GPUS, HOURS, NODES, STRAGGLERS, SYMMETRIC
+from .judge.intervals import wilson
+
+# By what a job's programs tell: their own work, steps without it, nothing.
+_GROUPS: Mapping[str, tuple[str, ...]] = {
+    "its ranks' own work": ("own",),
+    "steps alone": ("pauses", "steps"),
+    "nothing": ("nothing",),
+}
+_HANGS = {
+    "dead process": (DEAD, 15.0),
+    "one rank stopped or stuck": (ASYMMETRIC, 75.0),
+    "all ranks in a collective": (SYMMETRIC, None),
+    "a checkpoint never written": (CHECKPOINTS, None),
+}
+
+
+def section(result: Mapping[str, Any]) -> Iterator[str]:
+    """Stragglers, hangs, what healthy jobs heard, and what bounds a job, as tables."""
+    fleets = result["fleets"]
+    node_days = sum(one["node_days"] for one in fleets)
+    seeds = ", ".join(str(one["seed"]) for one in fleets)
+    yield "## What steps add"
+    yield ""
+    yield f"`{result['command']}`: {len(fleets)} fleets of {NODES} nodes with {GPUS} GPUs and {HOURS:g} hours ({node_days:.0f} node-days) whose jobs [tell their steps](steps.md), each program all, some or nothing of it. Seeds {seeds} follow from commit `{result['commit'][:12]}`; fleet `{result['fleet']}`. Intervals are of 95 % (Wilson)."
+    yield ""
+    yield from _stragglers(fleets)
+    yield ""
+    yield from _hangs(fleets)
+    yield ""
+    yield from _healthy(fleets)
+    yield ""
+    yield from _bounds(fleets)
+
+
+def _all(fleets: Iterable[Any], what: str) -> list[Any]:
+    return [it for one in fleets for it in one[what]]
+
+
+def _stragglers(fleets: Sequence[Any]) -> Iterator[str]:
+    yield "Stragglers are ranks that work 5 to 50 % longer, of which a third did so from their job's start. *Precision* is of warnings that a GPU or a rank is slow, those on healthy jobs included; *named* is told at all, notes included. *Onset*: of those that turned slow while the job ran, the time that the finding gives for it is within three steps or 60 s; *median s* is when it was first said, a note's included."
+    yield ""
+    yield "| the job tells | stragglers | named | warned | precision | F1 | F1 from the start | onset | median s |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    faults = [it for it in _all(fleets, "faults") if it["kind"] in STRAGGLERS]
+    wrong = [it for it in _all(fleets, "wrong") if it["slow"] and it["loud"]]
+    for name, group in _GROUPS.items():
+        mine = [it for it in faults if it["tells"] in group]
+        false = sum(it["tells"] in group for it in wrong)
+        yield f"| {name} | {' | '.join(_of_stragglers(mine, false))} |"
+
+
+def _of_stragglers(mine: Sequence[Any], false: int) -> Iterator[str]:
+    found = [it for it in mine if it["loud"] is not None]
+    named = [it for it in mine if it["seconds"] is not None]
+    later = [it for it in named if not it["from_start"]]
+    early = [it for it in mine if it["from_start"]]
+    yield str(len(mine))
+    yield share(len(named), len(mine))
+    yield share(len(found), len(mine))
+    yield share(len(found), len(found) + false)
+    yield _f1(len(found), len(mine), false)
+    yield _f1(sum(it["loud"] is not None for it in early), len(early), 0)
+    seconds = sorted(it["seconds"] for it in later)
+    yield share(sum(abs(it["onset"]) <= max(60.0, 3.0 * it["step"]) for it in later), len(later))
+    yield f"{seconds[len(seconds) // 2]:.0f}" if seconds else "-"
+
+
+def _f1(found: int, of: int, false: int) -> str:
+    return f"{2.0 * found / (found + false + of):.2f}" if of else "-"
+
+
+def _hangs(fleets: Sequence[Any]) -> Iterator[str]:
+    yield "*In time* is 15 s after a process died and 75 s after one rank stood still; where all stand at once it is told after what the job's own pauses take. *Culprit*: of those with one, the very rank is named."
+    yield ""
+    yield "| hang | the job tells | hangs | warned | in time | median s | slowest s | culprit |"
+    yield "|---|---|---|---|---|---|---|---|"
+    faults = _all(fleets, "faults")
+    for name, (kinds, limit) in _HANGS.items():
+        for told, group in _GROUPS.items():
+            mine = [it for it in faults if it["kind"] in kinds and it["tells"] in group]
+            if mine:
+                yield f"| {name} | {told} | {' | '.join(_of_hangs(mine, limit))} |"
+
+
+def _of_hangs(mine: Sequence[Any], limit: float | None) -> Iterator[str]:
+    seconds = sorted(it["loud"] for it in mine if it["loud"] is not None)
+    yield str(len(mine))
+    yield share(len(seconds), len(mine))
+    yield "-" if limit is None else share(sum(it <= limit for it in seconds), len(mine))
+    yield f"{seconds[len(seconds) // 2]:.0f}" if seconds else "-"
+    yield f"{seconds[-1]:.0f}" if seconds else "-"
+    yield "-" if limit is None else share(sum(it["culprit"] for it in mine), len(mine))
+
+
+def _healthy(fleets: Sequence[Any]) -> Iterator[str]:
+    sorts: dict[str, dict[str, float]] = {}
+    for one in fleets:
+        for name, it in one["healthy"].items():
+            total = sorts.setdefault(name, {"hours": 0.0, "pauses": 0.0})
+            for what in total:
+                total[what] += it[what]
+    hours, pauses = (sum(it[what] for it in sorts.values()) for what in ("hours", "pauses"))
+    wrong = [it for it in _all(fleets, "wrong") if it["loud"]]
+    blamed = sum(it["blames"] for it in wrong)
+    ranks = sum(it["slow"] and not it["blames"] for it in wrong)
+    hung = sum(it["fault"] == "gpu_hung" for it in wrong)
+    yield f"In {hours:.0f} healthy job-hours, {pauses:.0f} pauses among them (evaluations, checkpoints, input that stalls), hardware was blamed {blamed} times ({1000.0 * blamed / max(hours, 1e-9):.1f} in 1,000 job-hours), a rank {ranks} times, and a hang was told {hung} times ({10000.0 * hung / max(pauses, 1e-9):.1f} in 10,000 pauses); notes about one of them: {sum(not it['loud'] for it in _all(fleets, 'wrong'))}. Stages cut unevenly had {sorts.get('staged', {}).get('hours', 0.0):.0f} of these hours, uneven data {sorts.get('unlike', {}).get('hours', 0.0):.0f}."
+
+
+def _bounds(fleets: Sequence[Any]) -> Iterator[str]:
+    yield "What bounds a job, of hours of jobs of which it is plain:"
+    yield ""
+    yield "| bound by | told own work | told steps | told nothing |"
+    yield "|---|---|---|---|"
+    found = _all(fleets, "bounds")
+    for bound in Bound:
+        mine = [it for it in found if it["truth"] == bound.value]
+        if mine:
+            yield f"| {bound.value} | {' | '.join(_right(mine))} |"
+    yield f"| all | {' | '.join(_right(found))} |"
+
+
+def _right(hours: Sequence[Any]) -> Iterator[str]:
+    for group in _GROUPS.values():
+        mine = [it for it in hours if it["tells"] in group]
+        yield share(sum(it["said"] == it["truth"] for it in mine), len(mine))
+
+
+def share(hits: int, of: int) -> str:
+    if not of:
+        return "-"
+    low, high = wilson(hits, of)
+    return f"{hits / of:.2f} ({low:.2f} to {high:.2f}, {hits} of {of})"

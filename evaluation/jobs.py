@@ -1,0 +1,79 @@
+"""`python -m evaluation.jobs FLEETS`: what steps add to what GPUs tell of their jobs.
+
+Fleets of trainings, some with a rank that is slow, stuck, stopped or dead, played through the product's own
+analyzer; most of their jobs tell their steps, some nothing. Seeds follow from the commit, so that nobody
+knew them before; a tree with changes is refused. Writes `evaluation/jobs.json`; `make docs` makes a
+section of `docs/accuracy.md` from it. With `--seeds` fleets of one's choice are played and shown, and
+nothing is kept.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from simulator.fleet import build
+
+from .fleets import release_seed
+from .job_bounds import hours
+from .job_fleets import HOURS, NODES, fleet_of
+from .job_judge import judged, lines, spans, told
+from .job_section import section
+from .replay import Replay
+from .run import stamp
+
+RESULT = Path(__file__).with_suffix(".json")
+_BLOCK = timedelta(hours=1)
+
+
+def played(seed: int) -> dict[str, Any]:
+    """One fleet: its faults, wrong words, and what bounds its jobs."""
+    begun = time.process_time()
+    fleet = build(fleet_of(seed))
+    replay = Replay(ahead=_BLOCK)
+    for happening in fleet.happenings():
+        if happening.kind == "hub restart":
+            replay.hub_away(happening.start, happening.end)
+    sick = spans(fleet, fleet.truths())
+    bounds = []
+    for block in fleet.blocks(block_seconds=_BLOCK.total_seconds()):
+        replay.feed(block)
+        bounds += [asdict(it) for it in hours(fleet, block, sick)]
+    return {
+        "seed": seed,
+        "node_days": NODES * HOURS / 24.0,
+        **judged(fleet, told(replay.transitions)),
+        "bounds": bounds,
+        "cpu_seconds": round(time.process_time() - begun),
+    }
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Play, show, and keep what was not of one's own choice; 2 for a tree with changes."""
+    parser = argparse.ArgumentParser(prog="python -m evaluation.jobs", description=__doc__)
+    parser.add_argument("fleets", type=int, nargs="?", default=6)
+    parser.add_argument("--seeds", type=int, nargs="+", help="to tune with: nothing is kept")
+    chosen = parser.parse_args(arguments)
+    stamped = stamp()
+    if chosen.seeds is None and stamped["commit"].endswith("-dirty"):
+        print("figures are published of a commit: commit the changes first", file=sys.stderr)
+        return 2
+    seeds = chosen.seeds or [release_seed(stamped["commit"], it) for it in range(chosen.fleets)]
+    fleets = [played(seed) for seed in seeds]
+    result = {"command": f"python -m evaluation.jobs {chosen.fleets}", **stamped, "fleets": fleets}
+    if chosen.seeds is None:
+        RESULT.write_text(json.dumps(result, indent=1) + "\n")
+    print("\n".join(section(result)))
+    for one in fleets:
+        print(f"seed {one['seed']}: {one['cpu_seconds']} s of CPU time")
+        print("\n".join(lines(one)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,164 @@
+"""What steps add: how words about jobs are judged, and what is written of them."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from evaluation.job_bounds import window
+from evaluation.job_fleets import HANGS, STRAGGLERS
+from evaluation.job_judge import Told, judged
+from evaluation.job_section import section
+from gpuvigil.model import Subject
+from gpuvigil.store import Aggregate, Function
+from simulator.fleet import FaultOrder, Fleet, FleetSettings, build
+from simulator.fleet.kinds import OF_JOBS
+from simulator.fleet.steps import tells
+
+BARE = FleetSettings(
+    seed=4, nodes=6, days=1.0 / 24.0, gpus_per_node=4, life=False, steps=True, demand=2.0,
+    mix=(("talking inside", 1.0),),
+)  # fmt: skip
+START, LASTS = 1500.0, 900.0
+
+
+def fleet(kind: str) -> Fleet:
+    jobs = build(BARE).plan.jobs
+    gpu = next(it for it in jobs if it.start < 0.0 and it.end > 3600.0).gpus[1]
+    order = FaultOrder(
+        kind=kind, node=gpu // 4, gpu=gpu % 4, start_seconds=START, seconds=LASTS,
+        magnitude=0.3 if kind in STRAGGLERS else None,
+    )  # fmt: skip
+    return build(replace(BARE, faults=(order,)))
+
+
+def word(subject: Subject, seconds: float, **more: Any) -> Told:
+    at = BARE.start + timedelta(seconds=seconds)
+    usual = {
+        "incident": f"{subject.key} {seconds}", "fault": "gpu_slow", "condition": "slow_rank",
+        "subject": subject, "title": "slow", "at": at, "since": at, "loud_at": at,
+        "members": frozenset(), "waited_for": (),
+    }  # fmt: skip
+    return Told(**{**usual, **more})
+
+
+def test_each_kind_that_is_dealt_is_one_that_jobs_have() -> None:
+    assert set(HANGS) < set(OF_JOBS)
+    assert set(OF_JOBS) - set(HANGS) <= set(STRAGGLERS)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "found"),
+    [(START - 60.0, False), (START + 30.0, True), (START + LASTS + 700.0, True),
+     (START + LASTS + 800.0, False)],
+)  # fmt: skip
+def test_a_word_about_the_very_gpu_while_it_is_slow_has_found_it(
+    seconds: float, found: bool
+) -> None:
+    of = fleet("slow rank")
+    [truth] = of.truths()
+    said = word(truth.subject, seconds)
+    said.until = said.at + timedelta(seconds=30)
+    result = judged(of, [said])
+    [fault] = result["faults"]
+    assert (fault["loud"] is not None) is found
+    assert len(result["wrong"]) == (not found)
+    if found:
+        assert fault["seconds"] == pytest.approx(seconds - START)
+        assert fault["culprit"]
+
+
+def test_a_word_about_another_gpu_of_the_job_is_wrong() -> None:
+    of = fleet("slow rank")
+    [truth] = of.truths()
+    other = next(it for it in of.truths()[0].affected or _others(of, truth.subject))
+    result = judged(of, [word(other, START + 30.0)])
+    assert result["faults"][0]["loud"] is None
+    assert [it["subject"] for it in result["wrong"]] == [other.key]
+
+
+def _others(of: Fleet, subject: Subject) -> list[Subject]:
+    topology = of.plan.topology
+    mine = [topology.gpu_subject(it) for it in range(topology.gpus)]
+    return [it for it in mine if it.node == subject.node and it != subject]
+
+
+@pytest.mark.parametrize(
+    ("named", "culprit"),
+    [(("rank 1, GPU 1: stopped",), True), (("rank 2, GPU 2: stopped",), False)],
+)
+def test_of_a_hang_the_very_rank_must_be_named(named: tuple[str, ...], culprit: bool) -> None:
+    of = fleet("stopped rank")
+    [truth] = of.truths()
+    said = word(truth.subject.of_node(), START + 70.0, fault="gpu_hung", condition="no_steps", waited_for=named)  # fmt: skip
+    result = judged(of, [said])
+    [fault] = result["faults"]
+    assert (fault["loud"], fault["culprit"], result["wrong"]) == (70.0, culprit, [])
+
+
+def test_healthy_hours_and_pauses_are_those_without_a_fault() -> None:
+    well, sick = (judged(it, [])["healthy"]["talking inside"] for it in (build(BARE), fleet("slow rank")))  # fmt: skip
+    # Its fault, and as long as what is said may be an echo of it.
+    assert well["hours"] - sick["hours"] == pytest.approx((LASTS + 720.0) / 3600.0, abs=0.01)
+    assert 0.0 < sick["pauses"] < well["pauses"]
+
+
+def test_a_table_is_asked_as_a_store_is() -> None:
+    noon = datetime(2026, 1, 5, 12, tzinfo=timezone.utc)
+    table = pa.table(
+        {
+            "uuid": ["b", "a", "a", "a"],
+            "at": [noon + timedelta(seconds=it) for it in (0, 20, 0, 10)],
+            "moved": [5, 2, 3, 7],
+            "watts": [1.0, 3.0, 1.0, None],
+        }
+    )
+    asked = [
+        Aggregate(function=function, field=name)
+        for function, name in (
+            (Function.INCREASE, "moved"), (Function.MEAN, "watts"), (Function.LAST, "watts"),
+            (Function.COUNT, "watts"), (Function.MAX, "absent"),
+        )
+    ]  # fmt: skip
+    first, second = window(table, asked, ("uuid",))
+    assert (first["uuid"], first["samples"], second["uuid"]) == ("a", 3, "b")
+    # From 3 to 7, then anew from 0 to 2.
+    assert (first["moved_increase"], second["moved_increase"]) == (6.0, None)
+    assert (first["watts_mean"], first["watts_last"], first["watts_count"]) == (2.0, 3.0, 2.0)
+    assert first["absent_max"] is None
+    assert first["last_at"] - first["first_at"] == timedelta(seconds=20)
+
+
+def test_the_section_counts_what_was_found_missed_and_wrong() -> None:
+    def fault(kind: str, loud: float | None, **more: Any) -> dict[str, Any]:
+        usual = {"kind": kind, "loud": loud, "seconds": loud, "tells": "own", "from_start": False,
+                 "culprit": loud is not None, "step": 1.0, "onset": 0.0}  # fmt: skip
+        return {**usual, **more}
+
+    one = {
+        "seed": 7,
+        "node_days": 4.0,
+        "faults": [
+            fault("slow rank", 40.0),
+            fault("slow rank", None),
+            fault("dead process", 12.0),
+            fault("dead process", 16.0),
+        ],
+        "wrong": [
+            {"slow": True, "loud": True, "blames": True, "tells": "own", "fault": "gpu_slow"}
+        ],
+        "healthy": {"even": {"hours": 100.0, "pauses": 2000.0}},
+        "bounds": [{"truth": "compute", "said": "compute", "tells": "own"}],
+    }
+    text = "\n".join(section({"command": "x", "commit": "c" * 40, "fleet": "f", "fleets": [one]}))
+    assert "| its ranks' own work | 2 | 0.50 (0.09 to 0.91, 1 of 2)" in text
+    assert "| dead process | its ranks' own work | 2 | 1.00 (0.34 to 1.00, 2 of 2) | 0.50" in text
+    assert "hardware was blamed 1 times (10.0 in 1,000 job-hours)" in text
+    assert "| compute | 1.00 (0.21 to 1.00, 1 of 1) | - | - |" in text
+
+
+def test_who_tells_what_is_the_job_s_and_not_the_fault_s() -> None:
+    with_fault, without = fleet("slow rank").plan.jobs, build(BARE).plan.jobs
+    assert [tells(it) for it in with_fault] == [tells(it) for it in without]

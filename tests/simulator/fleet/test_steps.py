@@ -1,0 +1,144 @@
+"""What the fleet's programs tell of their steps: in the collector's fields, and as their work goes."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+from accounting.jobs.bound import Bound
+from collector.sensors.steps import PHASES, Progress
+from simulator.fleet import FaultOrder, FleetSettings, build
+from simulator.fleet.holding import CHECKPOINT, COLLECTIVE, INPUT, STOPPED, WORK
+from simulator.fleet.jobs import Job
+from simulator.fleet.steps import EARLY_SECONDS, FIELDS, Tells, step_seconds, tells
+from simulator.fleet.trainings import TRAININGS
+from simulator.fleet.workloads import WORKLOADS
+
+from . import runs
+
+BARE = FleetSettings(
+    seed=4, nodes=8, days=1.0 / 24.0, gpus_per_node=4, life=False, steps=True, demand=2.0,
+    mix=(("talking inside", 1.0),),
+)  # fmt: skip
+FROM, LASTS = 1500.0, 900.0
+
+
+def job(said: Tells) -> Job:
+    """One that runs all the while, and tells so much."""
+    jobs = runs.planned(BARE).plan.jobs
+    return next(it for it in jobs if it.start < 0.0 and it.end > 3600.0 and tells(it) is said)
+
+
+def ordered(kind: str, said: Tells, magnitude: float | None = None) -> FleetSettings:
+    gpu = job(said).gpus[1]
+    order = FaultOrder(
+        kind=kind,
+        node=gpu // 4,
+        gpu=gpu % 4,
+        start_seconds=FROM,
+        seconds=LASTS,
+        magnitude=magnitude,
+    )
+    return replace(BARE, faults=(order,))
+
+
+@cache
+def told(settings: FleetSettings, said: Tells, seconds: float) -> list[Mapping[str, Any]]:
+    """What each rank of the job told at the first tick from then on."""
+    fleet = runs.planned(settings)
+    rows = runs.whole(runs.played(settings, 10.0)).to_pylist()
+    found = []
+    for gpu in job(said).gpus:
+        uuid = fleet.plan.topology.uuids[gpu]
+        mine = [
+            it
+            for it in rows
+            if it["uuid"] == uuid and (it["at"] - settings.start).total_seconds() >= seconds
+        ]
+        found.append(mine[0])
+    return found
+
+
+def test_the_fields_are_the_collector_s() -> None:
+    assert set(FIELDS) == set(Progress().fields())
+    assert PHASES.index("checkpoint") == CHECKPOINT
+    assert len(PHASES) == STOPPED
+
+
+def test_nobody_tells_steps_where_the_fleet_does_not() -> None:
+    quiet = replace(BARE, steps=False, mix=(("data parallel", 1.0),), days=0.01)
+    columns = {name for it in runs.played(quiet) for name in it.tables["gpu"].column_names}
+    assert columns.isdisjoint(FIELDS)
+    with pytest.raises(ValueError, match="is no fault"):
+        build(replace(quiet, faults=(FaultOrder(kind="slow rank", node=0, start_seconds=0, seconds=60, gpu=0),)))  # fmt: skip
+
+
+@pytest.mark.parametrize("said", [Tells.STEPS, Tells.PAUSES, Tells.OWN])
+def test_programs_tell_all_or_some_of_it(said: Tells) -> None:
+    first = told(BARE, said, FROM)[0]
+    there = {name for name in FIELDS if first.get(name) is not None}
+    plain = {"step", "step_age_seconds", "step_p99_seconds", "rank", "step_seconds"}
+    pauses = plain | {
+        "step_input_seconds",
+        "step_phase",
+        "step_phase_seconds",
+        "checkpoint_age_seconds",
+    }
+    own = pauses | {"step_own_seconds", "step_own_first_seconds"}
+    assert there == {Tells.STEPS: plain, Tells.PAUSES: pauses, Tells.OWN: own}[said]
+
+
+def test_steps_take_what_the_job_says_and_are_counted() -> None:
+    before, after = (told(BARE, Tells.OWN, it)[0] for it in (FROM, FROM + 200.0))
+    usual = step_seconds(job(Tells.OWN)) or 0.0
+    assert before["step_seconds"] == pytest.approx(usual, rel=0.15)
+    gained = after["step"] - before["step"]
+    assert gained == pytest.approx(200.0 / before["step_seconds"], rel=0.1)
+    assert 0.0 <= after["step_age_seconds"] <= 1.1 * after["step_seconds"]
+
+
+def test_a_slow_rank_works_longer_and_all_make_fewer_steps() -> None:
+    slow = ordered("slow rank", Tells.OWN, magnitude=0.3)
+    before, after = (told(slow, Tells.OWN, it) for it in (FROM - 60.0, FROM + 60.0))
+    times = [new["step_own_seconds"] / old["step_own_seconds"] for new, old in zip(after, before, strict=True)]  # fmt: skip
+    assert times[1] == pytest.approx(1.3, rel=0.04)
+    assert max(times[0], *times[2:]) < 1.06
+    assert all(new["step_seconds"] > 1.05 * old["step_seconds"] for new, old in zip(after, before, strict=True))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "phases"),
+    [
+        ("stopped rank", {STOPPED}),
+        ("stuck rank", {WORK, INPUT}),
+        ("stuck collective", {COLLECTIVE}),
+        ("stuck checkpoint", {CHECKPOINT}),
+    ],
+)
+def test_a_job_that_hangs_makes_no_steps_and_says_what_its_ranks_do(
+    kind: str, phases: set[int]
+) -> None:
+    settings = ordered(kind, Tells.OWN)
+    ranks = told(settings, Tells.OWN, FROM + 120.0)
+    assert ranks[1]["step_phase"] in phases
+    others = {it["step_phase"] for it in (ranks[0], *ranks[2:])}
+    assert others == (phases if kind.startswith("stuck c") else {COLLECTIVE})
+    assert all(118.0 < it["step_age_seconds"] < 132.0 + it["step_seconds"] for it in ranks)
+
+
+def test_a_dead_process_is_told_early_and_by_its_file() -> None:
+    settings = ordered("dead process", Tells.OWN)
+    ranks = told(settings, Tells.OWN, FROM + EARLY_SECONDS)
+    early = (ranks[1]["at"] - settings.start).total_seconds()
+    assert early == pytest.approx(FROM + EARLY_SECONDS, abs=0.01)
+    assert [it["rank_gone_seconds"] for it in ranks] == [None, EARLY_SECONDS, None, None]
+    assert ranks[1]["rank"] == 1
+    assert ranks[1]["step"] is None
+    assert all(it["step_age_seconds"] >= 2.0 for it in (ranks[0], *ranks[2:]))
+
+
+def test_of_what_is_said_to_be_plain_the_account_has_a_word() -> None:
+    known = {*WORKLOADS.values(), *TRAININGS.values()}
+    assert {it.bound for it in known if it.bound} <= {it.value for it in Bound}
