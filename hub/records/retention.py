@@ -44,6 +44,9 @@ _ENDS = {
 }
 
 
+# What is told of a time, and of nothing that goes on.
+_OF_A_TIME = (RecordKind.USAGE, RecordKind.USAGE_SPAN, RecordKind.WASTE, RecordKind.AUDIT)
+
 # How the ids of those begin that alerts speaks of, and of which there is no incident.
 _IDLE_NOTICE, _OF_ITSELF, _DIGEST = "idle-", "self-", "self-digest-"
 
@@ -55,7 +58,7 @@ def look(connection: Connection, before: str, after: int) -> Sequence[Row[Any]]:
         # after its last inventory.
         and_(record.c.kind.in_(_OF_NODES), ~_carries_an_incident()),
         record.c.kind.in_(
-            [RecordKind.USAGE.value, RecordKind.USAGE_SPAN.value, RecordKind.WASTE.value]
+            [kind.value for kind in _OF_A_TIME]
         ),
         and_(
             record.c.kind == RecordKind.ALLOCATION.value,
