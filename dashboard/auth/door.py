@@ -109,15 +109,19 @@ class Door:
             await answer(send, 401, b"sign in first\n")
 
     async def _known(self, scope: Message, receive: Receive, send: Send) -> None:
-        if scope["method"] in _ONLY_LOOKS or self._place.is_ours(scope):
+        # A message's page tells nobody its address, and so not its origin; no other site knows it.
+        is_link = self._is_link(scope["path"])
+        if scope["method"] in _ONLY_LOOKS or is_link or self._place.is_ours(scope):
             await self._app(scope, receive, send)
         else:
             await answer(send, 403, REFUSED)
 
     def _is_open_link(self, path: str) -> bool:
         """A message's link answers by itself only where nobody has a name."""
-        is_link = self._signed and SIGNED_PATH.fullmatch(path) is not None
-        return is_link and not self._ways.have_names
+        return self._is_link(path) and not self._ways.have_names
+
+    def _is_link(self, path: str) -> bool:
+        return self._signed and SIGNED_PATH.fullmatch(path) is not None
 
     def _session(self, scope: Message) -> str:
         """The session that this comes in; empty for none. A proxy's word counts before a cookie."""

@@ -315,6 +315,10 @@ def test_a_messages_link_asks_who_it_is_where_people_have_names(
     assert asked.status == 401
     assert 'value="/answer/abc?do=acknowledge"' in asked.body
     assert site.by_name(rest=f"{SIGNED}?do=acknowledge").headers["location"].startswith(SIGNED)
+    site.take(site.by_name())
+    # Its page sends no referrer, and a browser therefore no origin; who knows the address has the link.
+    assert site.ask(SIGNED, form={"answer": "silence"}, headers={"origin": "null"}).status == 200
+    assert site.ask("/answer/a/b", form={}, headers={"origin": "null"}).status == 403
     nameless = Named(tmp_path / "none")
     nameless.accounts.remove("mira")
     assert nameless.ask(SIGNED).body == "the page"
