@@ -13,7 +13,7 @@ from gpuvigil.errors import ConfigError, GpuvigilError
 from gpuvigil.hub_client import Hub, service_hubs
 from gpuvigil.matching.matchers import LABELS
 from gpuvigil.matching.silences import LONGEST, made
-from gpuvigil.model import RecordKind, Silence, readable
+from gpuvigil.model import Audit, Deed, Record, RecordKind, Silence, readable
 from gpuvigil.state_directory import config_of_up
 
 _UNITS = {"m": 60, "h": 3600, "d": 86_400}
@@ -66,7 +66,7 @@ def line(silence: Silence, now: datetime) -> str:
 def _add(hub: Hub, chosen: argparse.Namespace, now: datetime) -> None:
     by = chosen.by or getpass.getuser()
     silence = made(chosen.matcher, by, chosen.reason, chosen.starts_at or now, chosen.span, now)
-    hub.write_records([silence.to_record()])
+    hub.write_records([silence.to_record(), _entry(silence, "", now)])
     print(line(silence, now))
 
 
@@ -85,10 +85,16 @@ def _end(hub: Hub, chosen: argparse.Namespace, now: datetime) -> None:
     if found.is_over(now):
         print(f"{found.id} had expired already")
         return
-    hub.write_records([found.ended(now).to_record()])
+    hub.write_records([found.ended(now).to_record(), _entry(found, "ended", now)])
     planned = found.starts_at > now
     what = "is cancelled" if planned else "has expired; alerts it muted are sent within a minute"
     print(f"{found.id} {what}")
+
+
+def _entry(silence: Silence, detail: str, now: datetime) -> Record:
+    """For the audit log, by whoever types, whatever they call themselves."""
+    who, about = getpass.getuser(), silence.id
+    return Audit(deed=Deed.SILENCE, person=who, about=about, detail=detail, at=now).to_record()
 
 
 def _silences(hub: Hub) -> list[Silence]:

@@ -6,10 +6,10 @@ import contextlib
 import re
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from ipaddress import ip_network
 from pathlib import Path
 from typing import cast
 from urllib.parse import urlsplit
@@ -22,20 +22,31 @@ from starlette.routing import Route
 from streamlit import config as streamlit_config
 from streamlit import file_util
 from streamlit.runtime.pages_manager import PagesManager
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from gpuvigil.clock import SystemClock
+from accounting.people.configured import pseudonyms
+from accounting.people.roles import Person
+from gpuvigil.clock import Clock, SystemClock
 from gpuvigil.config import AlertsSettings, Config, DashboardSettings
 from gpuvigil.config.startup import parser, run_service
 from gpuvigil.errors import ConfigError, GpuvigilError
+from gpuvigil.hub_client import Hub
 from gpuvigil.log import Log
 from gpuvigil.store.configured import hubs
 from gpuvigil.web.connections import Limits, Places, most_connections, raise_open_files
 from gpuvigil.web.http_server import limited
 from gpuvigil.web.signed_links import seal
 
+from .auth.accounts import Accounts
+from .auth.audit_trail import AuditTrail
 from .auth.door import Door
 from .auth.keys import Keys
 from .auth.live_socket import LiveSocket
+from .auth.oidc import Oidc
+from .auth.proxy_header import Peers, ProxyHeader, is_within
+from .auth.replies import App
+from .auth.sessions import SESSION_HEADER, Sessions
+from .auth.sign_in import PATHS, Ways
 from .auth.sign_in_page import source_hash
 from .data import live
 from .data.questions import Questions
@@ -98,25 +109,63 @@ def serve(config: Config, _chosen: argparse.Namespace, stop: threading.Event) ->
     snapshot = Snapshot(connect, clock, config.analyzer, config.dashboard.refresh_seconds)
     keys = Keys(config.dashboard.secrets_directory, timedelta(hours=config.dashboard.session_hours))
     questions = Questions(connect, clock)
-    live.install(live.Shared(snapshot=snapshot, questions=questions, config=config))
-    signed = seal(config.alerts)
-    answering = Answering(signed, connect, clock).routes() if signed else []
-    server = _server(config, keys, answering)
+    trail = AuditTrail(connect, clock)
+    accounts = Accounts(config.dashboard.secrets_directory)
+    sessions = Sessions(keys, accounts)
+    people = live.People(asker=partial(_asker, sessions, clock), pseudonyms=pseudonyms(config))
+    live.install(live.Shared(snapshot=snapshot, questions=questions, config=config, people=people))
+    answering = _answering(config, connect, sessions, clock)
+    server = _server(config, keys, answering, _ways(config, accounts, trail))
     with contextlib.closing(_listening(config)) as listener:
         snapshot.start()
+        trail.start()
         runner = threading.Thread(target=server.run, args=([listener],), name="server")
         runner.start()
         _wait_for_start(server, runner)
-        port = listener.getsockname()[1]
-        hosts = " ".join(_allowed_hosts(config))
-        log.info("listening", address=config.dashboard.listen, port=port, hosts=hosts)
+        _say_where(config, listener, log)
         while runner.is_alive() and not stop.wait(0.5):
             pass
         server.should_exit = True
         runner.join(DRAIN_SECONDS + 2)
         snapshot.stop()
+        trail.stop()
         questions.close()
     log.info("stopped")
+
+
+def _say_where(config: Config, listener: socket.socket, log: Log) -> None:
+    port, hosts = listener.getsockname()[1], " ".join(_allowed_hosts(config))
+    log.info("listening", address=config.dashboard.listen, port=port, hosts=hosts)
+
+
+def _answering(
+    config: Config, connect: Callable[[], Hub], sessions: Sessions, clock: Clock
+) -> list[Route]:
+    """The links of messages, where they are signed."""
+    signed = seal(config.alerts)
+    who = partial(_who, sessions, clock)
+    return Answering(signed, connect, clock, who).routes() if signed else []
+
+
+def _ways(config: Config, accounts: Accounts, trail: AuditTrail) -> Ways:
+    proxies = [ip_network(entry) for entry in config.dashboard.trusted_proxies]
+    return Ways(
+        accounts=accounts,
+        proxy=ProxyHeader.of(config.people, proxies),
+        oidc=Oidc(config) if config.people.oidc_issuer else None,
+        told=trail.add,
+    )
+
+
+def _asker(sessions: Sessions, clock: Clock) -> Person | None:
+    """Who the page is drawn for: its WebSocket came with the session that the door has seen."""
+    return sessions.person(st.context.headers.get(SESSION_HEADER, ""), clock.now())
+
+
+def _who(sessions: Sessions, clock: Clock, request: Request) -> Person | None:
+    """Who sends a form that is no page of Streamlit's; None where a link needs no session."""
+    session = request.scope.get(SESSION_HEADER)
+    return sessions.person(session, clock.now()) if session else None
 
 
 def _wait_for_start(server: uvicorn.Server, runner: threading.Thread) -> None:
@@ -144,7 +193,7 @@ def _listening(config: Config) -> socket.socket:
     return listener
 
 
-def _server(config: Config, keys: Keys, more: Sequence[Route]) -> uvicorn.Server:
+def _server(config: Config, keys: Keys, more: Sequence[Route], ways: Ways) -> uvicorn.Server:
     for option, value in OPTIONS.items():
         streamlit_config.set_option(option, value)
     streamlit_config.set_option("server.allowedHosts", _allowed_hosts(config))
@@ -155,7 +204,7 @@ def _server(config: Config, keys: Keys, more: Sequence[Route]) -> uvicorn.Server
     # as files in a folder of that name once did.
     PagesManager.uses_pages_directory = False
     routes = [Route("/healthz", _alive), *more]
-    paths = {*(page.path for page in PAGES), "/healthz", "/sign-in"}
+    paths = {*(page.path for page in PAGES), "/healthz", *PATHS}
     app = Astray(st.App(SCRIPT, routes=routes), paths)
     door = Door(
         app,
@@ -164,22 +213,24 @@ def _server(config: Config, keys: Keys, more: Sequence[Route]) -> uvicorn.Server
         policy=_policy(),
         signed=bool(more),
         public_url=_public_url(config),
+        ways=ways,
     )
     return uvicorn.Server(_web(config.dashboard, door))
 
 
 def _web(settings: DashboardSettings, door: Door) -> uvicorn.Config:
     proxies = [ip_network(entry) for entry in settings.trusted_proxies]
+    believing = ProxyHeadersMiddleware(door, list(map(str, proxies)))  # type: ignore[arg-type]
     most = most_connections(settings.connections_count)
-    places = Places(most, exempt=partial(_is_within, proxies), log=Log("dashboard"))
+    places = Places(most, exempt=partial(is_within, proxies), log=Log("dashboard"))
     return uvicorn.Config(
-        door,
+        # Where a connection is from is kept before a proxy's word replaces it.
+        Peers(cast(App, believing if proxies else door)),
         http=limited(places, LIMITS, _crowded(most)),
         ws=cast(type[asyncio.Protocol], LiveSocket),
         ws_max_size=MESSAGE_BYTES,
         # By default it would believe everybody on this machine, or whom a variable names.
-        proxy_headers=bool(proxies),
-        forwarded_allow_ips=list(map(str, proxies)),
+        proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         access_log=False,
         log_config=None,
@@ -187,14 +238,6 @@ def _web(settings: DashboardSettings, door: Door) -> uvicorn.Config:
         server_header=False,
         timeout_graceful_shutdown=DRAIN_SECONDS,
     )
-
-
-def _is_within(networks: Sequence[IPv4Network | IPv6Network], address: str) -> bool:
-    try:
-        found = ip_address(address)
-    except ValueError:
-        return False
-    return any(found in network for network in networks)
 
 
 def _crowded(most: int) -> PlainTextResponse:

@@ -53,6 +53,8 @@ COMMANDS: dict[str, str] = {
     "act": "run actions: drain faulty nodes and return them; off by default",
     "node": "mark a tested node as ready for jobs, or retire one",
     "silence": "mute matching alerts for a while",
+    "person": "people who sign in to the dashboard by name",
+    "audit": "who did what, and when",
     "dashboard": "run the dashboard",
 }
 # Old names, read for one version.

@@ -1,16 +1,20 @@
 """The command `gpuvigil report`: how the GPUs of a span were used, in one file."""
 
 import argparse
+import getpass
 import os
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 
+from accounting.people.configured import with_pseudonyms
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import load
 from gpuvigil.config.startup import fail, parser
 from gpuvigil.errors import ConfigError, GpuvigilError
+from gpuvigil.model import Audit, Deed, Record
 from gpuvigil.state_directory import config_of_up
 from gpuvigil.store.configured import hubs
 
@@ -66,12 +70,14 @@ def _run(chosen: argparse.Namespace) -> None:
     form = form_of(chosen.form, chosen.out)
     if chosen.out is not None and not chosen.out.parent.is_dir():
         raise ConfigError(f"--out {chosen.out}: there is no directory {chosen.out.parent}")
-    now = SystemClock().now()
+    clock = SystemClock()
+    now = clock.now()
     span = span_of(chosen.last, chosen.start, chosen.end, now)
     config = load(config_of_up(chosen.config))
     hub = hubs(config)()
     try:
-        facts = read(hub, chosen.cluster, span, now, config)
+        facts = read(with_pseudonyms(hub, config, clock), chosen.cluster, span, now, config)
+        hub.write_records([_entry(form, chosen, now)])
     finally:
         hub.close()
     content = render(form, tuple(build(one) for one in facts))
@@ -81,6 +87,13 @@ def _run(chosen: argparse.Namespace) -> None:
         return
     write(chosen.out, content)
     print(f"wrote {chosen.out} ({len(content) / 1024:,.0f} KiB)", file=sys.stderr)
+
+
+def _entry(form: str, chosen: argparse.Namespace, now: datetime) -> Record:
+    """For the audit log: names of people leave in a report."""
+    who, detail = getpass.getuser(), f"{form}, {chosen.last or 'a span'}"
+    about = chosen.cluster or "every cluster"
+    return Audit(deed=Deed.REPORT, person=who, about=about, detail=detail, at=now).to_record()
 
 
 def form_of(form: str | None, out: Path | None) -> str:

@@ -80,7 +80,7 @@ def settings() -> Iterator[str]:
     """Every setting with its default."""
     yield "# Settings"
     yield ""
-    yield "One TOML file, named with `--config`; written from `gpuvigil/config/settings.py`, `integrations.py` and `channels.py` beside it by `make docs`. Durations are seconds."
+    yield "One TOML file, named with `--config`; written from `gpuvigil/config/settings.py`, `integrations.py`, `people.py` and `channels.py` beside it by `make docs`. Durations are seconds."
     yield "`GPUVIGIL_<SECTION>_<KEY>` in the environment wins over the file, for example `GPUVIGIL_HUB_PORT=9000`; a list of texts or numbers has commas in it: `GPUVIGIL_ANALYZER_XID_OVERRIDES=63=warning,45=ignore`."
     yield "An unknown key, a wrong type or a secret file that cannot be read is one line and exit code 2."
     yield "Relative paths are relative to the file. `gpuvigil up` uses shorter ticks (1 s) and writes the file it runs with into its state directory."

@@ -78,7 +78,9 @@ class Kubernetes:
 
 def _why(error: ApiError, verbs: str) -> str:
     if isinstance(error, Forbidden):
-        return f"{error}; the account needs to {verbs} nodes (packaging/kubernetes/overlays/actions)"
+        return (
+            f"{error}; the account needs to {verbs} nodes (packaging/kubernetes/overlays/actions)"
+        )
     return str(error) or type(error).__name__
 
 

@@ -6,11 +6,15 @@ that several dashboards, and the command that makes a link, agree.
 
 import hashlib
 import hmac
+import json
 import os
 import secrets
 import stat
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from gpuvigil.config import read_secret
 from gpuvigil.errors import ConfigError
@@ -36,6 +40,7 @@ class Keys:
 
     def __init__(self, directory: Path, session: timedelta = timedelta(hours=168)) -> None:
         self._links = directory / "links"
+        self._ended = directory / "ended"
         self._session = session
         try:
             for folder in (directory, self._links):
@@ -50,17 +55,42 @@ class Keys:
         # Cookies of one host reach all its ports; two dashboards must not overwrite each other's.
         self.cookie_name = f"gpuvigil-{hashlib.sha256(self._key).hexdigest()[:8]}"
 
-    def new_cookie(self, now: datetime) -> str:
-        """A cookie's value that signs its bearer in until the session's end."""
-        claim = f"{int((now + self._session).timestamp())}.{secrets.token_hex(8)}"
+    def new_cookie(
+        self, now: datetime, said: Mapping[str, Any] | None = None, life: timedelta | None = None
+    ) -> str:
+        """A cookie's value that signs its bearer in until the session's end, and carries what is `said`."""
+        ends = int((now + (life or self._session)).timestamp())
+        claim = f"{ends}.{secrets.token_hex(8)}"
+        if said:
+            claim += "." + urlsafe_b64encode(json.dumps(said).encode()).decode()
         return f"{claim}.{self._signature(claim)}"
 
     def is_cookie(self, value: str, now: datetime) -> bool:
         """Whether we made this value and its session has not ended."""
+        return self.said(value, now) is not None
+
+    def said(self, value: str, now: datetime) -> Mapping[str, Any] | None:
+        """What a cookie carries; None for one that is not ours, is too old or was signed out of."""
         claim, _, signature = value.rpartition(".")
         if not hmac.compare_digest(self._signature(claim).encode(), signature.encode()):
-            return False
-        return now.timestamp() < int(claim.partition(".")[0])
+            return None
+        ends, _, rest = claim.partition(".")
+        if now.timestamp() >= int(ends) or (self._ended / _name(value)).exists():
+            return None
+        _, _, told = rest.partition(".")
+        found: dict[str, Any] = json.loads(urlsafe_b64decode(told)) if told else {}
+        return found
+
+    def end(self, value: str, now: datetime) -> None:
+        """A cookie is one no longer; what has ended by itself meanwhile is swept away."""
+        self._ended.mkdir(mode=0o700, exist_ok=True)
+        for path in self._ended.iterdir():
+            if _age(path, now) > self._session:
+                path.unlink(missing_ok=True)
+        if self.said(value, now) is not None:
+            path = self._ended / _name(value)
+            path.touch(mode=0o600)
+            os.utime(path, (now.timestamp(), now.timestamp()))
 
     @property
     def session_seconds(self) -> int:

@@ -3,7 +3,9 @@
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from .sign_in_page import POLICY, page
+from accounting.people.roles import Person
+
+from .sign_in_page import POLICY, Offered, leaving, page
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -45,11 +47,28 @@ async def redirect(send: Send, place: str, cookie: str | None = None) -> None:
 
 
 async def sign_in_page(
-    send: Send, status: int, reason: str, rest: str, headers: dict[str, str] | None = None
+    send: Send,
+    status: int,
+    reason: str,
+    rest: str,
+    headers: dict[str, str] | None = None,
+    *,
+    offered: Offered = Offered(),  # noqa: B008 - it is frozen
+) -> None:
+    await _html(send, status, page(reason, rest, offered), headers)
+
+
+async def sign_out_page(send: Send, person: Person) -> None:
+    """Who is signed in, and a button: signing out changes something, so that no link does it."""
+    await _html(send, 200, leaving(person))
+
+
+async def _html(
+    send: Send, status: int, body: bytes, headers: dict[str, str] | None = None
 ) -> None:
     given = {
         "content-type": "text/html; charset=utf-8",
         "content-security-policy": POLICY,
         **(headers or {}),
     }
-    await answer(send, status, page(reason, rest), given)
+    await answer(send, status, body, given)

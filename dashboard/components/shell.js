@@ -71,6 +71,8 @@ class Shell {
     this.patience = data.patience;
     this.root.querySelector("nav").hidden = data.wall;
     const shown = data.pages.filter(([, title]) => title);
+    // Who has signed in; the page behind it signs out, and is none of Streamlit's.
+    if (data.account) shown.push(["/sign-out", data.account]);
     const said = JSON.stringify([shown, data.current]);
     if (said !== this.said) this.links.replaceChildren(...shown.map(([path, title]) => this.link(path, title, data.current)));
     this.said = said;

@@ -42,6 +42,14 @@ class Said:
     error: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class AskedBy:
+    """The key of a question whose answer differs by who asks."""
+
+    who: Hashable
+    key: Hashable
+
+
 @dataclass(slots=True, kw_only=True)
 class _Entry:
     changed: threading.Condition = field(default_factory=threading.Condition)
@@ -130,7 +138,8 @@ class Questions:
     def forget(self, key: Hashable) -> None:
         """The next to ask gets a new answer: what it is about has changed."""
         with self._lock:
-            self._entries.pop(key, None)
+            for kept in [one for one in self._entries if one == key or _asks(one) == key]:
+                del self._entries[kept]
 
     def _renew(self, key: Hashable, entry: _Entry, ask: Callable[[Hub], Any]) -> None:
         value, error = None, ""
@@ -185,3 +194,7 @@ class Questions:
                 self._idle.append(hub)
                 return
         hub.close()
+
+
+def _asks(key: Hashable) -> Hashable:
+    return key.key if isinstance(key, AskedBy) else key

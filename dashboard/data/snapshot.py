@@ -50,6 +50,7 @@ class Drawn:
     gpus: pa.Table | None
     complete: bool  # whether the rows hold every metric
     at: float
+    facts: Facts | None = None  # what the view was made from; None while there are none
 
 
 class Snapshot:
@@ -113,14 +114,26 @@ class Snapshot:
 
         `complete`: `details` of one of its GPUs will be asked for, so both come from one moment.
         """
-        drawn = self._ask(complete)
+        drawn = self.drawn(complete=complete)
+        return self.as_it_is(drawn, drawn.view)
+
+    def drawn(self, *, complete: bool = False) -> Drawn:
+        """The newest view with what it was made from."""
+        return self._ask(complete)
+
+    def as_it_is(self, drawn: Drawn, view: FleetView) -> FleetView:
+        """A view of what was drawn, which says so while the hub is silent."""
         now = self._clock.monotonic()
         found = self._silence(drawn, now)
         if found is None:
-            return drawn.view
+            return view
         hub_now = self._hub_now(now)
         as_of = hub_now - timedelta(seconds=found.seconds) if found.answered_before else None
-        return replace(drawn.view, warnings=(found.text(hub_now),), as_of=as_of)
+        return replace(view, warnings=(found.text(hub_now),), as_of=as_of)
+
+    def view_of(self, facts: Facts, now: datetime, fleet: Fleet) -> FleetView:
+        """The view of other facts than all."""
+        return fleet_view(facts, self._settings, now, fleet)
 
     def silence(self) -> str | None:
         """Why everything is as it was some time ago: the hub is silent; None while it answers."""
@@ -344,6 +357,7 @@ class Snapshot:
             gpus=self._gpus,
             complete=self._gpus is not None and len(self._gpus.column_names) > len(ALL_FIELDS),
             at=self._clock.monotonic(),
+            facts=facts,
         )
         self._publish(drawn)
 

@@ -40,13 +40,19 @@ def acknowledgement(
 
 def form(incident: Incident, hands: Hands, story_key: tuple[str, str]) -> None:
     """The form while the incident stands, and what came of sending it."""
-    if hands.taken is Taken.OVER:
+    shared = live.shared()
+    if hands.taken is Taken.OVER or not shared.may_change:
         return
     first, state = hands.taken is Taken.BY_NOBODY, st.session_state
-    state.setdefault(f"name-{incident.id}", state.get(_NAME, ""))
+    state.setdefault(f"name-{incident.id}", shared.own_name or state.get(_NAME, ""))
     with st.form(f"take-{incident.id}", border=False):
         left, right, end = st.columns([2, 5, 1.4], vertical_alignment="bottom")
-        left.text_input("Your name", key=f"name-{incident.id}", max_chars=LONGEST_NAME)
+        left.text_input(
+            "Your name",
+            key=f"name-{incident.id}",
+            max_chars=LONGEST_NAME,
+            disabled=bool(shared.own_name),
+        )
         right.text_input(
             "What you know or do about it",
             key=note_key(incident.id),

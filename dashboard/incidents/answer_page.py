@@ -38,11 +38,13 @@ _BUTTONS = (
 )
 
 
-def page(incident: Incident | None, chosen: str, said: str, *, done: bool = False) -> str:
-    """The page as HTML; what was chosen in the message is the first of its buttons."""
+def page(
+    incident: Incident | None, chosen: str, said: str, *, done: bool = False, own: str = ""
+) -> str:
+    """The page as HTML; what was chosen in the message is the first of its buttons. `own` has signed in."""
     shown = f'<p class="said" role="status">{escape(said)}</p>' if said else ""
     body = "" if incident is None else _about(incident)
-    form = "" if incident is None or done else _form(chosen, standing=stands(incident))
+    form = "" if incident is None or done else _form(chosen, own, standing=stands(incident))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>gpuvigil: answer</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -66,7 +68,7 @@ def _about(incident: Incident) -> str:
     return f"<h1>{escape(incident.title)}</h1>{said}"
 
 
-def _form(chosen: str, *, standing: bool) -> str:
+def _form(chosen: str, own: str, *, standing: bool) -> str:
     offered = [button for button in _BUTTONS if standing or button[0] != "acknowledge"]
     ordered = sorted(offered, key=lambda button: button[0] != chosen)
     buttons = "".join(
@@ -75,8 +77,10 @@ def _form(chosen: str, *, standing: bool) -> str:
             ordered, (' class="first"', *("",) * len(ordered)), strict=False
         )
     )
-    return (
-        '<form method="post"><label for="by">Your name</label>'
+    asked = (
+        f"<p>As {escape(own)}</p>"
+        if own
+        else '<label for="by">Your name</label>'
         '<input id="by" name="by" maxlength="200" autocomplete="name" autofocus required>'
-        f'<div class="row">{buttons}</div></form>'
     )
+    return f'<form method="post">{asked}<div class="row">{buttons}</div></form>'

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from accounting.people.roles import Person
 from gpuvigil.clock import Clock, to_text
 from gpuvigil.errors import GpuvigilError
 from gpuvigil.hub_client import Hub
@@ -20,20 +21,30 @@ from gpuvigil.matching.matchers import Matcher, labels_of
 from gpuvigil.model import Acknowledgement, Incident, Record, RecordKind, Silence, readable
 from gpuvigil.web.signed_links import PATH, Seal
 
+from ..data.seen import entry
 from .answer_page import POLICY, page, stands
 from .typed_text import LONGEST_NAME, cleaned
 from .usefulness import counted, opinion
 
 LARGEST_FORM_BYTES = 4096
 SILENCE = timedelta(hours=4)
+_OPERATORS = "Only operators answer for incidents. The page Incidents shows what it is about."
 _GONE = "This link is too old, or not ours. Open the dashboard, or a newer message."
 
 
 class Answering:
     """The routes; `connect` makes a client of the hub for one request."""
 
-    def __init__(self, seal: Seal, connect: Callable[[], Hub], clock: Clock) -> None:
+    def __init__(
+        self,
+        seal: Seal,
+        connect: Callable[[], Hub],
+        clock: Clock,
+        who: Callable[[Request], Person | None] = lambda _: None,
+    ) -> None:
+        """`who` has signed in; None where nobody needs to."""
         self._seal = seal
+        self._who = who
         self._connect = connect
         self._clock = clock
 
@@ -45,16 +56,23 @@ class Answering:
         form = dict(parse_qsl(body.decode("utf-8", "replace")))
         token = request.path_params["token"]
         chosen = request.query_params.get("do", "")
-        return await run_in_threadpool(self._answer, token, chosen, form)
+        person = self._who(request)
+        if person is not None and person.name:
+            form = {**form, "by": person.name} if form else {}
+        return await run_in_threadpool(self._answer, token, chosen, form, person)
 
-    def _answer(self, token: str, chosen: str, form: Mapping[str, str]) -> Response:
+    def _answer(
+        self, token: str, chosen: str, form: Mapping[str, str], person: Person | None
+    ) -> Response:
+        if person is not None and not person.is_operator:
+            return _shown(403, page(None, chosen, _OPERATORS))
         try:
             offer = self._seal.opened(token, self._clock.now())
             if offer is None:
                 return _shown(403, page(None, chosen, _GONE))
             hub = self._connect()
             try:
-                return self._answered(hub, offer.incident, token, chosen, form)
+                return self._answered(hub, offer.incident, token, chosen, form, person)
             finally:
                 hub.close()
         except GpuvigilError as error:
@@ -62,14 +80,21 @@ class Answering:
             return _shown(503, page(None, chosen, said))
 
     def _answered(
-        self, hub: Hub, incident_id: str, token: str, chosen: str, form: Mapping[str, str]
+        self,
+        hub: Hub,
+        incident_id: str,
+        token: str,
+        chosen: str,
+        form: Mapping[str, str],
+        person: Person | None,
     ) -> Response:
         record = hub.record(RecordKind.INCIDENT, incident_id)
         incident = next(readable([record] if record else [], Incident.from_record), None)
         if incident is None:
             return _shown(404, page(None, chosen, "The hub does not know this incident any more."))
+        own = "" if person is None else person.name
         if not form:
-            return _shown(200, page(incident, chosen, ""))
+            return _shown(200, page(incident, chosen, "", own=own))
         by, answer = cleaned(form.get("by", ""), LONGEST_NAME), form.get("answer", "")
         made = _MAKERS.get(answer)
         if made is None or not by:
@@ -78,7 +103,7 @@ class Answering:
             return _shown(200, page(incident, chosen, "It is over: there is nothing to take."))
         now = self._clock.now()
         kept, said = made(incident, by, token, now)
-        hub.write_records([kept])
+        hub.write_records([kept, entry(kept, by, now)])
         return _shown(200, page(incident, chosen, said, done=True))
 
 

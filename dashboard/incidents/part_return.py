@@ -26,11 +26,18 @@ def form(story: Story, key: tuple[str, str]) -> None:
     if not may_have(incident):
         return
     show(f"rma-steps-{incident.id}", _steps(story))
-    state = st.session_state
-    state.setdefault(f"rma-by-{incident.id}", state.get(_NAME, ""))
+    shared, state = live.shared(), st.session_state
+    if not shared.may_change:
+        return
+    state.setdefault(f"rma-by-{incident.id}", shared.own_name or state.get(_NAME, ""))
     with st.form(f"rma-{incident.id}", border=False):
         left, right, *ends = st.columns([2, 3, 1.3, 1.1, 1.2], vertical_alignment="bottom")
-        left.text_input("Recorded by", key=f"rma-by-{incident.id}", max_chars=LONGEST_NAME)
+        left.text_input(
+            "Recorded by",
+            key=f"rma-by-{incident.id}",
+            max_chars=LONGEST_NAME,
+            disabled=bool(shared.own_name),
+        )
         right.text_input(
             "Return to the maker: case, tracking number",
             key=f"rma-note-{incident.id}",

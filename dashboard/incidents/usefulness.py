@@ -40,14 +40,17 @@ def counted(incident: Incident, useful: bool) -> str:
 
 def form(incident: Incident) -> None:
     """The question and two answers, and what came of them."""
-    state = st.session_state
-    state.setdefault(f"says-{incident.id}", state.get(_NAME, ""))
+    shared, state = live.shared(), st.session_state
+    if not shared.may_change:
+        return
+    state.setdefault(f"says-{incident.id}", shared.own_name or state.get(_NAME, ""))
     with st.form(f"worth-{incident.id}", border=False):
         left, yes, no = st.columns([5, 1.4, 1.4], vertical_alignment="bottom")
         left.text_input(
             "Was this alert useful? Voted by",
             key=f"says-{incident.id}",
             max_chars=LONGEST_NAME,
+            disabled=bool(shared.own_name),
         )
         for column, label, useful in ((yes, "Useful", True), (no, "Noise", False)):
             column.form_submit_button(

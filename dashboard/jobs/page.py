@@ -75,6 +75,8 @@ def jobs(
 
 def _failures(shared: live.Shared) -> tuple[Sequence[Reliability], list[str]]:
     """What failures cost: of a month, so that it is asked for rarely; and what is to be said of that."""
+    if not shared.sees_all_jobs:
+        return (), []  # of some jobs nobody knows how often the cluster fails
     try:
         said: Said = shared.questions.ask(
             "job failures",

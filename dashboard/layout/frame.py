@@ -69,6 +69,7 @@ def frame(current: Page) -> None:
             "current": current.path,
             "wall": wall,
             "theme": _theme(wall),
+            "account": live.shared().own_name,
             "leave": st.session_state.pop(_LEAVE, None),
             "patience": max(RENEWALS * live.refresh_seconds(), LEAST_SECONDS),
         },

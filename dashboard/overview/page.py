@@ -132,7 +132,7 @@ def _choose_cluster(view: FleetView, shown: ClusterView) -> None:
 
 
 def _strip(cluster: ClusterView, now: datetime) -> str:
-    said = _days.get(cluster.name)
+    said = live.shared().days.get(cluster.name)
     if said is None:
         return panels.strip(cluster.strip)
     hour = trend.before(said, now, timedelta(hours=1), "1 h ago")
@@ -257,10 +257,6 @@ def _trend() -> None:
         st.html(panels.notes(notes))
 
 
-# The day of each cluster as its chart last had it: the strip waits for no answer.
-_days: dict[str, Usage] = {}
-
-
 def _usage(view: FleetView, cluster: str) -> Usage | None:
     """The last day's; None while the hub has not said it."""
 
@@ -270,7 +266,7 @@ def _usage(view: FleetView, cluster: str) -> Usage | None:
 
     said = _ask(("usage", cluster, "day"), ask, USAGE_SECONDS, view)
     if said is not None:
-        _days[cluster] = said
+        live.shared().days[cluster] = said
     return said
 
 

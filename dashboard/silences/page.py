@@ -31,7 +31,8 @@ def draw() -> None:
     """The whole page; the list renews itself, the form stays as it is being filled in."""
     style("incidents")
     st.fragment(_live, run_every=live.refresh_seconds())()
-    _form()
+    if live.shared().may_change:
+        _form()
 
 
 def _live() -> None:
@@ -57,9 +58,10 @@ def _live() -> None:
         left, right = st.columns([8, 1], vertical_alignment="center")
         with left:
             show(f"silence-{one.id}", row(one, now))
-        right.button(
-            "End", key=f"end-{one.id}", help=f"End {one.id} now", on_click=_end, args=(one,)
-        )
+        if live.shared().may_change:
+            right.button(
+                "End", key=f"end-{one.id}", help=f"End {one.id} now", on_click=_end, args=(one,)
+            )
     wrong = st.session_state.get("silence-wrong-end")
     show(
         "silences-over",
@@ -110,9 +112,9 @@ def _folded(over: Sequence[Silence], now: datetime) -> Node | None:
 
 
 def _form() -> None:
-    state = st.session_state
+    shared, state = live.shared(), st.session_state
     form = state.setdefault("silence-form", new_id())  # the silence's id: sent twice, it is one
-    state.setdefault(f"by-{form}", state.get("own_name", ""))
+    state.setdefault(f"by-{form}", shared.own_name or state.get("own_name", ""))
     for name, most in (("matchers", LONGEST_MATCHERS), ("reason", LONGEST_REASON)):
         # A link from an incident fills these in.
         state.setdefault(f"{name}-{form}", st.query_params.get(name, "")[:most])
@@ -126,7 +128,12 @@ def _form() -> None:
             height=80,
         )
         who, why = st.columns([1, 3])
-        who.text_input("Your name", key=f"by-{form}", max_chars=LONGEST_NAME)
+        who.text_input(
+            "Your name",
+            key=f"by-{form}",
+            max_chars=LONGEST_NAME,
+            disabled=bool(shared.own_name),
+        )
         why.text_input("Why", key=f"reason-{form}", max_chars=LONGEST_REASON)
         begins, span, send = st.columns([2, 2, 1], vertical_alignment="bottom")
         begins.text_input(

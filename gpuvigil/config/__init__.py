@@ -42,6 +42,7 @@ from .integrations import (
     SlurmSettings,
     SwitchesSettings,
 )
+from .people import PeopleSettings
 from .pricing import CostSettings, PriceSettings
 from .routing import IdleSettings, InhibitSettings, RouteSettings, TimesSettings
 from .setting import STATE
@@ -89,6 +90,7 @@ __all__ = [
     "KubernetesSettings",
     "LogSettings",
     "PagerdutySettings",
+    "PeopleSettings",
     "PostSettings",
     "PriceSettings",
     "ReceiverSettings",
@@ -357,6 +359,7 @@ def _check(config: Config, where: _Where) -> None:
     _check_overrides(where, "sxid_overrides", config.analyzer.sxid_overrides)
     _check_store(where, config.store)
     _check_networks(where, ("dashboard", "trusted_proxies"), config.dashboard.trusted_proxies)
+    _check_people(where, config.people)
     for section in fields(Config):
         _check_numbers(where, (section.name,), getattr(config, section.name))
     for key in (*RECEIVERS, *ROUTING):
@@ -366,6 +369,11 @@ def _check(config: Config, where: _Where) -> None:
     for table, number, key, sentence in config.alerts.wrong():
         keys = ("alerts", table, key) if table else ("alerts", key)
         raise ConfigError(f"{where.entry(number).of(keys)}: {sentence}")
+
+
+def _check_people(where: _Where, people: PeopleSettings) -> None:
+    for key, why in people.wrong():
+        raise ConfigError(f"{where.of(('people', key))}: {why}")
 
 
 def _check_overrides(where: _Where, key: str, entries: Sequence[str]) -> None:

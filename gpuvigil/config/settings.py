@@ -15,6 +15,7 @@ from .integrations import (
     SlurmSettings,
     SwitchesSettings,
 )
+from .people import PeopleSettings
 from .pricing import CostSettings
 from .setting import STATE
 from .setting import setting as _setting
@@ -447,6 +448,7 @@ class Config:
     analyzer: AnalyzerSettings = _setting(AnalyzerSettings(), "the analyzer")
     alerts: AlertsSettings = _setting(AlertsSettings(), "alerts")
     dashboard: DashboardSettings = _setting(DashboardSettings(), "the dashboard")
+    people: PeopleSettings = _setting(PeopleSettings(), "how people sign in to the dashboard")
     actions: ActionsSettings = _setting(ActionsSettings(), "what gpuvigil does itself: nothing")
     cost: CostSettings = _setting(CostSettings(), "what GPU-hours and energy cost")
     topology: TopologySettings = _setting(TopologySettings(), "how the fabric is wired")

@@ -5,6 +5,7 @@ Times are aware and in UTC. `None` means "not measured" or "not known", and neve
 
 from .acceptance import Acceptance
 from .action import Act, NodeAction
+from .audit import Audit, Deed
 from .cause import Cause, CoveredBy, Ended, EndedBy, Uncovered, cause_from_json, cause_to_json
 from .collected import (
     Allocation,
@@ -83,11 +84,13 @@ __all__ = [
     "Allocation",
     "AllocationState",
     "Attribute",
+    "Audit",
     "Beside",
     "BusGpu",
     "Cause",
     "Collective",
     "CoveredBy",
+    "Deed",
     "Ended",
     "EndedBy",
     "ErrorCount",

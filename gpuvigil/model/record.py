@@ -35,6 +35,7 @@ class RecordKind(str, Enum):
     ACCEPTANCE = "acceptance"  # that a node was tested and may take jobs again
     RETIREMENT = "retirement"  # that a node is not expected any more
     SETUP = "setup"  # what a node runs on, from a time on
+    AUDIT = "audit"  # who did what: sign-ins, acknowledgements, silences, changes of people
     SWITCH = "switch"  # a switch's ports, as whoever reads the fabric sees them
 
 

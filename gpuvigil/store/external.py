@@ -7,6 +7,7 @@ from typing import Any
 
 from ..clock import from_text, to_text
 from ..hub_client import Hub
+from ..hub_client.seen import SeenHub
 from ..hub_client.tls import Trust
 from ..metrics import NODE
 from . import Store
@@ -74,7 +75,8 @@ class HubBeside(Hub):
 
 def store_of(hub: Hub) -> Store:
     """Where the telemetry is that belongs to this hub's records."""
-    return hub.store if isinstance(hub, HubBeside) else HubStore(hub)
+    asked = hub.behind if isinstance(hub, SeenHub) else hub
+    return asked.store if isinstance(asked, HubBeside) else HubStore(asked)
 
 
 def _entry(node: _Node, at: datetime) -> dict[str, Any]:

@@ -44,6 +44,9 @@ _ENDS = {
 }
 
 
+# What is told of a time, and of nothing that goes on.
+_OF_A_TIME = (RecordKind.USAGE, RecordKind.USAGE_SPAN, RecordKind.WASTE, RecordKind.AUDIT)
+
 # How the ids of those begin that alerts speaks of, and of which there is no incident.
 _IDLE_NOTICE, _OF_ITSELF, _DIGEST = "idle-", "self-", "self-digest-"
 
@@ -54,9 +57,7 @@ def look(connection: Connection, before: str, after: int) -> Sequence[Row[Any]]:
         # Of a node that is there an inventory is told again and again; that it was retired is told
         # after its last inventory.
         and_(record.c.kind.in_(_OF_NODES), ~_carries_an_incident()),
-        record.c.kind.in_(
-            [RecordKind.USAGE.value, RecordKind.USAGE_SPAN.value, RecordKind.WASTE.value]
-        ),
+        record.c.kind.in_([kind.value for kind in _OF_A_TIME]),
         and_(
             record.c.kind == RecordKind.ALLOCATION.value,
             record.c.state == AllocationState.ENDED.value,

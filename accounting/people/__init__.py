@@ -1,0 +1,1 @@
+"""Who looks, and what of the records they may see."""

@@ -1,0 +1,32 @@
+"""What a site has set about names."""
+
+import hashlib
+from datetime import timedelta
+
+from gpuvigil.clock import Clock
+from gpuvigil.config import Config, secret_source
+from gpuvigil.hub_client import Hub
+from gpuvigil.hub_client.seen import SeenHub
+
+from .names import Names
+from .roles import HOLDER_OF_THE_LINK
+from .sight import Pseudonyms, Sight
+
+
+def pseudonyms(config: Config) -> Pseudonyms | None:
+    """None where names stay. Made with the service token, which pages and reports share."""
+    days = config.people.pseudonyms_after_days
+    if not days:
+        return None
+    token = secret_source(config.hub.service_token_file, "hub.service_token_file", "service token")
+    key = hashlib.sha256(b"gpuvigil pseudonyms" + token().encode()).digest()
+    return Pseudonyms(after=timedelta(days=days), key=key)
+
+
+def with_pseudonyms(hub: Hub, config: Config, clock: Clock) -> Hub:
+    """The hub as a report reads it: what is over for long enough names nobody."""
+    found = pseudonyms(config)
+    if found is None:
+        return hub
+    sight = Sight(person=HOLDER_OF_THE_LINK, names=Names(), pseudonyms=found)
+    return SeenHub(hub, lambda records: sight.records(records, clock.now()), tuple)

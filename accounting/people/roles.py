@@ -1,0 +1,73 @@
+"""A person who is signed in, and what each role may see and do."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Role(str, Enum):
+    """From the one that may most to the one that may least."""
+
+    OPERATOR = "operator"  # everything, and alone acknowledges, silences and answers
+    VIEWER = "viewer"  # the whole fleet, without the names of people outside the own teams
+    TEAM = "team"  # jobs of the own teams
+    OWN = "own"  # the own jobs
+
+    @property
+    def sees_rows_of_others(self) -> bool:
+        """Whether jobs of others are shown, if without names."""
+        return self in {Role.OPERATOR, Role.VIEWER}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Person:
+    """Who asks: the name they signed in with, and what clusters call them."""
+
+    name: str  # empty: came by a link or the access token, and says who they are
+    role: Role
+    users: frozenset[str] = frozenset()  # their user names on the clusters
+    teams: frozenset[str] = frozenset()  # accounts of a scheduler whose names they see
+
+    @property
+    def is_operator(self) -> bool:
+        return self.role is Role.OPERATOR
+
+    def is_own(self, user: str | None, account: str | None) -> bool:
+        """Whether that is their own or, where their role looks at teams, one of their team's."""
+        if user is not None and user in self.users:
+            return True
+        return self.role is not Role.OWN and account is not None and account in self.teams
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            "role": self.role.value,
+            "users": sorted(self.users),
+            "teams": sorted(self.teams),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, object]) -> "Person":
+        """What `to_json` wrote; ValueError, KeyError or TypeError when it is none."""
+        return cls(
+            name=str(value["name"]),
+            role=Role(value["role"]),
+            users=_texts(value.get("users")),
+            teams=_texts(value.get("teams")),
+        )
+
+
+# Whoever opened a one-time link or typed the access token can read the dashboard's secrets.
+HOLDER_OF_THE_LINK = Person(name="", role=Role.OPERATOR)
+
+
+def highest(roles: Iterable[Role]) -> Role | None:
+    """The one that may most; None of none."""
+    given = set(roles)
+    return next((role for role in Role if role in given), None)
+
+
+def _texts(value: object) -> frozenset[str]:
+    if not isinstance(value, list | tuple | None):
+        raise TypeError("not a list of names")
+    return frozenset(str(one) for one in value or ())

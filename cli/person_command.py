@@ -1,0 +1,162 @@
+"""`gpuvigil person`: who may sign in to the dashboard by name and password, and in which role."""
+
+import argparse
+import getpass
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+from accounting.people.roles import Role
+from dashboard.auth.accounts import Account, Accounts, new_person
+from gpuvigil.clock import SystemClock
+from gpuvigil.config import Config, load, read_secret
+from gpuvigil.config.startup import configured_anywhere, fail, parser
+from gpuvigil.errors import ConfigError, GpuvigilError
+from gpuvigil.hub_client import service_hubs
+from gpuvigil.model import Audit, Deed
+from gpuvigil.private_files import UMASK
+from gpuvigil.state_directory import config_of_up
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Add, list, change or remove people; returns the exit code."""
+    options = parser("person", "People who sign in to the dashboard by name and password.")
+    verbs = options.add_subparsers(dest="verb", required=True, metavar="VERB")
+    add = verbs.add_parser("add", help="add a person; asks for a password", allow_abbrev=False)
+    add.add_argument("name", help="the name to sign in with")
+    _with_rights(add, required=True)
+    _with_password(add)
+    verbs.add_parser("list", help="show everybody with role, users and teams")
+    passwd = verbs.add_parser(
+        "passwd", help="set another password; ends the person's sessions", allow_abbrev=False
+    )
+    passwd.add_argument("name")
+    _with_password(passwd)
+    role = verbs.add_parser("role", help="change role, users or teams; counts at once")
+    role.add_argument("name")
+    _with_rights(role, required=False)
+    verbs.add_parser("remove", help="remove a person; ends their sessions").add_argument("name")
+    configured_anywhere(verbs.choices.values())
+    chosen = options.parse_args(arguments)
+    os.umask(UMASK)
+    try:
+        config = load(chosen.config if chosen.config is not None else config_of_up(None))
+        accounts = Accounts(config.dashboard.secrets_directory)
+        done = _VERBS[chosen.verb](accounts, chosen)
+        if done:
+            _told(config, chosen.name, done, options.prog)
+    except GpuvigilError as error:
+        return fail(options.prog, error)
+    return 0
+
+
+def _with_rights(verb: argparse.ArgumentParser, *, required: bool) -> None:
+    verb.add_argument(
+        "--role",
+        choices=[role.value for role in Role],
+        required=required,
+        help="operator: everything; viewer: everything but names; team: their teams' jobs; own: their jobs",
+    )
+    verb.add_argument(
+        "--user",
+        action="append",
+        default=[],
+        help="their user name on the clusters, if another than NAME; may be repeated",
+    )
+    verb.add_argument(
+        "--team",
+        action="append",
+        default=[],
+        help="their account at the scheduler; may be repeated",
+    )
+
+
+def _with_password(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--password-file",
+        type=Path,
+        metavar="FILE",
+        help="read the password from its first line; - reads standard input",
+    )
+
+
+def _add(accounts: Accounts, chosen: argparse.Namespace) -> str:
+    person = new_person(chosen.name, Role(chosen.role), chosen.user, chosen.team)
+    accounts.add(person, _password(chosen.password_file))
+    print(f"{chosen.name} may sign in as {chosen.role}")
+    return f"added as {chosen.role}"
+
+
+def _list(accounts: Accounts, _: argparse.Namespace) -> str:
+    people = accounts.all()
+    for name in sorted(people):
+        print(line(people[name]))
+    if not people:
+        print("nobody signs in by name; 'gpuvigil person add NAME --role operator' adds the first")
+    return ""
+
+
+def line(account: Account) -> str:
+    """A person as the list shows them."""
+    person = account.person
+    users = f"  users: {', '.join(sorted(person.users))}" if person.users != {person.name} else ""
+    teams = f"  teams: {', '.join(sorted(person.teams))}" if person.teams else ""
+    return f"{person.name}  {person.role.value}{users}{teams}"
+
+
+def _passwd(accounts: Accounts, chosen: argparse.Namespace) -> str:
+    accounts.change_password(chosen.name, _password(chosen.password_file))
+    print(f"{chosen.name} has another password; their sessions have ended")
+    return "password changed"
+
+
+def _role(accounts: Accounts, chosen: argparse.Namespace) -> str:
+    account = accounts.of(chosen.name)
+    if account is None:
+        raise ConfigError(f"there is no person {chosen.name!r}; see 'gpuvigil person list'")
+    person = account.person
+    changed = replace(
+        person,
+        role=Role(chosen.role) if chosen.role else person.role,
+        users=frozenset(chosen.user) or person.users,
+        teams=frozenset(chosen.team) or person.teams,
+    )
+    accounts.change_person(changed)
+    said = line(replace(account, person=changed))
+    print(said)
+    return f"is now: {said}"
+
+
+def _remove(accounts: Accounts, chosen: argparse.Namespace) -> str:
+    accounts.remove(chosen.name)
+    print(f"{chosen.name} is removed")
+    return "removed"
+
+
+def _password(file: Path | None) -> str:
+    """From a file or the terminal: other users of the machine can read a command line."""
+    if file is not None and str(file) == "-":
+        return sys.stdin.readline().rstrip("\n")
+    if file is not None:
+        return read_secret(file, "password")
+    first = getpass.getpass("Password: ")
+    if getpass.getpass("The same again: ") != first:
+        raise ConfigError("the two passwords are not the same")
+    return first
+
+
+def _told(config: Config, name: str, done: str, program: str) -> None:
+    """In the audit log, where the hub takes it; that it does not changes nothing of what was done."""
+    now = SystemClock().now()
+    entry = Audit(deed=Deed.PERSON, person=getpass.getuser(), about=name, detail=done, at=now)
+    try:
+        with closing(service_hubs(config.hub)()) as hub:
+            hub.write_records([entry.to_record()])
+    except GpuvigilError as error:
+        print(f"{program}: done, but not in the audit log: {error}", file=sys.stderr)
+
+
+_VERBS = {"add": _add, "list": _list, "passwd": _passwd, "role": _role, "remove": _remove}

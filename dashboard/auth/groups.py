@@ -1,0 +1,43 @@
+"""From the groups that a provider or a proxy names to a role and teams."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from accounting.people.roles import Person, Role, highest
+from gpuvigil.config import PeopleSettings
+
+_LONGEST = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Groups:
+    """What each group means; who is in none of them has the role of everybody, if there is one."""
+
+    roles: Mapping[str, Role]
+    teams: Mapping[str, str]
+    everybody: Role | None
+
+    @classmethod
+    def of(cls, settings: PeopleSettings) -> "Groups":
+        return cls(
+            roles={group: Role(role) for group, role in pairs(settings.group_roles)},
+            teams=dict(pairs(settings.group_teams)),
+            everybody=Role(settings.default_role) if settings.default_role else None,
+        )
+
+    def person(self, name: str, groups: Iterable[str]) -> Person | None:
+        """None for who has no role here."""
+        told = tuple(groups)
+        given = [self.roles[group] for group in told if group in self.roles]
+        role = highest([*given, *([self.everybody] if self.everybody else [])])
+        if role is None or not name or len(name) > _LONGEST or not name.isprintable():
+            return None
+        teams = frozenset(self.teams[group] for group in told if group in self.teams)
+        return Person(name=name, role=role, users=frozenset({name}), teams=teams)
+
+
+def pairs(entries: Iterable[str]) -> Iterable[tuple[str, str]]:
+    """`GROUP=WORD`; a group's own name may have a `=`, as LDAP's have."""
+    for entry in entries:
+        group, _, word = entry.rpartition("=")
+        yield group, word

@@ -1,0 +1,237 @@
+"""Sign-in by an OpenID Connect provider: the authorization code flow with PKCE.
+
+Of a token the signature, issuer, audience, expiry and nonce are checked (OpenID Connect Core 1.0,
+3.1.3.7); state and PKCE's verifier lie in a signed cookie of ten minutes (RFC 7636, RFC 9700).
+"""
+
+import hmac
+import importlib
+import secrets
+import threading
+import time
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from accounting.people.roles import Person
+from gpuvigil.config import Config, PeopleSettings, secret_source
+from gpuvigil.errors import ConfigError, GpuvigilError
+from gpuvigil.log import Log
+
+from .groups import Groups
+
+_TIMEOUT_SECONDS = 10.0
+# What the provider says of itself is asked for again so seldom; its keys also when one is unknown.
+_FRESH_SECONDS = 3600.0
+_LEEWAY_SECONDS = 60
+# Signed with a key that only the provider has: with "none" or a shared secret anybody's may be.
+_ALGORITHMS = [
+    "RS256",
+    "RS384",
+    "RS512",
+    "PS256",
+    "PS384",
+    "PS512",
+    "ES256",
+    "ES384",
+    "ES512",
+    "EdDSA",
+]
+_LOG = Log("dashboard")
+
+
+class Refused(GpuvigilError):
+    """Why somebody does not come in, as it is shown to them; `name` is who they said they are."""
+
+    def __init__(self, why: str, name: str = "") -> None:
+        super().__init__(why)
+        self.name = name
+
+
+class Oidc:
+    """One provider; it is asked in the threads of whoever signs in."""
+
+    LIFE = timedelta(minutes=10)
+
+    def __init__(self, config: Config) -> None:
+        """ConfigError where what it needs is not installed, or browsers' address is not known."""
+        settings = config.people
+        self._settings: PeopleSettings = settings
+        self._issuer = settings.oidc_issuer.rstrip("/")
+        self._groups = Groups.of(settings)
+        self._redirect = f"{config.alerts.external_url.rstrip('/')}/sign-in/oidc/callback"
+        self._secret = (
+            None
+            if settings.oidc_client_secret_file is None
+            else secret_source(
+                settings.oidc_client_secret_file, "people.oidc_client_secret_file", "client secret"
+            )
+        )
+        try:
+            self._client: Any = importlib.import_module("authlib.integrations.httpx_client")
+            self._jose: Any = importlib.import_module("joserfc.jwt")
+            self._jwk: Any = importlib.import_module("joserfc.jwk")
+            self._http: Any = importlib.import_module("httpx")
+        except ImportError as error:
+            raise ConfigError(
+                f"people.oidc_issuer: install gpuvigil[oidc] to sign in by a provider ({error})"
+            ) from None
+        errors = (
+            importlib.import_module("authlib.common.errors").AuthlibBaseError,
+            importlib.import_module("joserfc.errors").JoseError,
+        )
+        self._wrong: tuple[type[Exception], ...] = (
+            *errors,
+            self._http.HTTPError,
+            KeyError,
+            ValueError,
+        )
+        self._lock = threading.Lock()
+        self._known: tuple[float, Mapping[str, Any]] | None = None
+        self._keys: tuple[float, Any] | None = None
+
+    @staticmethod
+    def cookie(ours: str) -> str:
+        """The name of the cookie that waits for who was sent to the provider."""
+        return f"{ours}-oidc"
+
+    @staticmethod
+    def next_of(query: str) -> str:
+        """Where somebody wants to be in the end."""
+        return dict(parse_qsl(query)).get("next", "/")
+
+    def begin(self, rest: str) -> tuple[str, Mapping[str, str]]:
+        """The provider's address, and what to hold its answer against; Refused while it is away."""
+        kept = {
+            "state": secrets.token_urlsafe(24),
+            "nonce": secrets.token_urlsafe(24),
+            "verifier": secrets.token_urlsafe(48),
+            "next": rest,
+        }
+        place = self._provider()["authorization_endpoint"]
+        with self._session() as session:
+            url, _ = session.create_authorization_url(
+                place, state=kept["state"], nonce=kept["nonce"], code_verifier=kept["verifier"]
+            )
+        return str(url), kept
+
+    def person(self, query: str, kept: Mapping[str, str], now: datetime) -> Person:
+        """Who came back from the provider; Refused says why they do not come in."""
+        told = dict(parse_qsl(query))
+        if not hmac.compare_digest(told.get("state", "").encode(), kept["state"].encode()):
+            raise Refused("This sign-in began elsewhere. Start again.")
+        if told.get("iss", self._issuer).rstrip("/") != self._issuer:  # RFC 9207
+            raise Refused("Another provider answered. Start again.")
+        if "code" not in told:
+            _LOG.warning("the provider refused a sign-in", error=told.get("error", "")[:100])
+            raise Refused("The provider did not let you in.")
+        claims = self._claims(self._token(told["code"], kept["verifier"]), kept["nonce"], now)
+        return self._known_person(claims)
+
+    def _known_person(self, claims: Mapping[str, Any]) -> Person:
+        name = str(claims.get(self._settings.oidc_name_claim) or "")
+        told = claims.get(self._settings.oidc_groups_claim) or []
+        groups = [str(one) for one in told] if isinstance(told, list) else [str(told)]
+        person = self._groups.person(name, groups)
+        if person is None:
+            raise Refused("You are known, but have no role here: ask an operator.", name)
+        return person
+
+    def _token(self, code: str, verifier: str) -> str:
+        try:
+            with self._session() as session:
+                found = session.fetch_token(
+                    self._provider()["token_endpoint"],
+                    grant_type="authorization_code",
+                    code=code,
+                    code_verifier=verifier,
+                )
+            return str(found["id_token"])
+        except self._wrong as error:
+            _LOG.warning("the provider gave no token", error=repr(error)[:300])
+            raise Refused("The provider gave no answer that can be used.") from None
+
+    def _claims(self, token: str, nonce: str, now: datetime) -> Mapping[str, Any]:
+        """What the token says, once all of it is checked."""
+        try:
+            claims: Mapping[str, Any] = self._decoded(token).claims
+            registry = self._jose.JWTClaimsRegistry(
+                now=int(now.timestamp()),
+                leeway=_LEEWAY_SECONDS,
+                iss={"essential": True, "values": [self._issuer, f"{self._issuer}/"]},
+                aud={"essential": True, "value": self._settings.oidc_client_id},
+                exp={"essential": True},
+                iat={"essential": True},
+                sub={"essential": True},
+                nonce={"essential": True, "value": nonce},
+            )
+            registry.validate(claims)
+        except self._wrong as error:
+            _LOG.warning("a provider's token was refused", error=repr(error)[:300])
+            raise Refused("The provider's answer does not hold.") from None
+        # A token for several is ours where it says so (Core 1.0, 3.1.3.7, 4 and 5).
+        several = isinstance(claims["aud"], list) and len(claims["aud"]) > 1
+        if (
+            claims.get("azp", None if several else self._settings.oidc_client_id)
+            != self._settings.oidc_client_id
+        ):
+            raise Refused("The provider's answer is for somebody else.")
+        return claims
+
+    def _decoded(self, token: str) -> Any:
+        try:
+            return self._jose.decode(token, self._key_set(fresh=False), algorithms=_ALGORITHMS)
+        except self._wrong:
+            # Its keys have changed meanwhile, or it is a forgery: which, only fresh ones say.
+            return self._jose.decode(token, self._key_set(fresh=True), algorithms=_ALGORITHMS)
+
+    def _key_set(self, *, fresh: bool) -> Any:
+        with self._lock:
+            kept = self._keys
+        now = time.monotonic()
+        # Whoever sends forgeries does not make us ask each time.
+        if kept is not None and now - kept[0] < (_LEEWAY_SECONDS if fresh else _FRESH_SECONDS):
+            return kept[1]
+        found = self._jwk.KeySet.import_key_set(self._json(self._provider()["jwks_uri"]))
+        with self._lock:
+            self._keys = now, found
+        return found
+
+    def _provider(self) -> Mapping[str, Any]:
+        with self._lock:
+            if self._known is not None and time.monotonic() - self._known[0] < _FRESH_SECONDS:
+                return self._known[1]
+        found = self._json(f"{self._issuer}/.well-known/openid-configuration")
+        if str(found.get("issuer", "")).rstrip("/") != self._issuer:
+            raise Refused("The provider calls itself otherwise than people.oidc_issuer.")
+        for key in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
+            if urlsplit(str(found.get(key, ""))).scheme not in {
+                "https",
+                urlsplit(self._issuer).scheme,
+            }:
+                raise Refused(f"The provider's {key} cannot be used.")
+        with self._lock:
+            self._known = time.monotonic(), found
+        return found
+
+    def _json(self, url: str) -> Mapping[str, Any]:
+        try:
+            answer = self._http.get(url, timeout=_TIMEOUT_SECONDS, follow_redirects=False)
+            answer.raise_for_status()
+            found: Mapping[str, Any] = answer.json()
+        except (self._http.HTTPError, ValueError) as error:
+            _LOG.warning("the provider does not answer", url=url, error=repr(error)[:300])
+            raise Refused("The sign-in provider does not answer. Try again.") from None
+        return found
+
+    def _session(self) -> Any:
+        return self._client.OAuth2Client(
+            client_id=self._settings.oidc_client_id,
+            client_secret=None if self._secret is None else self._secret(),
+            scope=self._settings.oidc_scope,
+            redirect_uri=self._redirect,
+            code_challenge_method="S256",
+            token_endpoint_auth_method="none" if self._secret is None else "client_secret_basic",
+            timeout=_TIMEOUT_SECONDS,
+        )

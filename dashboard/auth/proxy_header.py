@@ -1,0 +1,73 @@
+"""Who a reverse proxy says is asking: believed of named addresses alone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_address
+
+from accounting.people.roles import Person
+from gpuvigil.config import PeopleSettings
+
+from .groups import Groups
+from .replies import App, Message, Receive, Send
+
+Network = IPv4Network | IPv6Network
+# Under this key of a scope stands the address that the connection itself came from.
+PEER = "gpuvigil.peer"
+
+
+class Peers:
+    """ASGI middleware that keeps where a connection is from, before a proxy's word replaces it."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        client = scope.get("client")
+        await self._app({**scope, PEER: client[0] if client else ""}, receive, send)
+
+
+def is_within(networks: Sequence[Network], address: str) -> bool:
+    """Whether an address lies in one of them; what is no address does not."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return False
+    return any(found in network for network in networks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyHeader:
+    """The headers in which a proxy names people, and which proxies may."""
+
+    user: str
+    groups_header: str
+    proxies: Sequence[Network]
+    groups: Groups
+
+    @classmethod
+    def of(cls, settings: PeopleSettings, proxies: Sequence[Network]) -> "ProxyHeader | None":
+        """None where it is switched off: that is without a header's name."""
+        if not settings.proxy_user_header:
+            return None
+        return cls(
+            user=settings.proxy_user_header.lower(),
+            groups_header=settings.proxy_groups_header.lower(),
+            proxies=proxies,
+            groups=Groups.of(settings),
+        )
+
+    def person(self, scope: Message) -> Person | None:
+        """Whom the proxy names; None of all others, without a name, and where there are two."""
+        if not is_within(self.proxies, str(scope.get(PEER, ""))):
+            return None
+        named = _values(scope, self.user)
+        if len(named) != 1 or not named[0].strip():
+            return None
+        told = ",".join(_values(scope, self.groups_header)) if self.groups_header else ""
+        groups = [one.strip() for one in told.replace(";", ",").split(",") if one.strip()]
+        return self.groups.person(named[0].strip(), groups)
+
+
+def _values(scope: Message, name: str) -> list[str]:
+    headers: list[tuple[bytes, bytes]] = scope["headers"]
+    return [value.decode("utf-8", "replace") for key, value in headers if key == name.encode()]

@@ -1,0 +1,249 @@
+"""The desk at the door: signs people in and out, slows down who guesses, and writes down both."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpuvigil.clock import Clock
+from gpuvigil.errors import ConfigError
+from gpuvigil.model import Audit, Deed
+
+from .accounts import Account, Accounts
+from .keys import Keys
+from .oidc import Oidc, Refused
+from .proxy_header import ProxyHeader
+from .replies import Message, Receive, Send, answer, redirect, sign_in_page, sign_out_page
+from .requests import Place, address, cookies, form, local
+from .sessions import Sessions
+from .sign_in_attempts import Tries
+from .sign_in_page import Offered
+
+SIGN_IN, SIGN_OUT = "/sign-in", "/sign-out"
+OIDC, CALLBACK = "/sign-in/oidc", "/sign-in/oidc/callback"
+PATHS = frozenset({SIGN_IN, SIGN_OUT, OIDC, CALLBACK})
+ELSEWHERE = (
+    "it comes from another site, or does not say from where: open the dashboard at its own"
+    " address; behind a proxy, set alerts.external_url to the address that browsers see"
+)
+REFUSED = f"refused: {ELSEWHERE}\n".encode()
+# A password takes 20 ms and 19 MiB to check: so many at a time, and so many more wait.
+_AT_ONCE, _WAITING = 2, 32
+_LONGEST_NAME = 100
+WRONG = "Wrong name or password."
+
+
+def _nothing_told(_: Audit) -> None:
+    """Nobody keeps it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ways:
+    """How people may sign in beside a one-time link and the access token; `told` keeps who did."""
+
+    accounts: Accounts | None = None
+    proxy: ProxyHeader | None = None
+    oidc: Oidc | None = None
+    told: Callable[[Audit], None] = _nothing_told
+
+    @property
+    def have_names(self) -> bool:
+        """Whether people have names here: then a message's link asks who they are, too."""
+        return self.proxy is not None or self.oidc is not None or self.has_accounts
+
+    @property
+    def has_accounts(self) -> bool:
+        try:
+            return self.accounts is not None and bool(self.accounts.all())
+        except ConfigError:  # nobody can come in by a damaged file, and nothing opens because of it
+            return True
+
+
+class Desk:
+    """Answers the addresses below `/sign-in` and `/sign-out`."""
+
+    def __init__(
+        self, keys: Keys, sessions: Sessions, clock: Clock, place: Place, ways: Ways
+    ) -> None:
+        self._keys = keys
+        self._sessions = sessions
+        self._clock = clock
+        self._place = place
+        self._ways = ways
+        self._tries = Tries()
+        self._of_accounts = Tries(Tries.FREE_OF_AN_ACCOUNT)
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._checking = 0
+
+    @property
+    def offered(self) -> Offered:
+        return Offered(names=self._ways.has_accounts, provider=self._ways.oidc is not None)
+
+    async def answer(self, scope: Message, receive: Receive, send: Send, session: str) -> None:
+        """One of `PATHS`; `session` is the one that this comes in, empty for none."""
+        path, posted = scope["path"], scope["method"] == "POST"
+        if posted and not self._place.is_ours(scope):
+            await answer(send, 403, REFUSED)
+        elif path == SIGN_OUT:
+            await self._sign_out(scope, send, session, posted=posted)
+        elif path == SIGN_IN and posted:
+            await self._sign_in(scope, receive, send)
+        elif path == OIDC and self._ways.oidc is not None:
+            await self._leave(scope, send, self._ways.oidc)
+        elif path == CALLBACK and self._ways.oidc is not None:
+            await self._come_back(scope, send, self._ways.oidc)
+        else:
+            await redirect(send, "/")
+
+    async def open(self, scope: Message, send: Send, rest: str, token: str, *, known: bool) -> None:
+        """An address with a one-time token: in with a cookie, or the sign-in page with the reason."""
+        if known:
+            await redirect(send, rest)
+            return
+        now = self._clock.now()
+        if self._wait(scope) == 0 and self._keys.use_link_token(token, now):
+            await self._welcome(scope, send, rest, self._sessions.of_link(now), "one-time link")
+            return
+        why = "This link was used before, is too old or is wrong. gpuvigil url prints a fresh one."
+        await self._refuse(scope, send, rest, why, "")
+
+    async def _sign_in(self, scope: Message, receive: Receive, send: Send) -> None:
+        sent = await form(receive)
+        if sent is None:
+            return
+        rest, now = local(sent.get("next", "/")), self._clock.now()
+        if self._ways.accounts is not None and sent.get("name", "").strip():
+            await self._by_name(scope, send, sent, rest)
+        elif self._wait(scope) == 0 and self._keys.is_access_token(sent.get("token", "")):
+            await self._welcome(scope, send, rest, self._sessions.of_link(now), "access token")
+        else:
+            await self._refuse(scope, send, rest, "This is not the access token.", "")
+
+    async def _by_name(self, scope: Message, send: Send, sent: dict[str, str], rest: str) -> None:
+        name, now = sent["name"].strip()[:_LONGEST_NAME], self._clock.monotonic()
+        wait = max(self._wait(scope), self._of_accounts.wait_seconds(name, now))
+        if wait > 0 or self._checking >= _WAITING:
+            await self._too_many(send, rest, max(wait, 1))
+            return
+        # Counted before it is looked at: of many at once each is one.
+        self._tries.add(address(scope), now)
+        self._of_accounts.add(name, now)
+        account = await self._checked(name, sent.get("password", ""))
+        if account is None:
+            self._tell(Deed.WRONG_SIGN_IN, name, scope)
+            await self._shown(send, 401, WRONG, rest)
+            return
+        self._tries.forget(address(scope))
+        self._of_accounts.forget(name)
+        session = self._sessions.of_account(account, self._clock.now())
+        await self._welcome(scope, send, rest, session, "password", account.person.name)
+
+    async def _checked(self, name: str, password: str) -> Account | None:
+        accounts = self._ways.accounts
+        if accounts is None:
+            return None
+        self._checking += 1
+        try:
+            async with self._turns:
+                return await asyncio.to_thread(accounts.matching, name, password)
+        except ConfigError:
+            return None
+        finally:
+            self._checking -= 1
+
+    async def _leave(self, scope: Message, send: Send, oidc: Oidc) -> None:
+        """To the provider; what comes back is held against the cookie that is set here."""
+        asked = scope["query_string"].decode("latin-1")
+        try:
+            place, kept = await asyncio.to_thread(oidc.begin, local(oidc.next_of(asked)))
+        except Refused as error:
+            await self._shown(send, 502, str(error), "/")
+            return
+        value = self._keys.new_cookie(self._clock.now(), {"oidc": kept}, oidc.LIFE)
+        cookie = self._cookie(
+            scope, oidc.cookie(self._keys.cookie_name), value, SIGN_IN, oidc.LIFE.seconds
+        )
+        await redirect(send, place, cookie)
+
+    async def _come_back(self, scope: Message, send: Send, oidc: Oidc) -> None:
+        now, ours = self._clock.now(), oidc.cookie(self._keys.cookie_name)
+        values = [value for name, value in cookies(scope) if name == ours]
+        told = [said for one in values if (said := self._keys.said(one, now)) and "oidc" in said]
+        try:
+            kept = _kept(told)
+            query = scope["query_string"].decode("latin-1")
+            person = await asyncio.to_thread(oidc.person, query, kept, now)
+        except Refused as error:
+            self._tell(Deed.WRONG_SIGN_IN, error.name, scope, str(error))
+            await self._shown(send, 403, str(error), "/")
+            return
+        for value in values:  # it is good for one time
+            self._keys.end(value, now)
+        session = self._sessions.of_word(person, now)
+        await self._welcome(scope, send, local(kept["next"]), session, "provider", person.name)
+
+    async def _welcome(
+        self, scope: Message, send: Send, rest: str, session: str, way: str, name: str = ""
+    ) -> None:
+        """In, with a session that nobody has seen before; the browser's earlier one is over."""
+        now, ours = self._clock.now(), self._sessions.cookie_name
+        for earlier in (value for cookie, value in cookies(scope) if cookie == ours):
+            self._sessions.end(earlier, now)
+        self._tell(Deed.SIGN_IN, name, scope, way)
+        await redirect(send, rest, self._cookie(scope, ours, session, "/", self._sessions.seconds))
+
+    async def _sign_out(self, scope: Message, send: Send, session: str, *, posted: bool) -> None:
+        person = self._sessions.person(session, self._clock.now()) if session else None
+        if person is None:
+            await redirect(send, "/")
+        elif not posted:
+            await sign_out_page(send, person)
+        else:
+            self._sessions.end(session, self._clock.now())
+            self._tell(Deed.SIGN_OUT, person.name, scope)
+            ours = self._sessions.cookie_name
+            await redirect(send, "/", self._cookie(scope, ours, "", "/", 0))
+
+    async def _refuse(self, scope: Message, send: Send, rest: str, reason: str, name: str) -> None:
+        """Say why, or, after several wrong tries, only how long to wait."""
+        wait = self._wait(scope)
+        if wait > 0:
+            await self._too_many(send, rest, wait)
+            return
+        self._tries.add(address(scope), self._clock.monotonic())
+        self._tell(Deed.WRONG_SIGN_IN, name, scope)
+        await self._shown(send, 401, reason, rest)
+
+    async def _too_many(self, send: Send, rest: str, wait: int) -> None:
+        text = f"Too many wrong tries: wait {wait} s, then try again."
+        await self._shown(send, 429, text, rest, {"retry-after": str(wait)})
+
+    async def _shown(
+        self, send: Send, status: int, reason: str, rest: str, headers: dict[str, str] | None = None
+    ) -> None:
+        await sign_in_page(send, status, reason, rest, headers, offered=self.offered)
+
+    def _wait(self, scope: Message) -> int:
+        return self._tries.wait_seconds(address(scope), self._clock.monotonic())
+
+    def _tell(self, deed: Deed, name: str, scope: Message, detail: str = "") -> None:
+        entry = Audit(
+            deed=deed,
+            person="".join(ch for ch in name if ch.isprintable())[:_LONGEST_NAME],
+            detail=detail,
+            address=address(scope),
+            at=self._clock.now(),
+        )
+        self._ways.told(entry)
+
+    def _cookie(self, scope: Message, name: str, value: str, path: str, seconds: int) -> str:
+        secure = "; Secure" if self._place.is_secure(scope) else ""
+        return f"{name}={value}; Path={path}; HttpOnly; SameSite=Lax; Max-Age={seconds}{secure}"
+
+
+def _kept(told: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
+    """What was remembered of a browser that was sent to the provider."""
+    for one in told:
+        kept: Mapping[str, str] = one["oidc"]
+        return kept
+    raise Refused("This sign-in took too long, or began in another browser.")

@@ -1,0 +1,228 @@
+"""What one person's pages draw from: the same snapshot and the same questions, without what is not theirs.
+
+Every page asks `live`, and `live` gives these for whoever asks: no page can leave the taking out.
+"""
+
+import threading
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, TypeVar
+
+from accounting.people.sight import Sight
+from gpuvigil.clock import Clock
+from gpuvigil.errors import HubRefused
+from gpuvigil.hub_client import Hub
+from gpuvigil.hub_client.seen import SeenHub
+from gpuvigil.model import (
+    UNREADABLE,
+    Allocation,
+    Audit,
+    Deed,
+    Event,
+    GpuIdentity,
+    Incident,
+    Inventory,
+    Record,
+    RecordKind,
+    Retirement,
+    Scheduler,
+    Subject,
+)
+
+from ..fleet import Fleet
+from ..model.facts import Facts
+from ..model.newest_rows import Row
+from .questions import FIRST_SECONDS, PATIENCE_SECONDS, AskedBy, Questions, Said
+from .snapshot import Drawn, Snapshot
+from .views import FleetView
+
+_T = TypeVar("_T")
+ONLY_OPERATORS = "only operators may do that; ask one, or sign in as one"
+# What a page writes is the word of who is signed in, and each is a deed.
+_DEEDS = {
+    RecordKind.ACKNOWLEDGEMENT: Deed.ACKNOWLEDGE,
+    RecordKind.SILENCE: Deed.SILENCE,
+    RecordKind.OPINION: Deed.OPINION,
+    RecordKind.RMA: Deed.RMA,
+}
+
+
+def _said_by(record: Record, name: str) -> Record:
+    """A silence that another ends stays its author's."""
+    if record.kind is RecordKind.SILENCE and record.version > 1:
+        return record
+    return replace(record, body={**record.body, "by": name})
+
+
+def entry(record: Record, by: str, now: datetime) -> Record:
+    """What the audit log says of a record that somebody has written."""
+    about = record.parent or record.id
+    later = record.kind is RecordKind.SILENCE and record.body.get("ends_at") is not None
+    detail = f"until {record.body['ends_at']}" if later else ""
+    found = Audit(deed=_DEEDS[record.kind], person=by, about=about, detail=detail, at=now)
+    return found.to_record()
+
+
+@dataclass(frozen=True, slots=True)
+class Eyes:
+    """How one person sees the hub."""
+
+    sight: Sight
+    clock: Clock
+
+    def shown(self, records: Iterable[Record]) -> tuple[Record, ...]:
+        return self.sight.records(records, self.clock.now())
+
+    def written(self, records: Iterable[Record]) -> tuple[Record, ...]:
+        """As the person's own word, with an entry of who said it; HubRefused for who may not."""
+        person, said = self.sight.person, tuple(records)
+        if not person.is_operator or any(one.kind not in _DEEDS for one in said):
+            raise HubRefused(ONLY_OPERATORS, 403)
+        if person.name:
+            said = tuple(_said_by(one, person.name) for one in said)
+        now = self.clock.now()
+        entries = (entry(one, person.name or str(one.body.get("by", "")), now) for one in said)
+        return (*said, *entries)
+
+    def hub(self, hub: Hub) -> SeenHub:
+        return SeenHub(hub, self.shown, self.written)
+
+
+class SeenQuestions(Questions):
+    """The same memory of answers; each is kept for those who see the same."""
+
+    def __init__(self, behind: Questions, eyes: Eyes) -> None:
+        self._behind = behind
+        self._eyes = eyes
+
+    def ask(
+        self,
+        key: Hashable,
+        ask: Callable[[Hub], _T],
+        fresh_seconds: float,
+        *,
+        patience_seconds: float = PATIENCE_SECONDS,
+        first_seconds: float = FIRST_SECONDS,
+    ) -> Said:
+        """See `Questions.ask`."""
+        return self._behind.ask(
+            self._key(key),
+            lambda hub: ask(self._eyes.hub(hub)),
+            fresh_seconds,
+            patience_seconds=patience_seconds,
+            first_seconds=first_seconds,
+        )
+
+    def _key(self, key: Hashable) -> Hashable:
+        sight = self._eyes.sight
+        return key if sight.is_whole else AskedBy(sight.rights, key)
+
+    def forget(self, key: Hashable) -> None:
+        """See `Questions.forget`: what one has written all others see at their next look, too."""
+        self._behind.forget(key)
+
+    def tell(self, ask: Callable[[Hub], _T]) -> _T:
+        """See `Questions.tell`; HubRefused for who may not."""
+        return self._behind.tell(lambda hub: ask(self._eyes.hub(hub)))
+
+    def close(self) -> None:
+        """They are not its own."""
+
+
+class SeenSnapshot(Snapshot):
+    """The same fleet; who holds what, and what was said of it, as the person may see it."""
+
+    def __init__(self, behind: Snapshot, eyes: Eyes) -> None:
+        self.refresh_seconds = behind.refresh_seconds
+        self._behind = behind
+        self._eyes = eyes
+        self._own_lock = threading.Lock()
+        self._own_fleet = Fleet()
+        self._last: tuple[Drawn, FleetView] | None = None
+        # Of each tuple of values the last one, what it became, and how many names were known then.
+        self._values: dict[str, tuple[Any, int, tuple[Any, ...]]] = {}
+
+    def view(self, *, complete: bool = False) -> FleetView:
+        """See `Snapshot.view`."""
+        drawn = self._behind.drawn(complete=complete)
+        with self._own_lock:
+            if self._last is None or self._last[0] is not drawn:
+                self._last = drawn, self._view(drawn)
+            view = self._last[1]
+        return self._behind.as_it_is(drawn, view)
+
+    def _view(self, drawn: Drawn) -> FleetView:
+        if drawn.facts is None:
+            return drawn.view
+        seen = self._seen_facts(drawn.facts)
+        view = self._behind.view_of(seen, drawn.view.now, self._own_fleet)
+        return replace(view, warnings=drawn.view.warnings)
+
+    def _seen_facts(self, facts: Facts) -> Facts:
+        # Before anything is shown: whose is what, and what people are called.
+        allocations = self._seen("allocations", facts.allocations, Allocation.from_record)
+        incidents = self._seen("incidents", facts.incidents, Incident.from_record)
+        events = tuple(facts.port_events.values())
+        shown = self._seen("events", events, Event.from_record)
+        return replace(
+            facts,
+            allocations=allocations,
+            incidents=incidents,
+            notices=self._seen("notices", facts.notices, lambda record: record),
+            pulses=facts.pulses,
+            port_events={one.subject.key: one for one in shown},
+            retirements=self._seen("retirements", facts.retirements, Retirement.from_record),
+            schedulers=self._seen("schedulers", facts.schedulers, Scheduler.from_record),
+        )
+
+    def _seen(
+        self, what: str, values: tuple[_T, ...], read: Callable[[Record], _T]
+    ) -> tuple[_T, ...]:
+        """These values as they may be seen; the same tuple while nothing changes."""
+        names = self._eyes.sight.names
+        kept = self._values.get(what)
+        if kept is not None and kept[0] is values and kept[1] == names.version:
+            return kept[2]
+        made = tuple(_read(self._eyes.shown(map(_record, values)), read))
+        self._values[what] = values, names.version, made
+        return made
+
+    def silence(self) -> str | None:
+        """See `Snapshot.silence`."""
+        return self._behind.silence()
+
+    def details(self, subject: Subject) -> Row | None:
+        """See `Snapshot.details`: numbers name nobody."""
+        return self._behind.details(subject)
+
+    def identity(self, subject: Subject) -> GpuIdentity | None:
+        """See `Snapshot.identity`."""
+        return self._behind.identity(subject)
+
+    def inventories(self) -> Mapping[Subject, Inventory]:
+        """See `Snapshot.inventories`: hardware names nobody."""
+        return self._behind.inventories()
+
+    def allocations(self) -> tuple[Allocation, ...]:
+        """See `Snapshot.allocations`."""
+        with self._own_lock:
+            return self._seen("held", self._behind.allocations(), Allocation.from_record)
+
+    def start(self) -> None:
+        """Its threads are those of the one behind."""
+
+    def stop(self) -> None:
+        """See `start`."""
+
+
+def _record(value: Any) -> Record:
+    return value if isinstance(value, Record) else value.to_record()
+
+
+def _read(records: Iterable[Record], read: Callable[[Record], _T]) -> Iterable[_T]:
+    for record in records:
+        try:
+            yield read(record)
+        except UNREADABLE:
+            continue

@@ -1,0 +1,172 @@
+"""Every kind of record, with names wherever they can be, as each role sees it."""
+
+import json
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounting.people.names import Names
+from accounting.people.roles import HOLDER_OF_THE_LINK, Person, Role, highest
+from accounting.people.sight import OTHERS, SOMEBODY, WITHHELD, Pseudonyms, Sight
+from accounting.usage.columns import SHARES, unpacked
+from accounting.usage.model import Bucket
+from gpuvigil.model import Allocation, Incident, Record, RecordKind, Silence
+
+from .scene import (
+    ME,
+    NOON,
+    OPERATOR,
+    SECRETS,
+    STRANGER,
+    incident,
+    of_kind,
+    person,
+    records,
+    sight,
+)
+
+ALL = tuple(records())
+NOT_OPERATORS = [Role.VIEWER, Role.TEAM, Role.OWN]
+
+
+def text(found: Record) -> str:
+    """All of a record, also what lies packed in it."""
+    said = json.dumps(found.to_json()).casefold()
+    if found.kind in {RecordKind.USAGE, RecordKind.USAGE_SPAN}:
+        said += str(unpacked(found.body["holders"], SHARES).to_pylist()).casefold()
+    return said
+
+
+def test_the_scene_has_every_kind() -> None:
+    assert {one.kind for one in ALL} == set(RecordKind)
+
+
+@pytest.mark.parametrize("role", NOT_OPERATORS)
+@pytest.mark.parametrize("kind", list(RecordKind))
+def test_nobody_but_operators_sees_a_stranger_in_any_record(role: Role, kind: RecordKind) -> None:
+    mine = sight(role)
+    shown = mine.records(ALL, NOON)
+    for one in of_kind(shown, kind):
+        assert not [name for name in SECRETS if name in text(one)], text(one)
+
+
+@pytest.mark.parametrize("role", NOT_OPERATORS)
+def test_a_record_alone_betrays_nobody_whom_it_names_itself(role: Role) -> None:
+    for record in ALL:
+        for one in sight(role).records([record], NOON):
+            named = STRANGER in text(record) and record.kind not in _TOLD_BY_MACHINES
+            assert not named or STRANGER not in text(one), text(one)
+
+
+# A kernel's line names whom no other record does, where nothing else is known of them.
+_TOLD_BY_MACHINES = {RecordKind.EVENT, RecordKind.ACTION}
+
+
+def test_operators_see_everything_as_it_is() -> None:
+    assert sight(Role.OPERATOR).records(ALL, NOON) == ALL
+
+
+@pytest.mark.parametrize(
+    ("role", "users"),
+    [
+        (Role.VIEWER, {ME, "tomke", SOMEBODY}),
+        (Role.TEAM, {ME, "tomke", OTHERS}),
+        (Role.OWN, {ME, OTHERS}),
+    ],
+)
+def test_who_is_of_the_team_has_a_name_but_for_who_sees_own_jobs_alone(
+    role: Role, users: set[str]
+) -> None:
+    shown = sight(role).records(ALL, NOON)
+    found = [Allocation.from_record(one) for one in of_kind(shown, RecordKind.ALLOCATION)]
+    assert {one.user for one in found} == users
+    assert len(found) == len(of_kind(ALL, RecordKind.ALLOCATION))  # sums stay right
+
+
+@pytest.mark.parametrize(
+    ("role", "numbers"),
+    [(Role.VIEWER, {"1", "2", "3"}), (Role.TEAM, {"1", "2"}), (Role.OWN, {"1"})],
+)
+def test_jobs_of_others_are_no_rows_for_own_and_team(role: Role, numbers: set[str]) -> None:
+    shown = sight(role).records(ALL, NOON)
+    assert {one.body["number"] for one in of_kind(shown, RecordKind.JOB)} == numbers
+    held = {one.body["holder"] for one in of_kind(shown, RecordKind.ALLOCATION)}
+    assert {f"job {number}" for number in numbers} <= held
+    assert (OTHERS in held) is (role is not Role.VIEWER)
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_what_is_shown_can_still_be_read(role: Role) -> None:
+    shown = sight(role).records(ALL, NOON)
+    (seen,) = [Incident.from_record(one) for one in of_kind(shown, RecordKind.INCIDENT)]
+    before = incident()
+    assert (seen.fault, seen.subject, seen.members) == (
+        before.fault,
+        before.subject,
+        before.members,
+    )
+    for one in of_kind(shown, RecordKind.USAGE):
+        bucket = Bucket.from_record(one)
+        assert sum(share.gpus for share in bucket.shares) == 2
+        assert ME in {share.user for share in bucket.shares}
+    for one in of_kind(shown, RecordKind.SILENCE):
+        silence = Silence.from_record(one)
+        assert silence.matchers[2] == 'node="n-1"'
+        assert (silence.reason == WITHHELD) is (role is not Role.OPERATOR)
+
+
+@pytest.mark.parametrize("role", NOT_OPERATORS)
+def test_the_audit_log_is_for_operators(role: Role) -> None:
+    assert not of_kind(sight(role).records(ALL, NOON), RecordKind.AUDIT)
+
+
+def test_after_their_days_operators_too_see_pseudonyms_of_what_is_over() -> None:
+    after = Pseudonyms(after=timedelta(days=30), key=b"k")
+    whole = Sight(person=HOLDER_OF_THE_LINK, names=Names(), pseudonyms=after)
+    just_below, just_above = NOON + timedelta(days=29), NOON + timedelta(days=31)
+    assert whole.records(ALL, just_below) == ALL
+    shown = whole.records(ALL, just_above)
+    for one in shown:
+        standing = one.kind in {RecordKind.INCIDENT, RecordKind.AUDIT, RecordKind.JOB}
+        held = one.kind is RecordKind.ALLOCATION and one.body.get("ended_at") is None
+        told = one.kind in {RecordKind.EVENT, RecordKind.ACTION}
+        if not (standing or held or told):
+            assert STRANGER not in text(one), text(one)
+    assert after.of(STRANGER) in text(of_kind(shown, RecordKind.USAGE)[0])
+    assert after.of(STRANGER) != Pseudonyms(after=after.after, key=b"l").of(STRANGER)
+
+
+@given(st.text(alphabet="abzAZ09._-@/' ", min_size=2, max_size=12))
+def test_any_name_goes_out_of_any_sentence(name: str) -> None:
+    names = Names()
+    names.add(name)
+    bare = name.strip()
+    if not bare or not any(ch.isalpha() for ch in name):
+        return
+    for sentence in (f"Ask {name} now.", f"held by {name}", f"({name}), [{name}]"):
+        left = names.without(sentence, lambda _: "#")
+        assert name.casefold() not in left.casefold().replace("#", "")
+
+
+def test_a_name_within_a_word_is_no_name_and_numbers_stay() -> None:
+    names = Names()
+    names.add("ada", "1000", "w")
+    said = "adamant 1000 W w ada's Ada_train.py /home/ada/x ada@now"
+    shown = "adamant 1000 W w #'s #_train.py /home/#/x #@now"
+    assert names.without(said, lambda _: "#") == shown
+
+
+def test_of_several_roles_the_one_that_may_most_counts() -> None:
+    assert highest([Role.OWN, Role.OPERATOR, Role.VIEWER]) is Role.OPERATOR
+    assert highest([]) is None
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_a_person_is_read_as_written(role: Role) -> None:
+    assert Person.from_json(person(role).to_json()) == person(role)
+
+
+def test_the_operator_of_the_scene_is_somebody_else() -> None:
+    assert OPERATOR not in {ME, STRANGER}
