@@ -51,6 +51,7 @@ COMMANDS: dict[str, str] = {
     "alert": "run alerting; show routes, test a channel, retry notifications",
     "act": "run actions: drain faulty nodes and return them; off by default",
     "node": "mark a tested node as ready for jobs, or retire one",
+    "config": "check the settings: each mistake, and which limits are in force",
     "silence": "mute matching alerts for a while",
     "dashboard": "run the dashboard",
 }
