@@ -52,6 +52,8 @@ COMMANDS: dict[str, str] = {
     "act": "run actions: drain faulty nodes and return them; off by default",
     "node": "mark a tested node as ready for jobs, or retire one",
     "config": "check the settings: each mistake, and which limits are in force",
+    "support": "write a bundle for a support case, without secrets or names",
+    "evidence": "write what a pilot has shown, without secrets or names",
     "silence": "mute matching alerts for a while",
     "dashboard": "run the dashboard",
 }
