@@ -9,7 +9,7 @@ from . import __version__, lifeline
 
 # What each command does, in the order in which people meet them.
 COMMANDS: dict[str, str] = {
-    "try": "judge a month of a site's own Prometheus, without an agent and without a write",
+    "try": "say what is wrong, slow or idle here now; or of a site's Prometheus over a month",
     "up": "run everything on this machine; Ctrl-C stops it",
     "url": "print a sign-in link for the dashboard",
     "status": "show what needs attention, worst first, and each cluster's state",
@@ -52,6 +52,9 @@ COMMANDS: dict[str, str] = {
     "alert": "run alerting; show routes, test a channel, retry notifications",
     "act": "run actions: drain faulty nodes and return them; off by default",
     "node": "mark a tested node as ready for jobs, or retire one",
+    "config": "check the settings: each mistake, and which limits are in force",
+    "support": "write a bundle for a support case, without secrets or names",
+    "evidence": "write what a pilot has shown, without secrets or names",
     "silence": "mute matching alerts for a while",
     "person": "people who sign in to the dashboard by name",
     "audit": "who did what, and when",
@@ -67,7 +70,9 @@ _GROUP = "gpuvigil.commands"
 _URGENT, _URGENT_NICE = frozenset({"check"}), -10
 
 # Started by other commands, not by people.
-INTERNAL = frozenset({"read", "pods", "endpoints", "machine", "ranks"})
+INTERNAL = frozenset({"read", "pods", "endpoints", "machine", "ranks", "trial"})
+# What a command is with an option: of a node, or of a site by its Prometheus.
+_WITH_OPTION = {("try", "--prometheus"): "trial"}
 
 
 def usage() -> str:
@@ -100,6 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"gpuvigil {name}: is now 'gpuvigil {now}'", file=sys.stderr)
         # What it ran without a verb is no question any more but the service.
         name, rest = now, rest or ["--help"]
+    name = _WITH_OPTION.get((name, _option(rest, name)), name)
     if name not in COMMANDS and name not in INTERNAL:
         print(f"gpuvigil: {name!r} is not a command; see 'gpuvigil --help'", file=sys.stderr)
         return 2
@@ -138,6 +144,12 @@ def _run(command: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> i
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return code
+
+
+def _option(rest: Sequence[str], name: str) -> str:
+    """The option that makes another command of this one, if it is given."""
+    named = {word.partition("=")[0] for word in rest}
+    return next((option for of, option in _WITH_OPTION if of == name and option in named), "")
 
 
 def _hurry() -> None:

@@ -19,11 +19,16 @@ def sync_folder(folder: Path) -> None:
 
 def write_private(path: Path, text: str) -> None:
     """Replace a file in one step, also over a power loss; only its owner may read it."""
+    write_private_bytes(path, text.encode())
+
+
+def write_private_bytes(path: Path, content: bytes) -> None:
+    """The same of any bytes."""
     draft = path.with_name(f".{path.name}.new")
     try:
         draft.unlink(missing_ok=True)
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
-            stream.write(text)
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+            stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
         draft.replace(path)

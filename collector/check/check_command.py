@@ -3,22 +3,19 @@
 import argparse
 import os
 import signal
-import socket
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 
-from gpuvigil.config import Config, load
+from gpuvigil.config import load
 from gpuvigil.errors import ConfigError, GpuvigilError
 
-from ..agent.node_config import config_file, is_contained
+from ..agent.node_config import config_file
 from ..processes.driver_lock import process_seconds
 from .callers import CALLERS, PERSON, PROGRAM, Caller, Outcome, drains, stops_jobs
-from .facts import Facts
-from .look import look
+from .look import look, unseen
 from .rules import findings
 
 _OUTPUT, _ERRORS = 1, 2  # written without buffers: nothing is left to fail at the end
@@ -64,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
 def _check(given: _Given, begun: float) -> Outcome:
     config = load(config_file(given.config))
     left = begun + given.seconds - _LAST_WORDS_SECONDS - time.monotonic()
-    facts = look(_unseen(config, given.gpus), config.collector, max(left, 0.1))
+    facts = look(unseen(config, given.gpus), config.collector, max(left, 0.1))
     found = findings(facts)
     outcome = given.caller.tell(facts, found)
     worst = [one for one in found if (stops_jobs if given.caller.gate else drains)(one)]
@@ -76,20 +73,6 @@ def _check(given: _Given, begun: float) -> Outcome:
     done = drain(facts, worst, given.node, config.actions.most_percent)
     code = int(done.out) if given.caller.gate else outcome.code
     return Outcome(lines=(*outcome.lines, done.line), code=code)
-
-
-def _unseen(config: Config, gpus: int | None) -> Facts:
-    """This node before it is looked at."""
-    return Facts(
-        node=config.collector.node or socket.gethostname(),
-        cluster=config.collector.cluster,
-        at=datetime.now(timezone.utc),
-        uptime_seconds=time.clock_gettime(time.CLOCK_BOOTTIME),
-        wants_gpus=config.collector.gpus,
-        analyzer=config.analyzer,
-        gpus_wanted=gpus,
-        container=is_contained(config.collector.sysfs_root),
-    )
 
 
 class _WrongArguments(Exception):

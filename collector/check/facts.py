@@ -35,6 +35,7 @@ class GpuFacts:
     index: int
     identity: GpuIdentity | None = None
     values: Values | None = None
+    processes: tuple[int, ...] | None = None  # that compute on it
     failure: str = ""
     reason: Unmeasured | None = None
     age_seconds: float = 0.0  # of the values; over 0 where the collector had read them

@@ -1,20 +1,22 @@
 """Looking at the node, in a child process that may get stuck; meanwhile the collector is asked."""
 
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gpuvigil.config import CollectorSettings
+from gpuvigil.config import CollectorSettings, Config
 from gpuvigil.errors import GpuvigilError
 
 from ..agent.control_socket import Question
+from ..agent.node_config import is_contained
 from ..processes.driver_lock import hold_the_driver
 from ..processes.watchdog_child import End, Say, all_at_once, aside, calling
 from .agent_samples import Said, completed, parse
@@ -24,8 +26,27 @@ _PAST_SECONDS = 2.0
 _AGENT_SECONDS = 0.5  # for each step of asking it; what it answers is waited for beside the look
 
 
-def look(facts: Facts, settings: CollectorSettings, seconds: float) -> Facts:
-    """`facts` with everything that could be seen of this node within `seconds`."""
+def unseen(config: Config, gpus: int | None = None) -> Facts:
+    """This node before it is looked at."""
+    return Facts(
+        node=config.collector.node or socket.gethostname(),
+        cluster=config.collector.cluster,
+        at=datetime.now(timezone.utc),
+        uptime_seconds=time.clock_gettime(time.CLOCK_BOOTTIME),
+        wants_gpus=config.collector.gpus,
+        analyzer=config.analyzer,
+        gpus_wanted=gpus,
+        container=is_contained(config.collector.sysfs_root),
+    )
+
+
+def look(
+    facts: Facts, settings: CollectorSettings, seconds: float, counters: bool = False
+) -> Facts:
+    """`facts` with everything that could be seen of this node within `seconds`.
+
+    The `counters` of ports are for who looks again: one look tells nothing by them.
+    """
     began = time.monotonic()
     agent = _Agent(settings, facts.at)
 
@@ -38,7 +59,7 @@ def look(facts: Facts, settings: CollectorSettings, seconds: float) -> Facts:
         parts: dict[str, Callable[[], None]] = {
             "the collector's memory": past.look,
             "PCI bus": partial(_look_at_the_bus, settings, say),
-            "network ports": partial(_look_at_ports, settings, say),
+            "network ports": partial(_look_at_ports, settings, counters, say),
             "Slurm's GPUs": partial(_ask_slurm, facts.node, say),
             "kernel log": partial(_look_at_the_log, settings, facts.at, say),
         }
@@ -158,10 +179,10 @@ def _ask_slurm(node: str, say: Say) -> None:
     say("expects_gpus", given or read(conf, node).minors is not None)
 
 
-def _look_at_ports(settings: CollectorSettings, say: Say) -> None:
+def _look_at_ports(settings: CollectorSettings, counters: bool, say: Say) -> None:
     from ..sensors.ports import PortSensor  # noqa: PLC0415 - only the child needs it
 
-    say("ports", PortSensor(settings.sysfs_root, settings.proc_root).read(counters=False))
+    say("ports", PortSensor(settings.sysfs_root, settings.proc_root).read(counters=counters))
 
 
 def _look_at_the_log(settings: CollectorSettings, at: datetime, say: Say) -> None:
@@ -197,8 +218,9 @@ def _look_at_gpus(past: _Past, runtime: Path, at: datetime, say: Say) -> None:
                 found = driver.gpu(index)
                 identity = found.identity
                 say("gpu", GpuFacts(index=index, identity=identity))
-                values = found.read(slow=True).every
-            say("gpu", GpuFacts(index=index, identity=identity, values=values))
+                reading = found.read(slow=True)
+            values, processes = reading.every, reading.processes
+            say("gpu", GpuFacts(index=index, identity=identity, values=values, processes=processes))
         except DriverError as error:
             failed = GpuFacts(
                 index=index, identity=identity, failure=str(error), reason=error.reason

@@ -11,7 +11,7 @@ import typing
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from .channels import (
     TeamsSettings,
     WebhookSettings,
 )
+from .guesses import documented, in_unit, meant, other_number
 from .integrations import (
     InfinibandSettings,
     InfluxdbSettings,
@@ -91,6 +92,7 @@ __all__ = [
     "LogSettings",
     "PagerdutySettings",
     "PeopleSettings",
+    "Place",
     "PostSettings",
     "PriceSettings",
     "ReceiverSettings",
@@ -104,9 +106,12 @@ __all__ = [
     "TimesSettings",
     "TopologySettings",
     "WebhookSettings",
+    "from_text",
     "load",
     "read_secret",
     "secret_source",
+    "text_of",
+    "tree_of",
     "without_secret",
 ]
 
@@ -119,24 +124,38 @@ def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Conf
 
     Relative paths in the file are relative to the file. Raises ConfigError with one line.
     """
-    text, base = "", Path()
-    if path is not None:
-        try:
-            text, base = path.read_text(encoding="utf-8"), path.parent
-        except OSError as error:
-            raise ConfigError(
-                f"cannot read {path}: {error.strerror}; name it with --config"
-            ) from None
-        except UnicodeDecodeError:
-            raise ConfigError(f"{path} is not UTF-8 text") from None
+    text, base = ("", Path()) if path is None else (text_of(path), path.parent)
+    return from_text(text, Place(name=str(path), text=text, base=base, environment=environment))
+
+
+def text_of(path: Path) -> str:
+    """What the file says; ConfigError with one line."""
     try:
-        tree = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: {error}") from None
-    where = _Where(name=str(path), text=text, base=base, environment=environment)
-    config: Config = _build(Config, _with_variables(tree, environment), where, ())
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}; name it with --config") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not UTF-8 text") from None
+
+
+def from_text(text: str, where: "Place") -> Config:
+    """The configuration of a text; ConfigError for the first thing that is wrong with it."""
+    tree = tree_of(text, where)
+    config: Config = _build(Config, tree, where, ())
     _check(config, where)
     return config
+
+
+def tree_of(text: str, where: "Place") -> dict[str, Any]:
+    """What the file and the variables set, as they are written."""
+    try:
+        tree = tomllib.loads(documented(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{where.name}: {error}") from None
+    if isinstance(tree.get("alerts"), dict):
+        alerts = tree["alerts"]
+        tree["alerts"] = {other_number(key, alerts): value for key, value in alerts.items()}
+    return _with_variables(tree, where.environment)
 
 
 def says(path: Path, section: str, key: str) -> bool:
@@ -201,31 +220,39 @@ def secret_source(path: Path | None, key: str, what: str) -> Callable[[], str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Where:
-    """The file that is read, to say in which line a key stands."""
+class Place:
+    """The file that is read, to say in which line a key stands; `asked` has what was said last."""
 
     name: str
     text: str
     base: Path
     environment: Mapping[str, str]
     index: int = 0  # of the entry in a list of tables
+    asked: list[tuple[tuple[str, ...], int]] = field(default_factory=list)
 
-    def entry(self, index: int) -> "_Where":
+    def entry(self, index: int) -> "Place":
         return replace(self, index=index)
 
     def of(self, keys: tuple[str, ...]) -> str:
+        """The file with the line and the key, or the variable that says it."""
+        self.asked.append((keys, self.index))
         variable = "GPUVIGIL_" + "_".join(keys).upper()
         if variable in self.environment:
             return variable
-        number = self._in_its_table(keys) or self._anywhere(keys[-1])
+        number = self.line_of((keys, self.index))
         line = f", line {number}" if number else ""
         return f"{self.name}{line}, {'.'.join(keys)}"
+
+    def line_of(self, said: tuple[tuple[str, ...], int]) -> int | None:
+        """The line in which a key of an entry stands."""
+        keys, index = said
+        return self.entry(index)._in_its_table(keys) or self._anywhere(keys[-1])
 
     def _in_its_table(self, keys: tuple[str, ...]) -> int | None:
         """The line of the key below its table's header, or of that header itself."""
         wanted, above = ".".join(keys), ".".join(keys[:-1])
         inside, seen = False, Counter[str]()
-        for number, line in enumerate(self.text.splitlines(), 1):
+        for number, line in enumerate(documented(self.text).splitlines(), 1):
             header = _HEADER.match(line)
             if header is None:
                 if inside and re.match(rf"\s*{re.escape(keys[-1])}\s*=", line):
@@ -277,7 +304,7 @@ _RETIRED = {
 }
 
 
-def _build(cls: Any, tree: Any, where: _Where, keys: tuple[str, ...]) -> Any:
+def _build(cls: Any, tree: Any, where: Place, keys: tuple[str, ...]) -> Any:
     """A settings object from a TOML table."""
     if not isinstance(tree, dict):
         raise ConfigError(f"{where.of(keys)}: must be a table")
@@ -290,14 +317,15 @@ def _build(cls: Any, tree: Any, where: _Where, keys: tuple[str, ...]) -> Any:
             del tree[key]
         elif key not in known:
             raise ConfigError(
-                f"{where.of((*keys, key))}: unknown key; known are {', '.join(sorted(known))}"
+                f"{where.of((*keys, key))}: unknown key{meant(key, known)};"
+                f" known are {', '.join(sorted(known))}"
             )
     hints = typing.get_type_hints(cls)
     values = {key: _value(hints[key], tree[key], where, (*keys, key)) for key in tree}
     return cls(**values)
 
 
-def _value(kind: Any, value: Any, where: _Where, keys: tuple[str, ...]) -> Any:
+def _value(kind: Any, value: Any, where: Place, keys: tuple[str, ...]) -> Any:
     """`value` as `kind`, or ConfigError with the place and what was expected."""
     if typing.get_origin(kind) is types.UnionType:
         kind = typing.get_args(kind)[0]
@@ -317,17 +345,21 @@ def _value(kind: Any, value: Any, where: _Where, keys: tuple[str, ...]) -> Any:
     return _scalar(kind, value, where, keys)
 
 
-def _scalar(kind: Any, value: Any, where: _Where, keys: tuple[str, ...]) -> Any:
+def _scalar(kind: Any, value: Any, where: Place, keys: tuple[str, ...]) -> Any:
     if isinstance(value, _Text) and kind is not str:
         try:
             return {"true": True, "false": False}[value.lower()] if kind is bool else kind(value)
         except (ValueError, KeyError):
-            raise ConfigError(f"{where.of(keys)}: {value!r} is not {_NAMES[kind]}") from None
+            raise ConfigError(
+                f"{where.of(keys)}: {value!r} is not {_NAMES[kind]}{in_unit(keys[-1], value)}"
+            ) from None
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is kind or (kind is str and isinstance(value, _Text)):
         return str(value) if kind is str else value
-    raise ConfigError(f"{where.of(keys)}: {value!r} is not {_NAMES[kind]}")
+    raise ConfigError(
+        f"{where.of(keys)}: {value!r} is not {_NAMES[kind]}{in_unit(keys[-1], value)}"
+    )
 
 
 _NAMES = {
@@ -339,7 +371,7 @@ _NAMES = {
 }
 
 
-def _check(config: Config, where: _Where) -> None:
+def _check(config: Config, where: Place) -> None:
     """What types cannot say."""
     if config.collector.cluster in RESERVED_CLUSTERS:
         raise ConfigError(
@@ -371,12 +403,12 @@ def _check(config: Config, where: _Where) -> None:
         raise ConfigError(f"{where.entry(number).of(keys)}: {sentence}")
 
 
-def _check_people(where: _Where, people: PeopleSettings) -> None:
+def _check_people(where: Place, people: PeopleSettings) -> None:
     for key, why in people.wrong():
         raise ConfigError(f"{where.of(('people', key))}: {why}")
 
 
-def _check_overrides(where: _Where, key: str, entries: Sequence[str]) -> None:
+def _check_overrides(where: Place, key: str, entries: Sequence[str]) -> None:
     form, example = _OVERRIDES[key]
     for number, entry in enumerate(entries):
         if not form.fullmatch(entry):
@@ -386,7 +418,7 @@ def _check_overrides(where: _Where, key: str, entries: Sequence[str]) -> None:
             )
 
 
-def _check_networks(where: _Where, keys: tuple[str, ...], entries: Sequence[str]) -> None:
+def _check_networks(where: Place, keys: tuple[str, ...], entries: Sequence[str]) -> None:
     for number, entry in enumerate(entries):
         try:
             ip_network(entry)
@@ -430,7 +462,7 @@ _URL = re.compile(r"https?://[^\s/@?#]+(/[^\s?#]*)?")
 _LEVELS = ("debug", "info", "warning", "error")
 
 
-def _check_store(where: _Where, store: StoreSettings) -> None:
+def _check_store(where: Place, store: StoreSettings) -> None:
     _check_one_of(where, ("store", "kind"), store.kind, STORES)
     for key in ("url", "write_url"):
         url = getattr(store, key)
@@ -446,7 +478,7 @@ def _check_store(where: _Where, store: StoreSettings) -> None:
         )
 
 
-def _check_numbers(where: _Where, keys: tuple[str, ...], settings: Any) -> None:
+def _check_numbers(where: Place, keys: tuple[str, ...], settings: Any) -> None:
     for setting in fields(settings):
         value = getattr(settings, setting.name)
         bounds = _BOUNDS.get(setting.name.rpartition("_")[2])
@@ -460,18 +492,18 @@ def _check_numbers(where: _Where, keys: tuple[str, ...], settings: Any) -> None:
             raise ConfigError(f"{place}: must be from {lowest:g} to {highest:g}")
 
 
-def _check_cost(where: _Where, cost: CostSettings) -> None:
+def _check_cost(where: Place, cost: CostSettings) -> None:
     for number, price in enumerate(cost.prices):
         _check_entry(where.entry(number), ("cost", "prices"), price)
     _check_entry(where, ("cost",), cost)
 
 
-def _check_entry(where: _Where, keys: tuple[str, ...], entry: Any) -> None:
+def _check_entry(where: Place, keys: tuple[str, ...], entry: Any) -> None:
     _check_numbers(where, keys, entry)
     for key, sentence in entry.wrong():
         raise ConfigError(f"{where.of((*keys, key) if key else keys)}: {sentence}")
 
 
-def _check_one_of(where: _Where, keys: tuple[str, ...], value: str, allowed: Sequence[str]) -> None:
+def _check_one_of(where: Place, keys: tuple[str, ...], value: str, allowed: Sequence[str]) -> None:
     if value not in allowed:
         raise ConfigError(f"{where.of(keys)}: {value!r} is not one of {', '.join(allowed)}")

@@ -1,0 +1,198 @@
+"""What is in a bundle: of a support case, and of a pilot's evidence."""
+
+import json
+import platform
+import subprocess
+import sys
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+from accounting.usage.query import clusters, usage
+from gpuvigil import __version__
+from gpuvigil.clock import to_text
+from gpuvigil.config.mistakes import limits, mistakes
+from gpuvigil.errors import GpuvigilError
+from gpuvigil.model import Incident, Inventory, Opinion, RecordKind, readable
+
+from .reading import Site
+from .redaction import Redactor
+
+_TAIL_LINES = 2_000
+_DOCTOR_SECONDS = 60.0
+Contents = Mapping[str, Any]
+
+
+def support(site: Site, redactor: Redactor, state: Path | None) -> Contents:
+    """Settings without texts, status, logs' tails, doctor, versions."""
+    found = {
+        "about.json": about(site),
+        "settings.json": _settings(site, redactor),
+        "status.json": redactor.value(site.status()),
+        "doctor.json": _doctor(site, redactor),
+    }
+    for name, lines in _logs(state, redactor):
+        found[f"log/{name}"] = lines
+    return {**found, "unread.json": dict(site.unread)}
+
+
+def evidence(site: Site, redactor: Redactor, length: timedelta) -> Contents:
+    """Fleet, versions, coverage, verdicts, feedback."""
+    return {
+        "about.json": about(site),
+        "fleet.json": _fleet(site, redactor),
+        "coverage.json": _coverage(site, redactor, length),
+        "verdicts.json": _verdicts(site, redactor, length),
+        "feedback.json": _feedback(site, redactor, length),
+        "unread.json": dict(site.unread),
+    }
+
+
+def about(site: Site) -> Contents:
+    """Versions, of ours and of what runs it."""
+    packages = {str(one.metadata["Name"]): str(one.version) for one in distributions()}
+    return {
+        "version": __version__,
+        "python": platform.python_version(),
+        "release": platform.release(),
+        "machine": platform.machine(),
+        "made_at": to_text(site.now),
+        "packages": dict(sorted(packages.items(), key=lambda it: it[0].lower())),
+    }
+
+
+def _settings(site: Site, redactor: Redactor) -> Contents:
+    """Numbers and switches with who set them; of mistakes only where they are."""
+    wrong = mistakes(site.file, site.environment)
+    places = [redactor.words(one.partition(": ")[0]) for one in wrong]
+    if wrong:
+        return {"mistakes_at": places}
+    found = limits(site.file, site.environment)
+    own = [one for one in found if one.origin != "default"]
+    return {"mistakes_at": [], "set_here": [[one.key, one.value] for one in own]}
+
+
+def _doctor(site: Site, redactor: Redactor) -> Contents:
+    command = [sys.executable, "-m", "gpuvigil", "doctor", "-o", "json"]
+    command += ["--config", str(site.file)] if site.file else []
+    try:
+        done = subprocess.run(
+            command, capture_output=True, timeout=_DOCTOR_SECONDS, check=False, text=True
+        )
+        said = json.loads(done.stdout)["diagnoses"]
+    except (OSError, ValueError, KeyError, subprocess.TimeoutExpired) as error:
+        site.unread["doctor"] = type(error).__name__
+        return {}
+    return {
+        "diagnoses": [
+            {
+                "what": redactor.words(one["what"]),
+                "state": one["state"],
+                "text": redactor.words(one["text"]),
+            }
+            for one in said
+        ]
+    }
+
+
+def _logs(state: Path | None, redactor: Redactor) -> Iterator[tuple[str, list[str]]]:
+    """The tails of `up`'s logs: lines of our own form, and how many others there were."""
+    files = sorted((state / "log").glob("*.log")) if state is not None else []
+    for file in files:
+        with suppress(OSError), file.open(encoding="utf-8", errors="replace") as lines:
+            tail = deque(lines, _TAIL_LINES)
+            kept = [line for one in tail if (line := redactor.log_line(one)) is not None]
+            others = len(tail) - len(kept)
+            yield file.name, [*kept, f"{others} lines of another form are left out"]
+
+
+def _fleet(site: Site, redactor: Redactor) -> list[Contents]:
+    nodes = list(readable(site.records(RecordKind.INVENTORY), Inventory.from_record))
+    real = [one for one in nodes if not one.subject.marked]
+    found: list[Contents] = []
+    for cluster in sorted({one.subject.cluster for one in real}):
+        own = [one for one in real if one.subject.cluster == cluster]
+        found.append(
+            {
+                "cluster": redactor.name(cluster),
+                "simulated": not own[0].subject.real,
+                "nodes": len(own),
+                "models": dict(Counter(gpu.model for one in own for gpu in one.gpus)),
+                "ports": dict(Counter(port.kind for one in own for port in one.ports)),
+                "drivers": dict(Counter(one.driver or "" for one in own)),
+                "kernels": dict(Counter(one.kernel or "" for one in own)),
+                "collectors": dict(Counter(one.version for one in own)),
+                "ticks": dict(Counter(f"{one.tick_seconds:g}" for one in own)),
+            }
+        )
+    return found
+
+
+def _coverage(site: Site, redactor: Redactor, length: timedelta) -> list[Contents]:
+    """GPU-hours installed, known and allocated, by cluster and day."""
+    found: list[Contents] = []
+    if site.hub is None:
+        return found
+    try:
+        for cluster in clusters(site.hub):
+            counted = usage(site.hub, cluster, site.now - length, site.now, site.now)
+            days: dict[str, list[float]] = {}
+            for bucket in counted.buckets:
+                seconds = bucket.seconds
+                row = days.setdefault(f"{bucket.start:%Y-%m-%d}", [0.0, 0.0, 0.0, 0.0])
+                amounts = (seconds.installed, seconds.known, seconds.allocated, seconds.idle)
+                row[:] = [had + more / 3600 for had, more in zip(row, amounts, strict=True)]
+            names = ("installed", "known", "allocated", "idle")
+            for day, row in days.items():
+                hours = {f"{n}_gpu_hours": round(h, 1) for n, h in zip(names, row, strict=True)}
+                found.append({"cluster": redactor.name(cluster), "day": day, **hours})
+    except GpuvigilError as error:
+        site.unread["usage"] = type(error).__name__
+    return found
+
+
+def _verdicts(site: Site, redactor: Redactor, length: timedelta) -> list[Contents]:
+    """Each incident without a word of a person or a machine."""
+    all_ = readable(site.records(RecordKind.INCIDENT), Incident.from_record)
+    since = site.now - length
+    return [
+        {
+            "incident": redactor.name(one.id),
+            "subject": redactor.name(one.subject.key),
+            "about": one.subject.kind,
+            "simulated": one.simulated,
+            "fault": one.fault,
+            "condition": one.condition,
+            "xid": one.xid,
+            "sxid": one.sxid,
+            "severity": one.severity.value,
+            "state": one.state,
+            "since": to_text(one.since),
+            "resolved_at": None if one.resolved_at is None else to_text(one.resolved_at),
+            "members": len(one.members),
+            "holders": len(one.impact.holders),
+            "acknowledged": bool(one.acknowledged_by),
+        }
+        for one in all_
+        if (one.resolved_at or site.now) >= since and not one.marked
+    ]
+
+
+def _feedback(site: Site, redactor: Redactor, length: timedelta) -> list[Contents]:
+    """What people answered, by hashed person."""
+    since = site.now - length
+    return [
+        {
+            "incident": redactor.name(one.incident),
+            "fault": one.fault,
+            "useful": one.useful,
+            "by": redactor.name(one.by),
+            "at": to_text(one.at),
+        }
+        for one in readable(site.records(RecordKind.OPINION), Opinion.from_record)
+        if one.at >= since
+    ]

@@ -1,0 +1,49 @@
+"""What a bundle is made of, read once; what does not answer is a line in it."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from gpuvigil.config import Config
+from gpuvigil.errors import GpuvigilError
+from gpuvigil.hub_client import Hub
+from gpuvigil.model import Record, RecordKind
+
+_MOST_RECORDS = 100_000
+
+
+@dataclass(slots=True, kw_only=True)
+class Site:
+    """A configuration, and the hub if there is one that answers."""
+
+    config: Config
+    file: Path | None
+    hub: Hub | None
+    now: datetime
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    unread: dict[str, str] = field(default_factory=dict)  # by what: the kind of error
+    _kept: dict[RecordKind, tuple[Record, ...]] = field(default_factory=dict)
+
+    def records(self, kind: RecordKind) -> tuple[Record, ...]:
+        """All records of a kind; none where the hub does not answer, which `unread` says."""
+        if kind not in self._kept:
+            self._kept[kind] = ()
+            if self.hub is not None:
+                try:
+                    self._kept[kind] = self.hub.records(kind, limit=_MOST_RECORDS)
+                except GpuvigilError as error:
+                    self.unread[f"records of kind {kind.value}"] = type(error).__name__
+        return self._kept[kind]
+
+    def status(self) -> Mapping[str, Any]:
+        """The hub about itself; empty where it does not answer."""
+        if self.hub is None:
+            return {}
+        try:
+            return self.hub.status()
+        except GpuvigilError as error:
+            self.unread["hub"] = type(error).__name__
+            return {}

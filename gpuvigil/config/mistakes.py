@@ -1,0 +1,164 @@
+"""Everything that is wrong with a configuration, and where each limit in force comes from.
+
+The first mistake is what `load` says. What was wrong is then left out, its lines made empty, and the
+rest is read again, so that each mistake is said once and lines keep their numbers.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigError
+from . import RECEIVERS, Config, Place, from_text, text_of, tree_of
+
+_MOST = 200
+_WRITTEN = frozenset({"tokens_file", "faults_file"})
+_ANY_HEADER = re.compile(r"\s*\[")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """A number in force, and who said it."""
+
+    key: str
+    value: float | int | bool
+    origin: str
+
+
+def mistakes(path: Path | None, environment: Mapping[str, str] = os.environ) -> list[str]:
+    """A line for each thing that is wrong; none for a good configuration."""
+    try:
+        text = "" if path is None else text_of(path)
+    except ConfigError as error:
+        return [str(error)]
+    base = Path() if path is None else path.parent
+    where = Place(name=str(path), text=text, base=base, environment=dict(environment))
+    found: list[str] = []
+    left_out = False
+    for _ in range(_MOST):
+        where.asked.clear()
+        try:
+            config = from_text(where.text, where)
+        except ConfigError as error:
+            said, follows = str(error), _follows(where, left_out)
+            rest = _without(where)
+            found += [] if follows or said in found else [said]
+            left_out |= _is_receiver(where)
+            if rest is None:
+                return found
+            where = rest
+            continue
+        return [*found, *_unreadable(config, where)]
+    return found
+
+
+def _is_receiver(where: Place) -> bool:
+    return (
+        bool(where.asked) and where.asked[-1][0][:1] == ("alerts",) and _list_of(where) is not None
+    )
+
+
+def _follows(where: Place, left_out: bool) -> bool:
+    """Whether it is only said because a receiver was left out that a route names."""
+    return left_out and bool(where.asked) and where.asked[-1][0][:2] == ("alerts", "routes")
+
+
+def _list_of(where: Place) -> str | None:
+    """The receivers' list that the last mistake is in."""
+    keys, _ = where.asked[-1]
+    return keys[1] if len(keys) > 1 and keys[0] == "alerts" and keys[1] in RECEIVERS else None
+
+
+def _without(where: Place) -> Place | None:
+    """The same without what was wrong; None where it is not known where that stands."""
+    if not where.asked:
+        return None
+    keys, _ = where.asked[-1]
+    variable = "GPUVIGIL_" + "_".join(keys).upper()
+    if variable in where.environment:
+        rest = {name: value for name, value in where.environment.items() if name != variable}
+        return replace(where, environment=rest, asked=[])
+    lines = where.text.split("\n")
+    first = where.line_of(where.asked[-1])
+    if first is None:
+        return None
+    start = first - 1
+    if len(keys) > 2 or _ANY_HEADER.match(lines[start]):
+        start = _header_above(lines, start)
+        end = next((n for n in range(start + 1, len(lines)) if _ANY_HEADER.match(lines[n])), None)
+        return _emptied(where, lines, start, len(lines) if end is None else end)
+    for end in range(start + 1, len(lines) + 1):
+        rest_ = _emptied(where, lines, start, end)
+        if _is_toml(rest_):
+            return rest_
+    return None
+
+
+def _header_above(lines: Sequence[str], line: int) -> int:
+    return next((n for n in range(line, -1, -1) if _ANY_HEADER.match(lines[n])), line)
+
+
+def _emptied(where: Place, lines: Sequence[str], start: int, end: int) -> Place:
+    text = "\n".join([*lines[:start], *[""] * (end - start), *lines[end:]])
+    return replace(where, text=text, asked=[])
+
+
+def _is_toml(where: Place) -> bool:
+    try:
+        tree_of(where.text, where)
+    except ConfigError:
+        return False
+    return True
+
+
+def _unreadable(config: Config, where: Place) -> Iterator[str]:
+    """Files that settings name and that whoever asks cannot read."""
+    for keys, index, path in files_of(config):
+        try:
+            with path.open("rb"):
+                pass
+        except OSError as error:
+            place = replace(where, index=index, asked=[]).of(keys)
+            yield f"{place}: cannot read {path}: {error.strerror}"
+
+
+def files_of(settings: Any, keys: tuple[str, ...] = (), index: int = 0) -> Iterator[Any]:
+    """By key and number of the entry every file that a setting names."""
+    for setting in fields(settings):
+        value, here = getattr(settings, setting.name), (*keys, setting.name)
+        if is_dataclass(value):
+            yield from files_of(value, here)
+        elif isinstance(value, tuple):
+            for number, one in enumerate(value):
+                if is_dataclass(one):
+                    yield from files_of(one, here, number)
+        elif isinstance(value, Path) and _is_input(setting, value):
+            yield here, index, value
+
+
+def _is_input(setting: Field[Any], value: Path) -> bool:
+    """Whether somebody names a file that must be there: one that gpuvigil itself writes need not."""
+    usual = None if setting.default_factory is MISSING else setting.default_factory()
+    return setting.name.endswith("_file") and setting.name not in _WRITTEN and value != usual
+
+
+def limits(path: Path | None, environment: Mapping[str, str] = os.environ) -> list[Limit]:
+    """Every number and switch in force; ConfigError for a configuration that is wrong."""
+    text = "" if path is None else text_of(path)
+    base = Path() if path is None else path.parent
+    where = Place(name=str(path), text=text, base=base, environment=environment)
+    config, tree = from_text(text, where), tree_of(text, where)
+    found = []
+    for section in fields(Config):
+        settings, written = getattr(config, section.name), tree.get(section.name, {})
+        for setting in fields(settings):
+            value = getattr(settings, setting.name)
+            if isinstance(value, bool | int | float):
+                keys = (section.name, setting.name)
+                place = where.of(keys).rpartition(", ")[0] or where.of(keys)
+                origin = place if setting.name in written else "default"
+                found.append(Limit(key=".".join(keys), value=value, origin=origin))
+    return found

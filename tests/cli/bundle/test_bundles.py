@@ -1,0 +1,185 @@
+"""Secrets and names everywhere, and none of them in a bundle."""
+
+import json
+import stat
+import tarfile
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from cli.bundle.bundle_command import evidence_main, support_main
+from cli.bundle.redaction import Redactor
+from gpuvigil.model import (
+    Allocation,
+    GpuIdentity,
+    Impact,
+    Incident,
+    Inventory,
+    Opinion,
+    Severity,
+    Subject,
+    pod_holder,
+)
+from tests.servers import HubProcess
+
+SECRET = "zebra-Quartz.77_needle"
+TOKEN = "tok-4711-abcdefgh-ijkl"
+NAMES = ("falcon-cluster", "heron-node-01", "wren-rack", "ada.lovelace", "kestrel-team")
+UUID = "GPU-0f1e2d3c-aaaa-bbbb-cccc-0123456789ab"
+SERIAL, COMMAND = "SN-1650923004711", "train_secret_project.py"
+AT = datetime.now(timezone.utc) - timedelta(hours=1)
+
+
+def opened(file: Path) -> dict[str, str]:
+    with tarfile.open(file) as archive:
+        found = {}
+        for one in archive.getmembers():
+            stream = archive.extractfile(one)
+            assert stream is not None
+            found[one.name] = stream.read().decode()
+    return found
+
+
+def site(hub: HubProcess, directory: Path) -> Path:
+    """A hub with names in every record, and a state directory with secrets in every place."""
+    cluster, node, rack, user, team = NAMES
+    here = Subject(cluster=cluster, node=node)
+    gpu = Subject(cluster=cluster, node=node, gpu=UUID)
+    card = GpuIdentity(uuid=UUID, index=0, pci_address="0000:1b:00.0", model="NVIDIA H100")
+    held = Allocation(
+        subject=gpu,
+        holder=pod_holder(f"{team}/job-0"),
+        user=user,
+        command=COMMAND,
+        started_at=AT,
+        ended_at=None,
+        account=team,
+        pod=f"{team}/job-0",
+    )
+    incident = Incident(
+        id="incident-1",
+        fingerprint="f",
+        fault="gpu_lost",
+        subject=gpu,
+        severity=Severity.CRITICAL,
+        state="open",
+        title=f"GPU of {node} fell off the bus",
+        since=AT,
+        updated_at=AT,
+        impact=Impact(holders=(f"pod {team}/job-0",), users=(user,)),
+        label=f"{node} GPU 0",
+        serial=SERIAL,
+        acknowledged_by=user,
+    )
+    inventory = Inventory(
+        subject=here, at=AT, boot="b", tick_seconds=10.0, version="0.1.0", gpus=(card,), rack=rack
+    )
+    opinion = Opinion(
+        id="o", incident="incident-1", fault="gpu_lost", subject=gpu, by=user, useful=True, at=AT
+    )
+    hub.hub().write_records([one.to_record() for one in (inventory, held, incident, opinion)])
+    (directory / "log").mkdir(parents=True)
+    lines = [
+        f"2026-01-01T00:00:00.000Z info hub listening port=8428 url=https://u:{SECRET}@h.example/",
+        f'2026-01-01T00:00:00.000Z warning alerts "cannot deliver" to={user} token={TOKEN} tries=3',
+        f"2026-01-01T00:00:00.000Z error hub {SECRET} node={node}",
+        f"Traceback (most recent call last): password={SECRET} {node}",
+        f'2026-01-01T00:00:00.000Z info hub "node heard" error="Authorization: Bearer {TOKEN}"',
+    ]
+    (directory / "log" / "hub.log").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (directory / "slack-url").write_text(f"https://hooks.example/{SECRET}\n", encoding="utf-8")
+    file = directory / "gpuvigil.toml"
+    file.write_text(
+        f'[hub]\nurl = "{hub.url}"\nservice_token_file = "{hub.service_token_file}"\n'
+        f'[collector]\ncluster = "{cluster}"\nnode = "{node}"\nrack = "{rack}"\n'
+        f'spool_directory = "{directory}/spool"\ngpus = false\n'
+        f'[analyzer]\ntrend_seconds = 900\n[[alerts.slack]]\nname = "{team}"\n'
+        f'url_file = "slack-url"\n[[alerts.webhooks]]\nname = "w"\nurl = "https://x.example/{TOKEN}"\n',
+        encoding="utf-8",
+    )
+    return file
+
+
+@pytest.mark.server
+def test_no_secret_and_no_name_is_in_a_bundle(tmp_path: Path) -> None:
+    with HubProcess(tmp_path / "hub") as hub:
+        file = site(hub, tmp_path / "state")
+        service = hub.service_token_file.read_text(encoding="utf-8").strip()
+        given = ["--config", str(file), "--out"]
+        assert support_main([*given, str(tmp_path / "s.tar.gz")]) == 0
+        assert evidence_main([*given, str(tmp_path / "e.tar.gz")]) == 0
+    support, evidence = opened(tmp_path / "s.tar.gz"), opened(tmp_path / "e.tar.gz")
+    for name, text in [*support.items(), *evidence.items()]:
+        for word in (*NAMES, SECRET, TOKEN, UUID, SERIAL, COMMAND, service, "hooks.example"):
+            assert word not in text, (name, word)
+    assert stat.S_IMODE((tmp_path / "s.tar.gz").stat().st_mode) == 0o600
+    log = support["log/hub.log"].splitlines()
+    assert "tries=3" in log[1] or "tries=3" in "\n".join(log)
+    assert "lines of another form are left out" in log[-1]
+    settings = json.loads(support["settings.json"])
+    assert ["analyzer.trend_seconds", 900.0] in settings["set_here"]
+    assert json.loads(support["status.json"])["version"]
+    assert json.loads(support["doctor.json"])["diagnoses"]
+    (fleet,) = json.loads(evidence["fleet.json"])
+    assert fleet["models"] == {"NVIDIA H100": 1}
+    (verdict,) = json.loads(evidence["verdicts.json"])
+    assert (verdict["fault"], verdict["acknowledged"]) == ("gpu_lost", True)
+    (word,) = json.loads(evidence["feedback.json"])
+    assert word["useful"] is True
+    assert word["incident"] == verdict["incident"]
+
+
+def test_a_site_without_a_hub_or_with_wrong_settings_gets_a_bundle_all_the_same(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "gpuvigil.toml"
+    file.write_text(f'[hub]\nurl = "http://127.0.0.1:9"\ntokn = "{SECRET}"\n', encoding="utf-8")
+    out = tmp_path / "s.tar.gz"
+    assert support_main(["--config", str(file), "--out", str(out)]) == 0
+    found = opened(out)
+    assert json.loads(found["unread.json"])["settings"] == "ConfigError"
+    assert SECRET not in "".join(found.values())
+    assert json.loads(found["settings.json"])["mistakes_at"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"password={SECRET}",
+        f'{{"api_key": "{SECRET}"}}',
+        f"Authorization: Bearer {SECRET}",
+        f"https://user:{SECRET}@host/path?token={SECRET}",
+        f"mail ada@{SECRET}.org",
+        f"/home/{SECRET}/x",
+        "10.1.2.3",
+        "fe80:0:0:0:1:2:3:4",
+        "AKIA0123456789abcdefGHIJ",
+    ],
+)
+def test_sentences_lose_what_looks_like_a_secret_or_an_address(text: str) -> None:
+    said = Redactor().words(f"tried {text} twice")
+    assert SECRET not in said
+    assert text not in said
+    assert said.startswith("tried ")
+    assert said.endswith(" twice")
+
+
+def test_a_name_is_one_word_in_a_bundle_and_another_in_the_next() -> None:
+    one, other = Redactor(names=["gpu-01"]), Redactor(names=["gpu-01"])
+    assert one.words("node gpu-01 and gpu-011") == f"node {one.name('gpu-01')} and gpu-011"
+    assert one.name("gpu-01") == one.name("gpu-01") != other.name("gpu-01")
+
+
+def test_names_shorter_than_three_letters_are_no_names_in_sentences() -> None:
+    assert Redactor(names=["ab", "abc"]).words("ab abc").startswith("ab name-")
+
+
+def test_a_log_line_of_another_form_is_left_out() -> None:
+    redactor = Redactor()
+    line = '2026-01-01T00:00:00.000Z info hub "node heard" node=n1 seconds=1.5'
+    kept = redactor.log_line(line)
+    assert kept is not None
+    assert kept.endswith(f'"node heard" node={redactor.name("n1")} seconds=1.5')
+    assert redactor.log_line("INFO something else") is None
+    assert redactor.log_line("2026-01-01T00:00:00.000Z info hub s3cr3t node=n1") is None
