@@ -356,6 +356,7 @@ def _check(config: Config, where: _Where) -> None:
     _check_overrides(where, "xid_overrides", config.analyzer.xid_overrides)
     _check_overrides(where, "sxid_overrides", config.analyzer.sxid_overrides)
     _check_store(where, config.store)
+    _check_address(where, "influxdb", "url", config.influxdb.url)
     _check_networks(where, ("dashboard", "trusted_proxies"), config.dashboard.trusted_proxies)
     for section in fields(Config):
         _check_numbers(where, (section.name,), getattr(config, section.name))
@@ -422,16 +423,21 @@ _URL = re.compile(r"https?://[^\s/@?#]+(/[^\s?#]*)?")
 _LEVELS = ("debug", "info", "warning", "error")
 
 
+def _check_address(
+    where: _Where, section: str, key: str, url: str, *, needed: bool = False
+) -> None:
+    if (url or needed) and not _URL.fullmatch(url):
+        raise ConfigError(
+            f"{where.of((section, key))}: {without_secret(url)!r} is not an http or https address"
+            f" (a user goes into {section}.user)"
+        )
+
+
 def _check_store(where: _Where, store: StoreSettings) -> None:
     _check_one_of(where, ("store", "kind"), store.kind, STORES)
     for key in ("url", "write_url"):
-        url = getattr(store, key)
         needed = key == "url" and store.kind != "hub"
-        if (url or needed) and not _URL.fullmatch(url):
-            raise ConfigError(
-                f"{where.of(('store', key))}: {without_secret(url)!r} is not an http or https address"
-                " (a user goes into store.user)"
-            )
+        _check_address(where, "store", key, getattr(store, key), needed=needed)
     if store.user and (store.password_file is None or store.token_file is not None):
         raise ConfigError(
             f"{where.of(('store', 'user'))}: goes with store.password_file and without a token"
