@@ -390,6 +390,7 @@ def _check(config: Config, where: Place) -> None:
     _check_overrides(where, "xid_overrides", config.analyzer.xid_overrides)
     _check_overrides(where, "sxid_overrides", config.analyzer.sxid_overrides)
     _check_store(where, config.store)
+    _check_address(where, "influxdb", "url", config.influxdb.url)
     _check_networks(where, ("dashboard", "trusted_proxies"), config.dashboard.trusted_proxies)
     _check_people(where, config.people)
     for section in fields(Config):
@@ -462,16 +463,21 @@ _URL = re.compile(r"https?://[^\s/@?#]+(/[^\s?#]*)?")
 _LEVELS = ("debug", "info", "warning", "error")
 
 
+def _check_address(
+    where: Place, section: str, key: str, url: str, *, needed: bool = False
+) -> None:
+    if (url or needed) and not _URL.fullmatch(url):
+        raise ConfigError(
+            f"{where.of((section, key))}: {without_secret(url)!r} is not an http or https address"
+            f" (a user goes into {section}.user)"
+        )
+
+
 def _check_store(where: Place, store: StoreSettings) -> None:
     _check_one_of(where, ("store", "kind"), store.kind, STORES)
     for key in ("url", "write_url"):
-        url = getattr(store, key)
         needed = key == "url" and store.kind != "hub"
-        if (url or needed) and not _URL.fullmatch(url):
-            raise ConfigError(
-                f"{where.of(('store', key))}: {without_secret(url)!r} is not an http or https address"
-                " (a user goes into store.user)"
-            )
+        _check_address(where, "store", key, getattr(store, key), needed=needed)
     if store.user and (store.password_file is None or store.token_file is not None):
         raise ConfigError(
             f"{where.of(('store', 'user'))}: goes with store.password_file and without a token"

@@ -21,6 +21,7 @@ silent_after_seconds = 1
 silent_verdict_seconds = 1
 port_down_seconds = 0
 idle_after_seconds = 3
+metrics_port = 0
 """
 
 

@@ -1,9 +1,11 @@
 """The analyzer as a process, with a real hub that may be killed under it."""
 
+import re
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -95,6 +97,26 @@ def healthy_rows() -> dict[Subject, Mapping[str, Value | None]]:
 
 def xid_now(code: int, subject: Subject | None = None) -> Record:
     return event(EventKind.XID, subject or gpu(), now(), code).to_record()
+
+
+def test_prometheus_sees_what_stands_and_who_holds_what(
+    hub: HubProcess, analyzer: Analyzer
+) -> None:
+    collector = hub.collector_hub()
+    collector.write_records([inventory(node()).to_record(), allocation(gpu()).to_record()])
+    collector.write_records([xid_now(95)])
+    found = re.search(r"metrics .*port=(\d+)", analyzer.log.read_text())
+    assert found is not None
+
+    def page() -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/metrics") as answer:
+            return str(answer.read().decode())
+
+    wait_until("the incident", lambda: 'severity="critical",held="no"} 1' in page())
+    held = re.search(r"^gpuvigil_gpu_held\{.*\} 1$", page(), re.MULTILINE)
+    assert held is not None
+    assert f'uuid="{gpu().gpu}"' in held[0]
+    assert re.search(r"^gpuvigil_analyzer_passes_total [1-9]", page(), re.MULTILINE)
 
 
 # --- from an event to a transition ----------------------------------------------------------------

@@ -94,6 +94,12 @@ def test_a_variable_wins_over_the_file(tmp_path: Path) -> None:
         ),
         ("[dashboard]\ntrusted_proxies = ['proxy']\n", ["'proxy'", "no address"]),
         ("[dashboard]\nconnections_count = 0\n", ["connections_count", "from 1 to"]),
+        ("[influxdb]\nurl = 'influxdb:8086'\n", ["line 2", "influxdb.url", "not an http or https"]),
+        (
+            "[influxdb]\nurl = 'http://ada:x@influxdb'\n",
+            ["influxdb.url", "goes into influxdb.user"],
+        ),
+        ("[influxdb]\nwaiting_count = 0\n", ["influxdb.waiting_count", "from 1 to"]),
         ("hub = 3\n", ["hub", "must be a table"]),
         ("[hub\n", ["gpuvigil.toml"]),
         ("[log]\nlevel = 'loud'\n", ["log.level", "debug, info"]),

@@ -1,15 +1,24 @@
 """`/metrics` of simulated nodes: what they sent last, and nothing of a node that fell silent."""
 
+import threading
+import urllib.request
+from argparse import Namespace
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpuvigil.clock import ManualClock
-from gpuvigil.config import SimulatorSettings
+from gpuvigil.config import Config, HubSettings, SimulatorSettings
 from simulator.cluster import build
 from simulator.exporter import FRESH_TICKS, Nodes
 from simulator.faults import InjectedFault
 from simulator.player import Player
+from simulator.service import run
+from tests.polling import wait_until
+from tests.timeseries import free_port
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 TICK = timedelta(seconds=2)
@@ -54,3 +63,35 @@ def test_nodes_are_shown_as_long_as_they_send() -> None:
     assert [it["node"] for it, _ in page["gpuvigil_node_last_tick_timestamp_seconds"]] == [
         "sim-001"
     ]
+
+
+@pytest.mark.server
+def test_the_command_serves_them_where_a_port_is_set(tmp_path: Path) -> None:
+    token, port, stop = tmp_path / "token", free_port(), threading.Event()
+    token.write_text("a-token-of-the-tests\n")
+    config = Config(
+        # Nobody is there: what nodes send waits, and is shown all the same.
+        hub=HubSettings(url=f"http://127.0.0.1:{free_port()}", collector_token_file=token),
+        simulator=replace(
+            SETTINGS,
+            metrics_port=port,
+            spool_directory=tmp_path / "spool",
+            faults_file=tmp_path / "faults.json",
+        ),
+    )
+    thread = threading.Thread(target=run, args=(config, Namespace(), stop))
+    thread.start()
+
+    def page() -> str:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+                return str(answer.read().decode())
+        except OSError:
+            return ""
+
+    try:
+        wait_until("all GPUs", lambda: page().count("gpuvigil_gpu_up{") == 4)
+    finally:
+        stop.set()
+        thread.join(20)
+        assert not thread.is_alive()
