@@ -80,9 +80,10 @@ def _now() -> None:
 
 
 def _linked(said: str, gpu: Subject) -> Html:
-    """Jobs that it names lead to their pages."""
-    holders = [str(one.holder) for one in live.current().allocations() if one.subject == gpu]
-    return job_links.html(said, gpu.cluster, holders)
+    """Jobs and users that it names lead to their pages."""
+    held = [one for one in live.current().allocations() if one.subject == gpu]
+    users = [one.user for one in held if one.user]
+    return job_links.html(said, gpu.cluster, [str(one.holder) for one in held], users)
 
 
 def _held(held: bool | None, holder: str) -> str:

@@ -80,7 +80,12 @@ def _identity(found: Device) -> Sequence[tuple[str, str | None]]:
     driver = known.driver or known.driver_state
     return (
         ("Cluster", found.node.cluster),
-        ("Rack", known.rack),
+        (
+            "Rack",
+            tag("a", known.rack, href=page_links.rack_page(found.node.cluster, known.rack))
+            if known.rack
+            else None,
+        ),
         ("GPUs", ", ".join(sorted({gpu.model for gpu in known.gpus}))),
         ("Driver", driver),
         ("Not supported", ", ".join(gpu.words for gpu in known.unsupported) or None),

@@ -11,7 +11,7 @@ from gpuvigil.model import Rma, RmaState
 from gpuvigil.numbers_in_words import counted, percent, watts
 from gpuvigil.web import page_links
 
-from ..layout.tree import Node, each, el
+from ..layout.tree import Node, each, el, wide
 from .summary import Matrix, Rack
 
 MOST_OFFENDERS, MOST_RMA, MOST_RACKS, MOST_NODES = 20, 30, 200, 64
@@ -49,11 +49,7 @@ def _table(heads: Sequence[str], rows: Sequence[Node], numbers: frozenset[str]) 
     cells = (
         el("th", name, scope="col", class_="number" if name in numbers else None) for name in heads
     )
-    return el(
-        "div",
-        el("table", el("thead", el("tr", *cells)), el("tbody", *rows)),
-        class_="wide",
-    )
+    return wide(el("table", el("thead", el("tr", *cells)), el("tbody", *rows)), ", ".join(heads))
 
 
 def _errors(found: Matrix) -> Node:
@@ -80,7 +76,11 @@ def _errors(found: Matrix) -> Node:
     )
     more = el("p", f"and {counted(found.more, 'more place')}", class_="more")
     return el(
-        "section", head, el("div", table, class_="wide"), more if found.more else None, key="errors"
+        "section",
+        head,
+        wide(table, "Failures by fault and rack"),
+        more if found.more else None,
+        key="errors",
     )
 
 

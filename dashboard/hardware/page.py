@@ -22,8 +22,9 @@ from .drawing import Shown, page
 from .summary import Matrix, matrix, racks
 
 # A month of incidents: asked for rarely, for all who look.
-FRESH_SECONDS, FIRST_SECONDS = 120.0, 20.0
-RENEWED_SECONDS = 10.0
+# The page is there at once: what is not known yet comes with a renewal.
+FRESH_SECONDS, FIRST_SECONDS = 120.0, 1.0
+RENEWED_SECONDS = 5.0
 _MOST_RMA = 10_000
 
 

@@ -26,6 +26,11 @@ def el(tag: str, *children: Node | None, **attributes: str | None) -> Node:
     return [tag, given, *(child for child in children if child is not None)]
 
 
+def wide(table: Node, name: str) -> Node:
+    """A table that may be wider than its page: it scrolls by itself, with the keyboard too."""
+    return el("div", table, class_="wide", tabindex="0", role="group", aria_label=name)
+
+
 def each(nodes: Iterable[Node | None]) -> list[Node]:
     """Those that are there."""
     return [node for node in nodes if node is not None]

@@ -8,7 +8,7 @@ from gpuvigil.numbers_in_words import counted
 from gpuvigil.schedulers.out_of_service import LostTo
 from gpuvigil.web import page_links
 
-from ..layout.tree import Node, el
+from ..layout.tree import Node, el, wide
 from .rows import Row
 
 MOST_SHOWN = 200
@@ -41,7 +41,7 @@ def table(rows: Sequence[Row], now: datetime) -> list[Node]:
     shown = rows[:MOST_SHOWN]
     more = len(rows) - len(shown)
     body = el("tbody", *(_row(row, now) for row in shown))
-    found = [el("div", el("table", head, body), class_="wide", key="rows")]
+    found = [wide(el("table", head, body), "Nodes out of service")]
     return [*found, el("p", f"and {more} more", class_="more")] if more else found
 
 

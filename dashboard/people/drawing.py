@@ -9,7 +9,7 @@ from gpuvigil.model import SIMULATED_CLUSTER, Holder
 from gpuvigil.numbers_in_words import counted
 from gpuvigil.web import page_links
 
-from ..layout.tree import Node, each, el
+from ..layout.tree import Node, each, el, wide
 from .address import SPAN_NAMES, Asked
 
 MOST_PERSONS, MOST_JOBS, MOST_LINKED = 60, 40, 4
@@ -198,14 +198,13 @@ def _table(
     return el(
         "section",
         el("h3", title, el("small", f"{len(persons)}, most GPU-hours first")),
-        el(
-            "div",
+        wide(
             el(
                 "table",
                 el("thead", el("tr", *(_head(name) for name in names))),
                 el("tbody", *rows),
             ),
-            class_="wide",
+            title,
         )
         if rows
         else el("p", "nobody", class_="empty"),
@@ -275,7 +274,7 @@ def _jobs(jobs: Sequence[JobUse], cluster: str, money: Money | None) -> Node:
     return el(
         "section",
         el("h3", "Jobs", el("small", f"{len(jobs)}, most GPU-hours first")),
-        el("div", el("table", el("thead", head), el("tbody", *rows)), class_="wide"),
+        wide(el("table", el("thead", head), el("tbody", *rows)), "Jobs"),
         el("p", f"and {counted(more, 'more')}", class_="more") if more else None,
         key=f"{cluster} jobs",
     )

@@ -15,8 +15,9 @@ from .drawing import Money, page
 from .hub_queries import everybody
 
 # Usage is counted by quarters of an hour: not more often than this for all who look.
-FRESH_SECONDS, FIRST_SECONDS = 120.0, 20.0
-RENEWED_SECONDS = 30.0
+# The page is there at once: what is not known yet comes with a renewal.
+FRESH_SECONDS, FIRST_SECONDS = 120.0, 1.0
+RENEWED_SECONDS = 5.0
 
 
 def draw() -> None:

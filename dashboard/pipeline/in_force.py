@@ -11,7 +11,7 @@ from gpuvigil.config.channels import RECEIVERS
 from gpuvigil.faults import FAULTS
 from gpuvigil.numbers_in_words import counted
 
-from ..layout.tree import Node, el
+from ..layout.tree import Node, el, wide
 
 MOST_TOKENS = 200
 # A token that ends within this time is worth a word.
@@ -91,9 +91,9 @@ def limits_drawn(found: Sequence[Limit]) -> Node:
     )
 
 
-def _table(heads: Iterable[str], rows: Iterable[Node]) -> Node:
+def _table(heads: Sequence[str], rows: Iterable[Node]) -> Node:
     head = el("tr", *(el("th", name, scope="col") for name in heads))
-    return el("div", el("table", el("thead", head), el("tbody", *rows)), class_="wide")
+    return wide(el("table", el("thead", head), el("tbody", *rows)), ", ".join(heads))
 
 
 def channels_drawn(settings: AlertsSettings) -> Node:
