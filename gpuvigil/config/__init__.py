@@ -463,9 +463,7 @@ _URL = re.compile(r"https?://[^\s/@?#]+(/[^\s?#]*)?")
 _LEVELS = ("debug", "info", "warning", "error")
 
 
-def _check_address(
-    where: Place, section: str, key: str, url: str, *, needed: bool = False
-) -> None:
+def _check_address(where: Place, section: str, key: str, url: str, *, needed: bool = False) -> None:
     if (url or needed) and not _URL.fullmatch(url):
         raise ConfigError(
             f"{where.of((section, key))}: {without_secret(url)!r} is not an http or https address"
