@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 from accounting.people.roles import Role
 from dashboard.auth.accounts import Accounts, new_person
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.server, pytest.mark.site]
 
 PASSWORD = "correct horse battery"
 STRANGER = "quentin-zorn"
-PHONE = {"width": 390, "height": 844}
+PHONE = ViewportSize(width=390, height=844)
 
 
 def stood() -> Incident:
