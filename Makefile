@@ -129,5 +129,5 @@ $(VENV)/dev: pyproject.toml constraints.txt
 
 $(VENV)/training: $(VENV)/dev
 	@echo "Adding PyTorch, Lightning and transformers to $(VENV) (once; over a gigabyte)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[training]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[training,provider]'
 	@touch $@

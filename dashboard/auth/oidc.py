@@ -72,7 +72,11 @@ class Oidc:
             self._client: Any = importlib.import_module("authlib.integrations.httpx_client")
             self._jose: Any = importlib.import_module("joserfc.jwt")
             self._jwk: Any = importlib.import_module("joserfc.jwk")
-            self._http: Any = importlib.import_module("httpx")
+            # The one that authlib speaks with: httpx, or where it is there httpx2.
+            bases = [
+                base.__module__.partition(".")[0] for base in self._client.OAuth2Client.__mro__
+            ]
+            self._http: Any = importlib.import_module(next(it for it in bases if "httpx" in it))
         except ImportError as error:
             raise ConfigError(
                 f"people.oidc_issuer: install gpuvigil[oidc] to sign in by a provider ({error})"

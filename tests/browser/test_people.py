@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.server, pytest.mark.site]
 
 PASSWORD = "correct horse battery"
 STRANGER = "quentin-zorn"
-PHONE: ViewportSize = {"width": 390, "height": 844}
+PHONE = ViewportSize(width=390, height=844)
 
 
 def stood() -> Incident:
