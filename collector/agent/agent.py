@@ -350,7 +350,8 @@ class Agent:
         served = self._served.rows(self._inference.take(_processes(tick)), now)
         others = [*self._ports.rows(now), *served, self._own_row.row(tick, news, now)]
         rows = [*news.rows, *others]
-        self.exporter.show(self._page.rows([*news.shown, *others], self._driver, now))
+        shown = self._page.rows([*news.shown, *others], self._driver, now)
+        self.exporter.show(shown, self._page.dcgm(self._owners.held))
         lines = lines_of(rows)
         began = self._note_holders(tick, now)
         self._ranks.take(news.rows, _processes(tick), self._owners.held)

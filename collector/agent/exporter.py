@@ -8,7 +8,7 @@ Format: Prometheus, "Exposition formats" (docs/instrumenting/exposition_formats.
 import errno
 import socket
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
 
 from gpuvigil import metrics
@@ -26,11 +26,12 @@ class Exporter:
 
     def __init__(self) -> None:
         self._rows: tuple[Row, ...] = ()
+        self._more: Callable[[Sequence[Row]], str] = _nothing
         self.port: int | None = None
 
-    def show(self, rows: Iterable[Row]) -> None:
-        """These rows from now on; safe while they are being served."""
-        self._rows = tuple(rows)
+    def show(self, rows: Iterable[Row], more: Callable[[Sequence[Row]], str] | None = None) -> None:
+        """These rows from now on, and what `more` makes of them; safe while they are being served."""
+        self._rows, self._more = tuple(rows), more or _nothing
 
     def serve(self, listen: str, port: int) -> None:
         """Answer on `listen`:`port` (0: a free port); ConfigError when that is not to be had."""
@@ -47,7 +48,12 @@ class Exporter:
 
     def text(self) -> bytes:
         """What `/metrics` answers now."""
-        return exposition(self._rows)
+        rows, more = self._rows, self._more
+        return exposition(rows) + more(rows).encode()
+
+
+def _nothing(_: Sequence[Row]) -> str:
+    return ""
 
 
 def exposition(rows: Sequence[Row]) -> bytes:

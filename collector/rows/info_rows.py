@@ -1,28 +1,38 @@
 """Rows for `/metrics` alone: what GPUs are called, their Xids, and when the page was made."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 
 from gpuvigil.config import CollectorSettings
 from gpuvigil.metrics import DRIVER_CALL, GPU_INFO, GPU_XID, NODE_TICK, NVLINK, Measurement
-from gpuvigil.model import Event, GpuIdentity, Subject
+from gpuvigil.model import Allocation, Event, GpuIdentity, Subject
 
 from .catalogue_rows import Row
+from .dcgm_page import dcgm
 
 
 class Page:
     """What `/metrics` shows beside the rows that are sent; of the main loop alone."""
 
     def __init__(
-        self, node: Subject, gpus: Mapping[str, GpuIdentity], *, links: bool, calls: bool
+        self,
+        node: Subject,
+        gpus: Mapping[str, GpuIdentity],
+        *,
+        links: bool,
+        calls: bool,
+        as_dcgm: bool = False,
     ) -> None:
         """`gpus` is looked at in every tick; `links`, `calls`: rows of NVLinks, of driver calls."""
+        self._as_dcgm = as_dcgm
         self._tags = {"cluster": node.cluster, "node": node.node}
         self._gpus = gpus
         self._left_out: tuple[Measurement, ...] = () if links else (NVLINK,)
         self._left_out += () if calls else (DRIVER_CALL,)
         self._xids: Counter[tuple[str, int]] = Counter()
+        self._last_xids: dict[str, int] = {}  # by UUID
         self._named: tuple[tuple[GpuIdentity, ...], str | None] | None = None
         self._names: tuple[Row, ...] = ()
 
@@ -31,13 +41,26 @@ class Page:
         cls, settings: CollectorSettings, node: Subject, gpus: Mapping[str, GpuIdentity]
     ) -> "Page":
         """The page with what the settings want on it."""
-        return cls(node, gpus, links=settings.metrics_links, calls=settings.metrics_details)
+        return cls(
+            node,
+            gpus,
+            links=settings.metrics_links,
+            calls=settings.metrics_details,
+            as_dcgm=settings.metrics_dcgm,
+        )
+
+    def dcgm(self, held: Sequence[Allocation]) -> Callable[[Sequence[Row]], str] | None:
+        """What makes DCGM's text of the page's rows, where it is wanted."""
+        if not self._as_dcgm:
+            return None
+        return partial(dcgm, xids=dict(self._last_xids), held=tuple(held))
 
     def count(self, events: Iterable[Event]) -> None:
         """Events as they are told: what came again comes with its count."""
         for event in events:
             if event.xid is not None and event.version == 1:
                 self._xids[event.subject.gpu or "", event.xid] += event.count
+                self._last_xids[event.subject.gpu or ""] = event.xid
 
     def rows(self, told: Sequence[Row], driver: str | None, at: datetime) -> list[Row]:
         """All rows of the page of a tick, `told` among them."""

@@ -66,9 +66,9 @@ def _highest(table: pa.Table, name: str) -> pa.Array:
     values = table[name].to_pylist()
     found: list[float | None] = [None] * len(table)
     for rows in _rows_of(table).values():
-        told = [it for place, _ in rows if (it := values[place]) is not None]
+        most = max((it for place, _ in rows if (it := values[place]) is not None), default=None)
         for place, _ in rows:
-            found[place] = max(told, default=None)
+            found[place] = most
     return pa.array(found, table.schema.field(name).type)
 
 

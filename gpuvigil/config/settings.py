@@ -249,6 +249,9 @@ class CollectorSettings:
         False, "/metrics shows each NVLink; a GPU's sums and its worst link are there without"
     )
     metrics_details: bool = _setting(True, "/metrics shows what each driver call costs")
+    metrics_dcgm: bool = _setting(
+        False, "/metrics shows GPUs also in the names, units and labels of dcgm-exporter"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

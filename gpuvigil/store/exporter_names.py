@@ -1,19 +1,17 @@
 """How dcgm-exporter and node_exporter name what the catalogue has, and in which units.
 
-DCGM's names are the catalogue's aliases. Units: the help texts of dcgm-exporter's
-etc/default-counters.csv and the field list of DCGM's API reference; node_exporter names its own in
-the names. Both read 2026-11.
+DCGM's names are the catalogue's aliases, with its units in `metrics.dcgm`; node_exporter names its
+own in the names. Read 2026-11.
 """
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ..metrics import GPU, NODE, PORT, Measurement
+from ..metrics import GPU, NODE, PORT, Measurement, dcgm
 from ..model import Holder, job_holder, pod_holder
 
 Labels = Mapping[str, str]
-_MIB, _MEGA = 1024 * 1024, 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,18 +78,9 @@ def _dcgm_columns() -> dict[str, Column]:
     columns = {}
     for metric in GPU.metrics:
         name = metric.dcgm
-        if name is None or name.endswith("_VIOLATION"):
-            continue
-        times = 1.0
-        if name.startswith(("DCGM_FI_DEV_FB_", "DCGM_FI_DEV_BAR1_")):
-            times = _MIB
-        elif name.endswith("_CLOCK"):
-            times = _MEGA
-        elif name.endswith(("_ACTIVE", "_OCCUPANCY")):
-            times = 100.0
-        elif name == "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION":
-            times = 1e-3
-        columns[metric.name] = Column(metric=name, times=times)
+        times = None if name is None else dcgm.times(name)
+        if name is not None and times is not None:
+            columns[metric.name] = Column(metric=name, times=times)
     return columns
 
 
