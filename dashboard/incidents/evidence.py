@@ -27,7 +27,12 @@ def draw(one: Incident, now: datetime) -> None:
     """The curves that moved most, or one line on why there is none."""
     why = evidence_chart.unseen(one.subject)
     found = None if why else _numbers(one, now)
-    shown = () if found is None else evidence_chart.charts(found, one.subject, one.since)
+    own = evidence_chart.loses_data(one)
+    shown = (
+        ()
+        if found is None
+        else evidence_chart.charts(found, one.subject, one.since, of_collector=own)
+    )
     if not shown or found is None:
         said = why or "No curve: nothing was measured around its onset, or it is not read yet."
         st.html(tag("p", said, class_="gv-line"))

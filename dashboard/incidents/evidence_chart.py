@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
+from gpuvigil.faults import FAULTS
 from gpuvigil.metrics import NODE, Kind
 from gpuvigil.model import SWITCH_DEVICE, Incident, Subject
 from gpuvigil.numbers_in_words import title
@@ -27,6 +28,8 @@ _STEP_SECONDS = 30
 # What has moved by less than this share of its scale shows nothing.
 _LEAST_MOVE = 0.05
 _GBIT = 8e-9
+# How the collector itself does: no evidence of anything but of what loses data.
+_OF_COLLECTOR = ("spool_", "sweep_", "reader_", "dropped_")
 
 
 def window(incident: Incident, now: datetime) -> Window:
@@ -45,9 +48,17 @@ def unseen(subject: Subject) -> str:
     return ""
 
 
-def charts(numbers: Numbers, subject: Subject, onset: datetime) -> tuple[Chart, ...]:
+def loses_data(incident: Incident) -> bool:
+    """Whether it is about how the collector itself does."""
+    row = FAULTS.get(incident.fault)
+    return row is not None and row.loses_data
+
+
+def charts(
+    numbers: Numbers, subject: Subject, onset: datetime, *, of_collector: bool = False
+) -> tuple[Chart, ...]:
     """The few that show it best, the clearest first; empty where nothing was measured."""
-    found = _candidates(numbers, subject)
+    found = _candidates(numbers, subject, of_collector=of_collector)
     place = sum(at <= onset for at in numbers.grid.times)
     scored = [(_score(chart, place), -order, chart) for order, chart in enumerate(found)]
     clear = sorted((it for it in scored if it[0] >= _LEAST_MOVE), key=lambda it: it[:2])
@@ -56,7 +67,7 @@ def charts(numbers: Numbers, subject: Subject, onset: datetime) -> tuple[Chart, 
     return tuple(chart for chart in found if chart.measured)[:MOST_SHOWN]
 
 
-def _candidates(numbers: Numbers, subject: Subject) -> list[Chart]:
+def _candidates(numbers: Numbers, subject: Subject, *, of_collector: bool) -> list[Chart]:
     if subject.gpu is not None:
         wrong = curves.errors(
             lambda name: numbers.of(subject.gpu or "", name), curves.ERRORS, numbers
@@ -65,7 +76,7 @@ def _candidates(numbers: Numbers, subject: Subject) -> list[Chart]:
         return [*shown, *curves.charts(numbers, subject.gpu)]
     if subject.device is not None:
         return _of_port(numbers, (subject.device, subject.port or ""))
-    return _of_node(numbers)
+    return _of_node(numbers, of_collector=of_collector)
 
 
 def _of_port(numbers: Numbers, port: tuple[str, str]) -> list[Chart]:
@@ -106,7 +117,7 @@ def _traffic(fields: Mapping[str, Floats], key: str, numbers: Numbers) -> Floats
     return per_second * _GBIT
 
 
-def _of_node(numbers: Numbers) -> list[Chart]:
+def _of_node(numbers: Numbers, *, of_collector: bool) -> list[Chart]:
     """What all of its GPUs do, and what the machine says of itself."""
     found = []
     for measure in curves.MEASURES[:3]:
@@ -125,6 +136,8 @@ def _of_node(numbers: Numbers) -> list[Chart]:
         )
     for metric in NODE.metrics:
         if metric.kind is Kind.COUNTER or metric.name not in numbers.node:
+            continue
+        if metric.name.startswith(_OF_COLLECTOR) and not of_collector:
             continue
         unit = metric.name.rpartition("_")[2]
         own = Curve(name="this node", values=numbers.node[metric.name])

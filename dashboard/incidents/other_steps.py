@@ -24,7 +24,7 @@ def form(incident: Incident, key: tuple[str, str]) -> None:
     state.setdefault(name, state.get(_NAME, ""))
     with st.form(f"give-{incident.id}", border=False):
         who, to, why, give, close = st.columns([2, 2, 3, 1.3, 1.5], vertical_alignment="bottom")
-        who.text_input("Your name", key=name, max_chars=LONGEST_NAME)
+        who.text_input("Given or closed by", key=name, max_chars=LONGEST_NAME)
         to.text_input("Hand over to", key=f"to-{incident.id}", max_chars=LONGEST_NAME)
         why.text_input("Why", key=f"why-{incident.id}", max_chars=LONGEST_NOTE)
         for column, label, act in ((give, "Hand over", _give), (close, "Close as false", _close)):

@@ -283,7 +283,7 @@ def _messages(channels: tuple[Channel, ...]) -> Node:
     return el(
         "section",
         el("h3", "Messages", said),
-        el("ul", *(el("li", f"{one.name}: {one.summary}") for one in channels)),
+        el("ul", *(el("li", _line(one)) for one in channels)),
         el(
             "details",
             el("summary", "Each decision and its reason"),
@@ -292,6 +292,10 @@ def _messages(channels: tuple[Channel, ...]) -> Node:
         ),
         key="messages",
     )
+
+
+def _line(one: Channel) -> str:
+    return f"{one.name}: {one.summary}" if one.summary else one.name
 
 
 def _channel(one: Channel) -> Node:

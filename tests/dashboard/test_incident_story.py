@@ -217,6 +217,15 @@ def test_errors_of_a_port_are_shown_first_and_a_switch_says_why_it_has_no_curve(
     assert "no series" in evidence_chart.unseen(replace(subject, device="switch"))
 
 
+@pytest.mark.parametrize("of_collector", [False, True])
+def test_how_the_collector_does_is_evidence_only_of_what_loses_data(of_collector: bool) -> None:
+    fields = {"spool_oldest_seconds": np.array([0.0] * 11 + [900.0] * 9)}
+    given = Numbers(grid=GRID, node=fields)
+    found = evidence_chart.charts(given, node(), NOON, of_collector=of_collector)
+    assert [chart.key for chart in found] == ["spool_oldest_seconds"] * of_collector
+    assert not evidence_chart.loses_data(LOST)
+
+
 @pytest.mark.parametrize(
     ("after", "minutes"), [(timedelta(minutes=5), 35), (timedelta(hours=9), 90)]
 )
