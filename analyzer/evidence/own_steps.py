@@ -129,7 +129,8 @@ def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
 
 def _share(part: Floats, whole: Floats) -> Floats:
     found = np.divide(part, whole, out=np.zeros_like(part), where=whole > 0.0)
-    return np.clip(np.nan_to_num(found), 0.0, 1.0)
+    share: Floats = np.clip(np.nan_to_num(found), 0.0, 1.0)
+    return share
 
 
 def _far(job: Codes, apart: Floats, count: Floats, least: float) -> Floats:
