@@ -11,9 +11,10 @@ from itertools import chain
 from pathlib import Path
 
 from analyzer.correlation.all_detectors import DETECTORS
-from evaluation import network, slow
+from evaluation import jobs, network, slow
 from evaluation.holders import page as holders_page
 from evaluation.holders import play as holders
+from evaluation.job_section import section as steps_section
 from evaluation.page import page
 from evaluation.plays import read
 from gpuvigil.config import RECEIVERS, ROUTING, Config, PriceSettings
@@ -270,6 +271,8 @@ def accuracy() -> Iterator[str]:
     yield from slow.section(json.loads(slow.RESULT.read_text()))
     yield ""
     yield from network.section(json.loads(network.RESULT.read_text()))
+    yield ""
+    yield from steps_section(json.loads(jobs.RESULT.read_text()))
 
 
 def idle_accuracy() -> Iterator[str]:

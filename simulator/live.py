@@ -33,6 +33,7 @@ from .fleet.changes import Change, On
 from .fleet.plan import Plan
 from .fleet.play import Playing
 from .fleet.records import Teller
+from .fleet.steps import Tells, tells
 from .fleet.switches import LOOK_SECONDS, SwitchLooks
 from .fleet.topology import Topology
 from .live_faults import changes, switch_changes
@@ -45,6 +46,14 @@ _DAYS = 7.0
 _LEAD_SECONDS = 43_200.0
 # Who looks on for the first time is to see a network bottleneck, too, after so long and for so long.
 _SLOW_LINK_AFTER, _SLOW_LINK_SECONDS = 180.0, 3600.0
+# And a rank that its job waits for, of a job that tells how long each of its ranks works.
+_SLOW_RANK_AFTER, _SLOW_RANK_SECONDS, _SLOW_RANK = 240.0, 3600.0, 0.3
+# GPU time by workload: trainings of hours in place of the longest, some of which wait for their checkpoints.
+_MIX = (
+    ("data parallel", 0.1), ("tensor parallel", 0.1), ("even", 0.22), ("saving", 0.24),
+    ("cpu offload", 0.04), ("fine-tuning", 0.1), ("steady inference", 0.08),
+    ("bursty inference", 0.06), ("sweep", 0.05), ("notebook", 0.05), ("data starved", 0.06),
+)  # fmt: skip
 # GPUs are warm when the first numbers are told: several time constants of their heatsinks.
 _WARM_SECONDS, _WARM_STEP_SECONDS = 300.0, 30.0
 _STEP_SECONDS = 0.1
@@ -100,6 +109,8 @@ class Story:
             fault_rate=self.fault_rate,
             faults=(self._slow_link(),) if self.fault_rate else (),
             switches=True,
+            steps=True,
+            mix=_MIX,
         )
 
     def _slow_link(self) -> FaultOrder:
@@ -113,7 +124,11 @@ class Story:
         )
 
     def fleet(self) -> Fleet:
-        return build(self.settings())
+        fleet = build(self.settings())
+        slow = _slow_rank(fleet) if self.fault_rate else None
+        if slow is None:
+            return fleet
+        return build(replace(fleet.settings, faults=(*fleet.settings.faults, slow)))
 
     def held(self) -> dict[str, Allocation]:
         """Allocations by id, as they were told."""
@@ -121,6 +136,28 @@ class Story:
 
     def is_over(self, now: datetime) -> bool:
         return now >= self.origin + timedelta(days=_DAYS)
+
+
+def _slow_rank(fleet: Fleet) -> FaultOrder | None:
+    """In the largest job that tells its ranks' own work all the while; None where there is none."""
+    start = _LEAD_SECONDS + _SLOW_RANK_AFTER
+    end, per_node = start + _SLOW_RANK_SECONDS, fleet.settings.gpus_per_node
+    jobs = [
+        it
+        for it in fleet.plan.jobs
+        if tells(it) is Tells.OWN and it.start < start - _SLOW_RANK_SECONDS and it.end > end
+    ]
+    if not jobs:
+        return None
+    gpu = max(jobs, key=lambda it: (len(it.gpus), -it.number)).gpus[-1]
+    return FaultOrder(
+        kind="slow rank",
+        node=gpu // per_node,
+        gpu=gpu % per_node,
+        start_seconds=start,
+        seconds=_SLOW_RANK_SECONDS,
+        magnitude=_SLOW_RANK,
+    )
 
 
 def held(fleet: Fleet, at: datetime) -> dict[str, Allocation]:

@@ -147,7 +147,14 @@ def test_the_section_counts_what_was_found_missed_and_wrong() -> None:
             fault("dead process", 16.0),
         ],
         "wrong": [
-            {"slow": True, "loud": True, "blames": True, "tells": "own", "fault": "gpu_slow"}
+            {
+                "slow": True,
+                "loud": True,
+                "blames": True,
+                "tells": "own",
+                "fault": "gpu_slow",
+                "workload": "unlike",
+            }
         ],
         "healthy": {"even": {"hours": 100.0, "pauses": 2000.0}},
         "bounds": [{"truth": "compute", "said": "compute", "tells": "own"}],
@@ -156,6 +163,10 @@ def test_the_section_counts_what_was_found_missed_and_wrong() -> None:
     assert "| its ranks' own work | 2 | 0.50 (0.09 to 0.91, 1 of 2)" in text
     assert "| dead process | its ranks' own work | 2 | 1.00 (0.34 to 1.00, 2 of 2) | 0.50" in text
     assert "hardware was blamed 1 times (10.0 in 1,000 job-hours)" in text
+    assert "| F1 of stragglers of 0.95 where ranks told their own work | 0.50 | missed |" in text
+    assert "within 15 s | 0.50 (0.09 to 0.91, 1 of 2) | missed |" in text
+    assert "| no false hang in 10,000 pauses | 0 in 2000 | none, in fewer than asked for |" in text
+    assert "1,000 healthy job-hours | 1 in 100, 0 of them of such jobs | missed |" in text
     assert "| compute | 1.00 (0.21 to 1.00, 1 of 1) | - | - |" in text
 
 

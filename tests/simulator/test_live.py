@@ -19,6 +19,7 @@ from gpuvigil.config import SimulatorSettings
 from gpuvigil.model import Record, Switch, Unmeasured
 from simulator import inject
 from simulator.faults import InjectedFault, read
+from simulator.fleet.steps import Tells, tells
 from simulator.live import LiveFleet, Story, held, nodes, play
 
 pytestmark = pytest.mark.server
@@ -180,6 +181,22 @@ def test_who_begins_to_look_sees_a_slow_link_within_ten_minutes() -> None:
     assert any(timedelta() < after < timedelta(minutes=10) for after in begun)
     quiet = Story.begin(SETTINGS, NOON).fleet().truths()
     assert list(quiet) == []
+
+
+def test_who_begins_to_look_sees_a_rank_that_its_job_waits_for_and_a_job_that_saves_much() -> None:
+    begun = Story.begin(SimulatorSettings(nodes=16, fault_rate=2000.0), NOON)
+    fleet = begun.fleet()
+    [slow] = [it for it in fleet.truths() if it.fault == "slow rank" and it.start > NOON][:1]
+    assert timedelta() < slow.start - NOON < timedelta(minutes=10)
+    assert not slow.hidden
+    at = (NOON - fleet.settings.start).total_seconds()
+    running = [it for it in fleet.plan.jobs if it.start < at and it.end > at + 3600.0]
+    told = {it.workload.key for it in running if tells(it) >= Tells.PAUSES}
+    assert {"saving", "even"} <= told
+    lines = [
+        body.content for body in LiveFleet(begun, 10.0, NOON, "1").due(NOON + timedelta(seconds=2))
+    ]
+    assert any(b"step_own_seconds=" in it for it in lines)
 
 
 def test_it_is_injected_where_the_fleet_has_its_nodes() -> None:
