@@ -66,9 +66,9 @@ class Slow:
 
 def together(found: Sequence[Sequence[Finding]]) -> list[Finding]:
     """What any look found, once; one that is certain before one that is not."""
-    kept: dict[tuple[str, str, str], Finding] = {}
+    kept: dict[tuple[str, str, str, int | None], Finding] = {}
     for finding in (one for look in found for one in look):
-        key = (finding.fault, finding.subject.key, finding.title)
+        key = (finding.fault, finding.subject.key, finding.condition, finding.xid)
         before = kept.get(key)
         if before is None or finding.certain or not before.certain:
             kept[key] = finding

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from accounting.usage.people import Amounts, JobUse, People, Person, change_percent
+from accounting.hours_of_people import Amounts, JobUse, People, Person, change_percent
 from gpuvigil.clock import moment
 from gpuvigil.model import SIMULATED_CLUSTER, Holder
 from gpuvigil.numbers_in_words import counted

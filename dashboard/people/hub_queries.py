@@ -5,10 +5,10 @@ from datetime import datetime, timedelta
 
 from accounting.cost.money import Prices
 from accounting.efficiency.inefficient_hours import WasteHour
+from accounting.hours_of_people import People, people
 from accounting.usage.ledger import Ledger
 from accounting.usage.ledger_query import Shape, answer
 from accounting.usage.model import cluster_key, floor
-from accounting.usage.people import People, people
 from accounting.usage.query import clusters
 from gpuvigil.clock import from_text
 from gpuvigil.config import CostSettings

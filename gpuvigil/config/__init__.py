@@ -4,21 +4,17 @@ An unknown key, a wrong type or a secret file that cannot be read gives one line
 """
 
 import os
-import re
 import sys
 import types
 import typing
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from ipaddress import ip_network
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
 from ..log import Log
-from ..model import RESERVED_CLUSTERS
 from .channels import (
     RECEIVERS,
     ROUTING,
@@ -35,6 +31,7 @@ from .channels import (
     TeamsSettings,
     WebhookSettings,
 )
+from .checks import check, without_secret
 from .guesses import documented, in_unit, meant, other_number
 from .integrations import (
     InfinibandSettings,
@@ -44,6 +41,7 @@ from .integrations import (
     SwitchesSettings,
 )
 from .people import PeopleSettings
+from .place import Place
 from .pricing import CostSettings, PriceSettings
 from .routing import IdleSettings, InhibitSettings, RouteSettings, TimesSettings
 from .setting import STATE
@@ -142,7 +140,7 @@ def from_text(text: str, where: "Place") -> Config:
     """The configuration of a text; ConfigError for the first thing that is wrong with it."""
     tree = tree_of(text, where)
     config: Config = _build(Config, tree, where, ())
-    _check(config, where)
+    check(config, where)
     return config
 
 
@@ -183,11 +181,6 @@ def read_secret(path: Path, what: str) -> str:
     return secret
 
 
-def without_secret(url: str) -> str:
-    """An address as it may be shown: without a user and a password in it."""
-    return re.sub(r"//[^/?#]*@", "//***@", url)
-
-
 def secret_source(path: Path | None, key: str, what: str) -> Callable[[], str]:
     """The secret as it is now, since it may be rotated: the file is read again when it has changed.
 
@@ -217,64 +210,6 @@ def secret_source(path: Path | None, key: str, what: str) -> Callable[[], str]:
         return kept
 
     return secret
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """The file that is read, to say in which line a key stands; `asked` has what was said last."""
-
-    name: str
-    text: str
-    base: Path
-    environment: Mapping[str, str]
-    index: int = 0  # of the entry in a list of tables
-    asked: list[tuple[tuple[str, ...], int]] = field(default_factory=list)
-
-    def entry(self, index: int) -> "Place":
-        return replace(self, index=index)
-
-    def of(self, keys: tuple[str, ...]) -> str:
-        """The file with the line and the key, or the variable that says it."""
-        self.asked.append((keys, self.index))
-        variable = "GPUVIGIL_" + "_".join(keys).upper()
-        if variable in self.environment:
-            return variable
-        number = self.line_of((keys, self.index))
-        line = f", line {number}" if number else ""
-        return f"{self.name}{line}, {'.'.join(keys)}"
-
-    def line_of(self, said: tuple[tuple[str, ...], int]) -> int | None:
-        """The line in which a key of an entry stands."""
-        keys, index = said
-        return self.entry(index)._in_its_table(keys) or self._anywhere(keys[-1])
-
-    def _in_its_table(self, keys: tuple[str, ...]) -> int | None:
-        """The line of the key below its table's header, or of that header itself."""
-        wanted, above = ".".join(keys), ".".join(keys[:-1])
-        inside, seen = False, Counter[str]()
-        for number, line in enumerate(documented(self.text).splitlines(), 1):
-            header = _HEADER.match(line)
-            if header is None:
-                if inside and re.match(rf"\s*{re.escape(keys[-1])}\s*=", line):
-                    return number
-                continue
-            table = header["name"]
-            is_it = header["list"] is None or seen[table] == self.index
-            seen[table] += 1
-            inside = is_it and table == above
-            if is_it and table == wanted:
-                return number
-        return None
-
-    def _anywhere(self, key: str) -> int | None:
-        """The first line that gives the key, however it is spelled."""
-        for number, line in enumerate(self.text.splitlines(), 1):
-            if re.match(rf"\s*\[*\s*[\w.]*\b{re.escape(key)}\b\s*(=|\])", line):
-                return number
-        return None
-
-
-_HEADER = re.compile(r"\s*\[(?P<list>\[)?\s*(?P<name>[\w.]+)\s*\]")
 
 
 def _with_variables(tree: dict[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
@@ -369,145 +304,3 @@ _NAMES = {
     bool: "true or false",
     Path: "a path",
 }
-
-
-def _check(config: Config, where: Place) -> None:
-    """What types cannot say."""
-    if config.collector.cluster in RESERVED_CLUSTERS:
-        raise ConfigError(
-            f"{where.of(('collector', 'cluster'))}: {config.collector.cluster!r} is the name of"
-            " data that no machine sends; choose another"
-        )
-    for key in ("cluster", "node"):
-        name = getattr(config.collector, key)
-        is_name = _NAME.fullmatch(name) and name not in {".", ".."}
-        if not is_name and (name or key == "cluster"):
-            raise ConfigError(
-                f"{where.of(('collector', key))}: {name!r} is not a name; use ASCII letters,"
-                " digits and signs"
-            )
-    _check_one_of(where, ("log", "level"), config.log.level, _LEVELS)
-    _check_overrides(where, "xid_overrides", config.analyzer.xid_overrides)
-    _check_overrides(where, "sxid_overrides", config.analyzer.sxid_overrides)
-    _check_store(where, config.store)
-    _check_address(where, "influxdb", "url", config.influxdb.url)
-    _check_networks(where, ("dashboard", "trusted_proxies"), config.dashboard.trusted_proxies)
-    _check_people(where, config.people)
-    for section in fields(Config):
-        _check_numbers(where, (section.name,), getattr(config, section.name))
-    for key in (*RECEIVERS, *ROUTING):
-        for number, entry in enumerate(getattr(config.alerts, key)):
-            _check_entry(where.entry(number), ("alerts", key), entry)
-    _check_cost(where, config.cost)
-    for table, number, key, sentence in config.alerts.wrong():
-        keys = ("alerts", table, key) if table else ("alerts", key)
-        raise ConfigError(f"{where.entry(number).of(keys)}: {sentence}")
-
-
-def _check_people(where: Place, people: PeopleSettings) -> None:
-    for key, why in people.wrong():
-        raise ConfigError(f"{where.of(('people', key))}: {why}")
-
-
-def _check_overrides(where: Place, key: str, entries: Sequence[str]) -> None:
-    form, example = _OVERRIDES[key]
-    for number, entry in enumerate(entries):
-        if not form.fullmatch(entry):
-            raise ConfigError(
-                f"{where.entry(number).of(('analyzer', key))}: {entry!r} is not like {example};"
-                " severities are critical, warning, info and ignore"
-            )
-
-
-def _check_networks(where: Place, keys: tuple[str, ...], entries: Sequence[str]) -> None:
-    for number, entry in enumerate(entries):
-        try:
-            ip_network(entry)
-        except ValueError as error:
-            raise ConfigError(
-                f"{where.entry(number).of(keys)}: {entry!r} is no address like 10.0.0.5 and no network"
-                f" like 10.0.0.0/24: {error}"
-            ) from None
-
-
-_WORDS = "(critical|warning|info|ignore)"
-# Of a list of codes with severities, what an entry is like. SXids have five digits.
-_OVERRIDES: Mapping[str, tuple[re.Pattern[str], str]] = {
-    "xid_overrides": (re.compile(rf"\d{{1,4}}={_WORDS}"), "63=warning"),
-    "sxid_overrides": (re.compile(rf"\d{{5}}={_WORDS}"), "12028=warning"),
-}
-# It travels in headers and tags, whatever stands in it.
-_NAME = re.compile(r"[!-~]+( [!-~]+)*(?<!\\)")
-# Of numbers, by the last word of their names; Python's times end where more would lead.
-_BOUNDS: Mapping[str, tuple[float, float]] = {
-    "seconds": (0, 1e9),
-    "hours": (0, 1e6),
-    "days": (0, 4e4),
-    "percent": (0, 100),
-    "bytes": (1, 2**62),
-    "port": (0, 65535),
-    "nodes": (0, 1e6),
-    "node": (1, 256),
-    "threads": (1, 1024),
-    "count": (1, 1e6),
-}
-_POSITIVE = frozenset(
-    {
-        *("tick_seconds", "commit_seconds", "refresh_seconds", "port_poll_seconds"),
-        *("window_seconds", "timeout_seconds", "driver_timeout_seconds"),
-        *("dead_man_seconds", "resend_seconds"),
-        *("reader_patience_seconds", "session_hours", "span_hours"),
-    }
-)
-_URL = re.compile(r"https?://[^\s/@?#]+(/[^\s?#]*)?")
-_LEVELS = ("debug", "info", "warning", "error")
-
-
-def _check_address(where: Place, section: str, key: str, url: str, *, needed: bool = False) -> None:
-    if (url or needed) and not _URL.fullmatch(url):
-        raise ConfigError(
-            f"{where.of((section, key))}: {without_secret(url)!r} is not an http or https address"
-            f" (a user goes into {section}.user)"
-        )
-
-
-def _check_store(where: Place, store: StoreSettings) -> None:
-    _check_one_of(where, ("store", "kind"), store.kind, STORES)
-    for key in ("url", "write_url"):
-        needed = key == "url" and store.kind != "hub"
-        _check_address(where, "store", key, getattr(store, key), needed=needed)
-    if store.user and (store.password_file is None or store.token_file is not None):
-        raise ConfigError(
-            f"{where.of(('store', 'user'))}: goes with store.password_file and without a token"
-        )
-
-
-def _check_numbers(where: Place, keys: tuple[str, ...], settings: Any) -> None:
-    for setting in fields(settings):
-        value = getattr(settings, setting.name)
-        bounds = _BOUNDS.get(setting.name.rpartition("_")[2])
-        if bounds is None or not isinstance(value, int | float):
-            continue
-        lowest, highest = bounds if setting.name != "metrics_port" else (-1, bounds[1])
-        place = where.of((*keys, setting.name))
-        if setting.name in _POSITIVE and value <= 0:
-            raise ConfigError(f"{place}: must be more than 0")
-        if not lowest <= value <= highest:
-            raise ConfigError(f"{place}: must be from {lowest:g} to {highest:g}")
-
-
-def _check_cost(where: Place, cost: CostSettings) -> None:
-    for number, price in enumerate(cost.prices):
-        _check_entry(where.entry(number), ("cost", "prices"), price)
-    _check_entry(where, ("cost",), cost)
-
-
-def _check_entry(where: Place, keys: tuple[str, ...], entry: Any) -> None:
-    _check_numbers(where, keys, entry)
-    for key, sentence in entry.wrong():
-        raise ConfigError(f"{where.of((*keys, key) if key else keys)}: {sentence}")
-
-
-def _check_one_of(where: Place, keys: tuple[str, ...], value: str, allowed: Sequence[str]) -> None:
-    if value not in allowed:
-        raise ConfigError(f"{where.of(keys)}: {value!r} is not one of {', '.join(allowed)}")

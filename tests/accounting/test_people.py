@@ -9,10 +9,7 @@ import pytest
 
 from accounting.cost.money import Prices
 from accounting.efficiency.inefficient_hours import Waste, WasteHour
-from accounting.usage.amounts import Share
-from accounting.usage.columns import PLACES, SHARES, table_of
-from accounting.usage.ledger import Ledger
-from accounting.usage.people import (
+from accounting.hours_of_people import (
     IDLE_SHARE,
     LEAST_HOURS,
     RELEASE,
@@ -21,6 +18,9 @@ from accounting.usage.people import (
     change_percent,
     people,
 )
+from accounting.usage.amounts import Share
+from accounting.usage.columns import PLACES, SHARES, table_of
+from accounting.usage.ledger import Ledger
 from gpuvigil.config import CostSettings, PriceSettings
 from gpuvigil.model import Impact, Incident, Severity, Subject
 

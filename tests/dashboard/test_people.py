@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from accounting.usage.people import People
+from accounting.hours_of_people import People
 from dashboard.people.address import USUAL, Asked
 from dashboard.people.drawing import Money, page, sentence
 from gpuvigil.web.page_links import team_page, user_page

@@ -13,10 +13,10 @@ from datetime import datetime
 
 from gpuvigil.model import Incident, Severity
 
-from ..cost.money import Prices
-from ..efficiency.inefficient_hours import WasteHour
-from .ledger import Ledger
-from .ownership import NOBODY_KNOWN
+from .cost.money import Prices
+from .efficiency.inefficient_hours import WasteHour
+from .usage.ledger import Ledger
+from .usage.ownership import NOBODY_KNOWN
 
 _HOUR = 3600.0
 # Less than this share of what was held, and it is no habit; less than an hour is worth no word.
