@@ -11,7 +11,7 @@ from simulator.fleet import Fleet, Truth
 from simulator.fleet.jobs import Job
 from simulator.fleet.steps import step_seconds, tells
 
-from .job_fleets import STRAGGLERS
+from .job_fleets import HANGS, STRAGGLERS
 from .judge.claims import Said
 from .judge.fault_names import names
 
@@ -41,15 +41,16 @@ class Told:
     evidence: str = ""
 
     @property
+    def _names(self) -> frozenset[str]:
+        return names(self.fault, Said(title=self.title, condition=self.condition))
+
+    @property
     def slow(self) -> bool:
-        named = names(self.fault, Said(title=self.title, condition=self.condition))
-        if self.fault == "gpu_slow":
-            return self.condition != UNEVEN
-        return not named.isdisjoint(STRAGGLERS)
+        return self.condition != UNEVEN and not self._names.isdisjoint(STRAGGLERS)
 
     @property
     def hung(self) -> bool:
-        return self.fault == "gpu_hung"
+        return not self._names.isdisjoint(HANGS)
 
     def is_at(self, truth: Truth) -> bool:
         return truth.subject == self.subject or truth.subject.key in self.members
@@ -70,7 +71,7 @@ def told(transitions: Iterable[Transition]) -> list[Told]:
             continue
         if one is None:
             one = _begun(step, incident)
-            if not (one.slow or one.hung or one.fault == "gpu_slow"):
+            if not (one.slow or one.hung or one.condition == UNEVEN):
                 continue
             standing[step.incident] = one
             found.append(one)
@@ -269,6 +270,7 @@ def _wrong(it: Told, job: Job | None) -> dict[str, Any]:
         "loud": it.loud_at is not None,
         "blames": it.blames,
         "slow": it.slow,
+        "hung": it.hung,
         "job": None if job is None else job.number,
         "workload": None if job is None else job.workload.key,
         "tells": None if job is None else tells(job).name.lower(),

@@ -93,8 +93,9 @@ def _of_hung(fleets: Sequence[Any]) -> Iterator[_Bar]:
 
 def _of_well(fleets: Sequence[Any]) -> Iterator[_Bar]:
     total = _totals(fleets)
+    # Beside slow ranks and hangs there are notes alone.
     wrong = [it for it in _all(fleets, "wrong") if it["loud"]]
-    hung = sum(it["fault"] == "gpu_hung" for it in wrong)
+    hung = sum(not it["slow"] for it in wrong)
     pauses = total["pauses"]
     yield "no false hang in 10,000 pauses", f"{hung} in {pauses:.0f}", _none(hung, pauses, 10_000.0)
     of_work = sum(it["blames"] and it["workload"] in {"staged", "unlike"} for it in wrong)
@@ -202,7 +203,7 @@ def _healthy(fleets: Sequence[Any]) -> Iterator[str]:
     wrong = [it for it in _all(fleets, "wrong") if it["loud"]]
     blamed = sum(it["blames"] for it in wrong)
     ranks = sum(it["slow"] and not it["blames"] for it in wrong)
-    hung = sum(it["fault"] == "gpu_hung" for it in wrong)
+    hung = sum(not it["slow"] for it in wrong)
     yield f"In {hours:.0f} healthy job-hours, {pauses:.0f} pauses among them (evaluations, checkpoints, input that stalls), hardware was blamed {blamed} times ({1000.0 * blamed / max(hours, 1e-9):.1f} in 1,000 job-hours), a rank {ranks} times, and a hang was told {hung} times ({10000.0 * hung / max(pauses, 1e-9):.1f} in 10,000 pauses); notes about one of them: {sum(not it['loud'] for it in _all(fleets, 'wrong'))}. Stages cut unevenly or uneven data had {uneven:.0f} of these hours."
 
 

@@ -159,7 +159,7 @@ ROWS = (
         of_maker=False,
         settles_seconds=0.0,
         tuned_by=None,
-        simulated_as=("slow GPU",),
+        simulated_as=("slow GPU", "slow rank"),
         played=Played(
             gpus=tuple(
                 {
@@ -206,7 +206,14 @@ ROWS = (
         of_maker=False,
         settles_seconds=0.0,
         tuned_by=None,
-        simulated_as=("hung process",),
+        simulated_as=(
+            "hung process",
+            "dead process",
+            "stopped rank",
+            "stuck rank",
+            "stuck collective",
+            "stuck checkpoint",
+        ),
         played=Played(
             gpus=(
                 {

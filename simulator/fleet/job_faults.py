@@ -10,8 +10,6 @@ from .changes import How, On
 from .holding import CHECKPOINT, COLLECTIVE, INPUT, STOPPED, WORK
 from .site import FaultKind, Site
 
-_HUNG = ("gpu_hung", "no_steps", "rank_gone", "ranks")
-
 
 def slow_rank(site: Site) -> None:
     site.bend(On.PHYSICS, "speed", (site.gpu,), How.TIMES, 1.0 / (1.0 + site.size))
@@ -63,20 +61,20 @@ KINDS = (
               action="Look at what the rank does, then at its node and its GPU.",
               cause="a rank's own work takes longer than its peers'", symptoms=("job slow",),
               sizes=(0.05, 0.5), unit="share of its own work", hours=(0.2, 1.0, 12.0),
-              nvidia=False, named_by=("gpu_slow", "slow_rank")),
+              nvidia=False),
     FaultKind(key="dead process", target="gpu", make=dead_process, severity=Severity.WARNING,
               action=_END, cause="a rank was killed, and the others wait", symptoms=("peers wait",),
-              hours=(0.1, 0.3, 2.0), nvidia=False, named_by=_HUNG),
+              hours=(0.1, 0.3, 2.0), nvidia=False),
     FaultKind(key="stopped rank", target="gpu", make=stopped_rank, severity=Severity.WARNING,
               action=_END, cause="a rank is stopped by a signal", symptoms=("peers wait",),
-              hours=(0.1, 0.3, 2.0), nvidia=False, named_by=_HUNG),
+              hours=(0.1, 0.3, 2.0), nvidia=False),
     FaultKind(key="stuck rank", target="gpu", make=stuck_rank, severity=Severity.WARNING,
               action=_END, cause="a rank hangs in its own work or its input",
-              symptoms=("peers wait",), hours=(0.1, 0.3, 2.0), nvidia=False, named_by=_HUNG),
+              symptoms=("peers wait",), hours=(0.1, 0.3, 2.0), nvidia=False),
     FaultKind(key="stuck collective", target="gpu", make=stuck_collective,
               severity=Severity.WARNING, action=_END, cause="all ranks wait in a collective",
-              hours=(0.2, 0.5, 2.0), nvidia=False, named_by=_HUNG),
+              hours=(0.2, 0.5, 2.0), nvidia=False),
     FaultKind(key="stuck checkpoint", target="gpu", make=stuck_checkpoint,
               severity=Severity.WARNING, action=_END, cause="a checkpoint is never written",
-              hours=(0.7, 1.0, 4.0), nvidia=False, named_by=_HUNG),
+              hours=(0.7, 1.0, 4.0), nvidia=False),
 )  # fmt: skip

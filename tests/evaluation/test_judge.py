@@ -307,7 +307,11 @@ def test_slowness_names_what_slows_it() -> None:
         condition: names("gpu_slow", Said(title="slow", condition=condition))
         for condition in ("", "gpu_clocks", "nvlink_crc")
     }
-    assert named == {"": {"slow GPU"}, "gpu_clocks": {"stuck clocks"}, "nvlink_crc": {"NVLink CRC"}}
+    assert named == {
+        "": {"slow GPU", "slow rank"},
+        "gpu_clocks": {"stuck clocks"},
+        "nvlink_crc": {"NVLink CRC"},
+    }
 
 
 def at_switch(switch: str, port: str) -> Subject:
