@@ -57,9 +57,7 @@ def look(connection: Connection, before: str, after: int) -> Sequence[Row[Any]]:
         # Of a node that is there an inventory is told again and again; that it was retired is told
         # after its last inventory.
         and_(record.c.kind.in_(_OF_NODES), ~_carries_an_incident()),
-        record.c.kind.in_(
-            [kind.value for kind in _OF_A_TIME]
-        ),
+        record.c.kind.in_([kind.value for kind in _OF_A_TIME]),
         and_(
             record.c.kind == RecordKind.ALLOCATION.value,
             record.c.state == AllocationState.ENDED.value,
