@@ -10,6 +10,7 @@ import pytest
 from cli import audit_command, person_command
 from dashboard.auth.accounts import Accounts
 from tests.hub.in_process import HubThread
+from tests.servers import HubProcess
 
 PASSWORD = "correct horse battery"
 
@@ -40,13 +41,13 @@ def configured(directory: Path, hub: str) -> Site:
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubThread]:
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
     with HubThread(tmp_path_factory.mktemp("hub")) as process:
         yield process
 
 
 @pytest.fixture
-def site(hub: HubThread, tmp_path: Path) -> Site:
+def site(hub: HubProcess, tmp_path: Path) -> Site:
     file = hub.service_token_file
     return configured(tmp_path, f'[hub]\nurl = "{hub.url}"\nservice_token_file = "{file}"\n')
 
