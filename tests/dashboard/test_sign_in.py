@@ -228,15 +228,13 @@ def test_signing_out_ends_the_session_itself(site: Named) -> None:
     assert site.told[-1].deed is Deed.SIGN_OUT
 
 
-@pytest.mark.parametrize("origin", ELSEWHERE)
 @pytest.mark.parametrize("path", ["/sign-in", "/sign-out", "/any"])
-def test_no_other_site_can_make_a_browser_change_anything(
-    site: Named, origin: str, path: str
-) -> None:
+def test_no_other_site_can_make_a_browser_change_anything(site: Named, path: str) -> None:
     site.take(site.by_name())
     form = {"name": "mira", "password": PASSWORD}
-    assert site.ask(path, form=form, headers={"origin": origin}).status == 403
-    assert site.ask("/").status == 200
+    for origin in ELSEWHERE:
+        assert site.ask(path, form=form, headers={"origin": origin}).status == 403, origin
+        assert site.ask("/").status == 200
 
 
 def test_a_session_ends_with_its_hours_its_account_and_its_password(site: Named) -> None:
