@@ -9,6 +9,8 @@ from .errors import ConfigError
 
 # In the directory: what `up` wrote for its parts, and what it holds a lock on for as long as it runs.
 CONFIG_NAME, LOCK_NAME = "gpuvigil.toml", "lock"
+SITE_CONFIG = Path("/etc/gpuvigil/gpuvigil.toml")
+"""What a site's units read."""
 
 
 def state_directory(environment: Mapping[str, str] = os.environ) -> Path:
@@ -22,7 +24,7 @@ def state_directory(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def config_of_up(chosen: Path | None, environment: Mapping[str, str] = os.environ) -> Path | None:
-    """The chosen configuration, or the one that `up` wrote; None where variables say everything.
+    """The chosen configuration, the one that `up` wrote, or the site's; None where variables say everything.
 
     ConfigError when there is nothing of it. In a container there are only variables.
     """
@@ -32,6 +34,8 @@ def config_of_up(chosen: Path | None, environment: Mapping[str, str] = os.enviro
     if not written.is_file():
         if "GPUVIGIL_HUB_URL" in environment:
             return None
+        if SITE_CONFIG.is_file():
+            return SITE_CONFIG
         raise ConfigError(
             f"there is no {written}: start 'gpuvigil up' first, or name a file with --config"
         )
