@@ -31,15 +31,23 @@ def config_of_up(chosen: Path | None, environment: Mapping[str, str] = os.enviro
     if chosen is not None:
         return chosen
     written = state_directory(environment) / CONFIG_NAME
-    if not written.is_file():
+    if not _is_there(written):
         if "GPUVIGIL_HUB_URL" in environment:
             return None
-        if SITE_CONFIG.is_file():
+        if _is_there(SITE_CONFIG):
             return SITE_CONFIG
         raise ConfigError(
             f"there is no {written}: start 'gpuvigil up' first, or name a file with --config"
         )
     return written
+
+
+def _is_there(file: Path) -> bool:
+    """False also in a home that is another's, as under `runuser`."""
+    try:
+        return file.is_file()
+    except OSError:
+        return False
 
 
 def is_at_rest(config: Path | None) -> bool:

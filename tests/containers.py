@@ -6,6 +6,7 @@ becomes of the test. The base image is Debian's own, by debootstrap from where t
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -71,16 +72,13 @@ def base_image(cache: Path, scratch: Path) -> Path:
 
 
 def mirror() -> str:
-    """Where apt gets this machine's packages from."""
+    """Where apt gets this machine's packages from, whether it has looked there yet or not."""
     said = subprocess.run(
-        ["apt-get", "indextargets", "--format", "$(REPO_URI) $(COMPONENT)"],
-        capture_output=True,
-        text=True,
-        check=True,
+        ["apt-get", "--print-uris", "update"], capture_output=True, text=True, check=True
     ).stdout
-    found = [words[0] for line in said.splitlines() if (words := line.split())[1:] == ["main"]]
-    assert found, "apt has no source with a component 'main'"
-    return found[0]
+    found = re.search(rf"'(\S+)/dists/{RELEASE}/InRelease'", said)
+    assert found, f"apt has no source of {RELEASE}"
+    return found[1]
 
 
 class Machine:
