@@ -2,8 +2,10 @@
 
 import io
 import json
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -68,7 +70,10 @@ def built(kept: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         for old in kept.glob("libs-*.deb"):
             old.unlink()
         (made,) = packages.build(folder, names=("libs",), formats=("deb",))
-        made.rename(libs)
+        # Often of another file system: then this is a copy, which another run must not see half.
+        draft = libs.with_suffix(f".{os.getpid()}")
+        shutil.move(made, draft)
+        draft.replace(libs)
     (folder / "gpuvigil-server-libs_0.1.0_amd64.deb").write_bytes(libs.read_bytes())
     return folder
 
