@@ -3,7 +3,7 @@
 #   make test    runs the tests
 .POSIX:
 .SUFFIXES:
-.PHONY: help up test test-unit test-sites smoke check format accuracy regression test-servers test-hardware mutants bench screenshots soak month docs wheel collector.pyz clean
+.PHONY: help up test test-unit test-sites smoke check format accuracy regression test-servers packages test-hardware mutants bench screenshots soak month docs wheel collector.pyz clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
@@ -107,6 +107,9 @@ wheel: $(VENV)/dev ## build dist/*.whl
 collector.pyz: $(VENV)/dev ## build dist/collector.pyz: the collector for a node, one file
 	@mkdir -p dist
 	$(BIN)/python -m scripts.collector_pyz dist/collector.pyz
+
+packages: $(VENV)/dev ## build dist/*.deb and dist/*.rpm of the collector and of the services (docs/install.md)
+	$(BIN)/python -m scripts.packages dist $(ARGUMENTS)
 
 clean: ## remove the environment and what was built
 	rm -rf $(VENV) .venv-up build dist *.egg-info

@@ -9,6 +9,8 @@ from .errors import ConfigError
 
 # In the directory: what `up` wrote for its parts, and what it holds a lock on for as long as it runs.
 CONFIG_NAME, LOCK_NAME = "gpuvigil.toml", "lock"
+SITE_CONFIG = Path("/etc/gpuvigil/gpuvigil.toml")
+"""What a site's units read."""
 
 
 def state_directory(environment: Mapping[str, str] = os.environ) -> Path:
@@ -22,20 +24,30 @@ def state_directory(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def config_of_up(chosen: Path | None, environment: Mapping[str, str] = os.environ) -> Path | None:
-    """The chosen configuration, or the one that `up` wrote; None where variables say everything.
+    """The chosen configuration, the one that `up` wrote, or the site's; None where variables say everything.
 
     ConfigError when there is nothing of it. In a container there are only variables.
     """
     if chosen is not None:
         return chosen
     written = state_directory(environment) / CONFIG_NAME
-    if not written.is_file():
+    if not _is_there(written):
         if "GPUVIGIL_HUB_URL" in environment:
             return None
+        if _is_there(SITE_CONFIG):
+            return SITE_CONFIG
         raise ConfigError(
             f"there is no {written}: start 'gpuvigil up' first, or name a file with --config"
         )
     return written
+
+
+def _is_there(file: Path) -> bool:
+    """False also in a home that is another's, as under `runuser`."""
+    try:
+        return file.is_file()
+    except OSError:
+        return False
 
 
 def is_at_rest(config: Path | None) -> bool:

@@ -31,6 +31,7 @@ from .auth.authentication import WRITE, App, Authentication
 from .auth.tokens import Tokens
 from .bodies.deduplication import Node
 from .embedded import Embedded
+from .endpoints.authority import authority
 from .endpoints.query import Telemetry
 from .endpoints.records import RecordsEndpoint
 from .endpoints.starting import Opening
@@ -212,6 +213,7 @@ def build(
     leaving = Arriving(_MOST_LEAVING_BYTES, what="answers are on their way out")
     routes = [
         *Telemetry(store, leaving).routes(),
+        *authority(settings),
         Route(WRITE[1], ingest, methods=[WRITE[0]]),
         *TokensEndpoint(issued_tokens).routes(),
         *StoreEndpoint(store, settings).routes(),

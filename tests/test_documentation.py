@@ -115,17 +115,14 @@ def test_every_configuration_in_the_page_on_scaling_is_one(tmp_path: Path) -> No
     assert "http://10.0.0.12:8428" in found
 
 
-def test_the_configuration_in_the_page_on_installing_is_one(tmp_path: Path) -> None:
-    page = (ROOT / "docs/install.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    file = tmp_path / "gpuvigil.toml"
-    file.write_text(example, encoding="utf-8")
-    config = load(file, {})
+def test_the_example_of_the_services_configuration_is_one() -> None:
+    config = load(ROOT / "packaging/gpuvigil.toml", {})
+    unit = (ROOT / "packaging/gpuvigil@.service").read_text(encoding="utf-8")
     assert config.hub.url.startswith("https://")
     assert config.hub.tls_certificate_file is not None
     assert config.hub.service_token_file != config.hub.collector_token_file
     assert config.alerts.slack[0].url_file is not None
-    (state,) = re.findall(r"^StateDirectory=(.*)$", page, re.MULTILINE)
+    (state,) = re.findall(r"^StateDirectory=(.*)$", unit, re.MULTILINE)
     for directory in (config.hub.data_directory, config.dashboard.secrets_directory):
         assert directory.is_relative_to(Path("/var/lib") / state)
 

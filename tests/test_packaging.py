@@ -15,9 +15,9 @@ ROOT = Path(__file__).parent.parent
 PACKAGING = ROOT / "packaging"
 UNIT = PACKAGING / "gpuvigil-collector.service"
 INSTALL = (ROOT / "docs/install.md").read_text(encoding="utf-8")
-# What the page has systemd read: the services' unit, the drop-in with a node's other secrets, and
-# root's units that collect logs.
-SERVICES, SECRETS, LOGS = re.findall(r"^```ini\n(.*?)^```$", INSTALL, re.MULTILINE | re.DOTALL)
+SERVICES = (PACKAGING / "gpuvigil@.service").read_text(encoding="utf-8")
+# What the page has systemd read: the drop-in with a node's other secrets, and root's units that collect logs.
+SECRETS, LOGS = re.findall(r"^```ini\n(.*?)^```$", INSTALL, re.MULTILINE | re.DOTALL)
 # Of 100; systemd calls everything under 20 good.
 MOST_EXPOSED = 20
 
@@ -46,9 +46,13 @@ def test_systemd_reads_the_unit_without_a_complaint(analyze: Analyze, tmp_path: 
     assert "kill mode" in analyze("verify", str(wrong)).stderr
 
 
-def test_the_unit_is_little_exposed(analyze: Analyze) -> None:
+def test_the_units_are_little_exposed(analyze: Analyze, tmp_path: Path) -> None:
     limit = f"--threshold={MOST_EXPOSED}"
     done = analyze("security", "--offline=true", limit, str(UNIT))
+    assert done.returncode == 0, done.stdout
+    services = tmp_path / "gpuvigil@hub.service"
+    services.write_text(SERVICES)
+    done = analyze("security", "--offline=true", limit, str(services))
     assert done.returncode == 0, done.stdout
 
 
@@ -105,14 +109,14 @@ def test_the_unit_of_the_services_runs_a_command_that_exists(
     analyze: Analyze, tmp_path: Path, command: str
 ) -> None:
     assert command in COMMANDS
-    assert f" gpuvigil@{command}" in INSTALL
+    assert f"@{command}`" in INSTALL
     unit = tmp_path / f"gpuvigil@{command}.service"
     # The environment that the page makes is not here.
-    unit.write_text(SERVICES.replace("/opt/gpuvigil-hub/bin/gpuvigil", sys.executable))
+    unit.write_text(SERVICES.replace("/usr/lib/gpuvigil/server/bin/gpuvigil", sys.executable))
     done = analyze("verify", str(unit))
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
     (file,) = re.findall(r"^ExecStart=\S+ %i --config (\S+)$", SERVICES, re.MULTILINE)
-    assert f"All four read one file, `{file}`" in INSTALL
+    assert f"The second makes `{file}`" in INSTALL
     # The collector's state, under a user that systemd makes up, is another directory.
     theirs = re.findall(r"^(?:StateDirectory|User)=(.*)$", UNIT.read_text(), re.MULTILINE)
     ours = re.findall(r"^(?:StateDirectory|User)=(.*)$", SERVICES, re.MULTILINE)

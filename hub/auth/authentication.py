@@ -3,6 +3,8 @@
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
 
+from gpuvigil.hub_client.authority import PATH as AUTHORITY
+
 from ..http.bearer import Bearer, Scope
 from ..http.responses import Receive, failure
 from .tokens import Tokens
@@ -14,8 +16,8 @@ Call = tuple[str, str]
 
 WRITE: Call = ("POST", "/api/v2/write")
 
-# Answered to everybody: whether the hub lives, and how it fares in numbers.
-OPEN_PATHS = frozenset({"/ping", "/health", "/healthz", "/readyz", "/metrics"})
+# Answered to everybody: whether the hub lives, how it fares in numbers, and who has signed its certificate.
+OPEN_PATHS = frozenset({"/ping", "/health", "/healthz", "/readyz", "/metrics", AUTHORITY})
 
 _RECORDS: Call = ("POST", "/api/v1/records")
 # All that a collector's and a node's token open; `records` looks at the kinds itself. A node that

@@ -1,0 +1,141 @@
+"""`gpuvigil server`: set up hub, analyzer, alerts and dashboard on this machine, as systemd's units."""
+
+import argparse
+import grp
+import os
+import shlex
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpuvigil.config import Config, load, read_secret
+from gpuvigil.config.startup import fail, parser
+from gpuvigil.errors import ConfigError, GpuvigilError
+from gpuvigil.state_directory import SITE_CONFIG
+
+from . import services
+from .certificate import names
+from .site_files import Site, pin, prepare, renew
+
+USER = "gpuvigil-hub"
+STATE = Path("/var/lib/gpuvigil-hub")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Set up, or renew the certificate; returns the exit code."""
+    options = _options()
+    chosen = options.parse_args(arguments)
+    try:
+        _check_caller(chosen.config)
+        chosen.act(chosen)
+    except GpuvigilError as error:
+        return fail(options.prog, error)
+    return 0
+
+
+def _check_caller(config: Path | None) -> None:
+    if os.geteuid() != 0:
+        raise GpuvigilError("only root may do this: put sudo before it")
+    if config not in {None, SITE_CONFIG}:
+        raise ConfigError(f"the units read {SITE_CONFIG}, and so does this: leave --config away")
+
+
+def _options() -> argparse.ArgumentParser:
+    options = parser("server", "Set up hub, analyzer, alerts and dashboard on this machine.")
+    verbs = options.add_subparsers(dest="verb", required=True, metavar="VERB")
+    init = verbs.add_parser(
+        "init",
+        help="make what is missing, start the services, print a sign-in link and the line for nodes",
+        description="Makes the configuration, tokens and a certificate where there are none, starts the"
+        " services now and at every boot, and prints a sign-in link and the line that joins a node."
+        " What is there is kept; it can be run again.",
+    )
+    init.add_argument(
+        "--cluster", default="main", help="name of the nodes' cluster; main, if left out"
+    )
+    init.add_argument("--webhook", default="", metavar="URL", help="who is told of incidents")
+    init.add_argument("--slack", default="", metavar="URL", help="the same, a Slack webhook")
+    init.add_argument(
+        "--external-url", default="", metavar="URL", help="where people reach the dashboard"
+    )
+    init.set_defaults(act=_init)
+    renewal = verbs.add_parser(
+        "renew",
+        help="renew the hub's certificate by its own CA; nodes need nothing",
+        description="Renews the hub's certificate by the CA that init made. The hub takes it in by itself,"
+        " and nodes, which trust the CA, need nothing.",
+    )
+    renewal.set_defaults(act=_renew)
+    for verb in (init, renewal):
+        verb.add_argument(
+            "--name",
+            action="append",
+            default=[],
+            help="name or address by which nodes reach the hub; may be given several times",
+        )
+    return options
+
+
+def _site(chosen: argparse.Namespace) -> Site:
+    given = {kind: getattr(chosen, kind, "") for kind in ("webhook", "slack")}
+    return Site(
+        directory=SITE_CONFIG.parent,
+        state=STATE,
+        names=names(chosen.name),
+        cluster=getattr(chosen, "cluster", ""),
+        external_url=getattr(chosen, "external_url", ""),
+        receivers={kind: url for kind, url in given.items() if url},
+        group=grp.getgrnam(USER).gr_gid,
+    )
+
+
+def _init(chosen: argparse.Namespace) -> None:
+    services.check()
+    _check_user()
+    site = _site(chosen)
+    config, said = prepare(site)
+    print("\n".join(said), flush=True)
+    services.start()
+    services.wait_until_ready(config)
+    print(f"started  {', '.join(services.SERVICES)}, now and at every boot\n")
+    print(f"Sign in, once, within a day:\n  {services.sign_in_link(USER, SITE_CONFIG)}")
+    listen = config.dashboard.listen
+    if listen in {"127.0.0.1", "::1", "localhost"}:
+        port, host = config.dashboard.port, socket.gethostname()
+        print(
+            f"The dashboard listens on this machine alone. From elsewhere, first:\n  ssh -L {port}:127.0.0.1:{port} {host}"
+        )
+    print(
+        f"\nOn each node, once gpuvigil-collector is installed there:\n  {join_line(config, site.names[0])}"
+    )
+
+
+def _renew(chosen: argparse.Namespace) -> None:
+    _check_user()
+    print("\n".join(renew(_site(chosen), load(SITE_CONFIG, {}))))
+
+
+def _check_user() -> None:
+    if not services.is_known(USER):
+        raise GpuvigilError(f"there is no user {USER}: install the package gpuvigil-server first")
+
+
+def join_line(config: Config, name: str) -> str:
+    """The command that makes a node report to this hub."""
+    token = config.hub.collector_token_file
+    if token is None:
+        raise ConfigError(
+            "hub.collector_token_file is not set: issue a token with 'gpuvigil token create'"
+        )
+    scheme = "http" if config.hub.tls_certificate_file is None else "https"
+    host = f"[{name}]" if ":" in name else name
+    words = ["gpuvigil", "join", f"{scheme}://{host}:{config.hub.port}"]
+    if known := pin(config):
+        words += ["--pin", known]
+    words += [
+        "--cluster",
+        config.collector.cluster,
+        "--token",
+        read_secret(token, "collector token"),
+    ]
+    return shlex.join(words)

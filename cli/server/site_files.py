@@ -1,0 +1,182 @@
+"""What `gpuvigil server init` writes into /etc/gpuvigil: what is not there yet, and nothing else."""
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuvigil.config import Config, load
+from gpuvigil.errors import ConfigError, GpuvigilError
+from gpuvigil.hub_client.authority import certificate_in, pin_of
+
+from .certificate import make_authority, make_certificate
+
+CONFIGURATION = "gpuvigil.toml"
+RECEIVERS = ("webhook", "slack")
+_PORT = 8428
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What a person chose; `owner` is the services' group, None where files stay the caller's."""
+
+    directory: Path
+    state: Path
+    names: Sequence[str]
+    """The hub's names, the one that nodes use first."""
+    cluster: str
+    external_url: str
+    receivers: Mapping[str, str]
+    """Addresses by the kind of receiver."""
+    group: int | None
+
+
+def configuration(site: Site) -> str:
+    """`gpuvigil.toml`."""
+    etc, state = site.directory, site.state
+    hub = {
+        # By the loopback, which is in the certificate: no name has to be known on this machine.
+        "url": f"https://127.0.0.1:{_PORT}",
+        "listen": "0.0.0.0",
+        "service_token_file": etc / "service-token",
+        "collector_token_file": etc / "collector-token",
+        "tls_certificate_file": etc / "hub.pem",
+        "tls_key_file": etc / "hub.key",
+        "ca_file": etc / "ca.pem",
+        "data_directory": state / "hub",
+    }
+    parts = [
+        "# Written by gpuvigil server init, which leaves it alone from now on. Other settings: docs/settings.md.",
+        _table("[hub]", hub),
+        _table("[collector]", {"cluster": site.cluster}),
+        _table("[dashboard]", {"secrets_directory": state / "secrets"}),
+    ]
+    if site.external_url:
+        parts.append(_table("[alerts]", {"external_url": site.external_url}))
+    for kind in site.receivers:
+        table = {"webhook": "webhooks", "slack": "slack"}[kind]
+        given = {"name": "site", "url_file": etc / f"{kind}-url"}
+        parts.append(_table(f"[[alerts.{table}]]", given))
+    return "\n".join(parts)
+
+
+def _table(header: str, values: Mapping[str, object]) -> str:
+    # A text in JSON is one in TOML.
+    return "\n".join(
+        [header, *(f"{key} = {json.dumps(str(it))}" for key, it in values.items()), ""]
+    )
+
+
+def prepare(site: Site) -> tuple[Config, list[str]]:
+    """Make what is not there; returns the configuration that holds now, and what was done, in words.
+
+    A configuration that is there is kept: what it names is made if it is missing.
+    """
+    file = site.directory / CONFIGURATION
+    if file.exists() and site.receivers:
+        raise ConfigError(
+            f"{file} is there already and is kept: put [[alerts.webhooks]] into it yourself"
+            " (docs/alerts.md), and leave --webhook and --slack away"
+        )
+    try:
+        site.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        said = [_private(site, f"{kind}-url", url) for kind, url in site.receivers.items()]
+        said.append(_configured(site, file))
+        config = load(file, {})
+        for token in (config.hub.service_token_file, config.hub.collector_token_file):
+            if token is not None:
+                said.append(_private(site, str(token), secrets.token_hex(32)))
+        said += _certified(site, config)
+    except OSError as error:
+        raise GpuvigilError(f"cannot write {error.filename}: {error.strerror}") from None
+    return config, said
+
+
+def _configured(site: Site, file: Path) -> str:
+    if file.exists():
+        return f"kept     {file}"
+    _write(file, configuration(site), 0o644, None)
+    return f"written  {file}"
+
+
+def _private(site: Site, name: str, text: str) -> str:
+    """A secret for root and the services, unless it is there."""
+    file = site.directory / name
+    if file.exists():
+        return f"kept     {file}"
+    _write(file, f"{text}\n", 0o600 if site.group is None else 0o640, site.group)
+    return f"written  {file}"
+
+
+def _write(file: Path, text: str, mode: int, group: int | None) -> None:
+    draft = file.with_name(f".{file.name}.new")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+        stream.write(text)
+        if group is not None:
+            os.fchown(stream.fileno(), -1, group)
+        os.fchmod(stream.fileno(), mode)
+    draft.replace(file)
+
+
+def _certified(site: Site, config: Config) -> list[str]:
+    """The hub's certificate, where the configuration names one."""
+    certificate = config.hub.tls_certificate_file
+    if certificate is None:
+        return []
+    if certificate.exists():
+        return [f"kept     {certificate}"]
+    return _renewed(site, config)
+
+
+def renew(site: Site, config: Config) -> list[str]:
+    """A new certificate for the hub by the CA that nodes trust already; the hub takes it in by itself."""
+    if not (site.directory / "ca.key").exists():
+        raise ConfigError(
+            f"there is no {site.directory / 'ca.key'}: the certificate was not made here, and who has"
+            " signed it renews it"
+        )
+    try:
+        return _renewed(site, config)
+    except OSError as error:
+        raise GpuvigilError(f"cannot write {error.filename}: {error.strerror}") from None
+
+
+def _renewed(site: Site, config: Config) -> list[str]:
+    certificate, authority = config.hub.tls_certificate_file, config.hub.ca_file
+    if certificate is None or authority is None:
+        raise ConfigError(
+            "hub.tls_certificate_file and hub.ca_file name no files: bring a certificate, or name"
+            " where one is to be made"
+        )
+    key, ca_key = config.hub.tls_key_file or certificate, site.directory / "ca.key"
+    if key == certificate:
+        raise ConfigError("hub.tls_key_file names no file for the certificate's key")
+    said = []
+    if not ca_key.exists():
+        if authority.exists():
+            raise ConfigError(
+                f"{authority} is there without {ca_key}: bring {certificate} yourself"
+            )
+        make_authority(authority, ca_key, site.names[0])
+        said.append(f"written  {authority}")
+    make_certificate(certificate, key, (authority, ca_key), site.names)
+    if site.group is not None:
+        shutil.chown(key, group=site.group)
+        key.chmod(0o640)
+    return [*said, f"written  {certificate}"]
+
+
+def pin(config: Config) -> str | None:
+    """The pin for nodes; None where they need none, since their system knows the CA or there is no TLS."""
+    authority = config.hub.ca_file
+    if authority is None or config.hub.tls_certificate_file is None:
+        return None
+    try:
+        found = certificate_in(authority.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise GpuvigilError(f"cannot read {authority}: {error.strerror}") from None
+    return None if found is None else pin_of(found)

@@ -1,0 +1,1 @@
+"""How a node gets to a hub: what `gpuvigil join` asks, writes and waits for."""

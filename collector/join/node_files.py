@@ -1,0 +1,109 @@
+"""What a node keeps of the hub that it joined: three files, and none is replaced in silence."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuvigil.config import load
+from gpuvigil.errors import ConfigError
+from gpuvigil.private_files import sync_folder
+
+CONFIGURATION, TOKEN, AUTHORITY = "collector.toml", "collector-token", "ca.pem"
+_FOR_ALL, _FOR_ROOT = 0o644, 0o600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joining:
+    """What the node is told: the hub, and who it is there; an empty text is left to the default."""
+
+    url: str
+    token: str
+    authority: str | None
+    cluster: str
+    node: str = ""
+    rack: str = ""
+
+
+def configuration(joining: Joining, directory: Path) -> str:
+    """`collector.toml`."""
+    hub = {"url": joining.url}
+    if joining.authority is not None:
+        hub["ca_file"] = str(directory / AUTHORITY)
+    names = {"cluster": joining.cluster, "node": joining.node, "rack": joining.rack}
+    return "\n".join(
+        [
+            "# Written by gpuvigil join. Other settings: man gpuvigil, docs/settings.md.",
+            *_table("hub", hub),
+            "",
+            *_table("collector", {key: value for key, value in names.items() if value}),
+            "",
+        ]
+    )
+
+
+def _table(name: str, values: Mapping[str, str]) -> list[str]:
+    # A text in JSON is one in TOML.
+    return [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
+
+
+def write(joining: Joining, directory: Path, *, replace: bool) -> list[str]:
+    """Write the files; returns what was done with each, in words.
+
+    ConfigError before anything is written, where a configuration stands that says something else and may not be
+    replaced. What is replaced stays beside it as `.old`.
+    """
+    wanted = {CONFIGURATION: (configuration(joining, directory), _FOR_ALL)}
+    wanted[TOKEN] = (f"{joining.token}\n", _FOR_ROOT)
+    if joining.authority is not None:
+        wanted[AUTHORITY] = (joining.authority, _FOR_ALL)
+    file = directory / CONFIGURATION
+    before = _read(file)
+    if not replace and before is not None and before != wanted[CONFIGURATION][0]:
+        raise ConfigError(_refusal(file))
+    try:
+        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        return [_put(directory / name, text, mode) for name, (text, mode) in wanted.items()]
+    except OSError as error:
+        raise ConfigError(f"cannot write {error.filename}: {error.strerror}") from None
+
+
+def _refusal(file: Path) -> str:
+    try:
+        of = f"is there already, for {load(file, {}).hub.url}, and says something else"
+    except ConfigError:
+        of = "is there already, and cannot be read"
+    return f"{file} {of}: --replace writes it anew and keeps it as {file.name}.old"
+
+
+def _read(file: Path) -> str | None:
+    try:
+        return file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError):
+        return ""  # something that is not ours
+
+
+def _put(file: Path, text: str, mode: int) -> str:
+    """One file, in one step; what says the same is left alone, also its owner and mode."""
+    before = _read(file)
+    if before == text:
+        return f"unchanged  {file}"
+    draft = file.with_name(f".{file.name}.new")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as stream:
+        os.fchmod(stream.fileno(), mode)
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    old = file.with_name(f"{file.name}.old")
+    keeps = before is not None and mode == _FOR_ALL
+    if keeps:
+        file.replace(old)
+    draft.replace(file)
+    sync_folder(file.parent)
+    if before is None:
+        return f"written    {file}"
+    return f"replaced   {file}" + (f" (before: {old})" if keeps else "")

