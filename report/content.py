@@ -201,6 +201,7 @@ class Report:
     troubles: tuple[Trouble, ...]
     more_troubles: int
     currency: str = ""
+    team: str = ""  # whose edition it is; empty: of all
     method: Method
 
     def sheet(self, key: str) -> Sheet | None:

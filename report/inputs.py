@@ -73,6 +73,7 @@ class Facts:
     idle_below_percent: float
     made_at: datetime
     prices: Prices = field(default_factory=Prices)
+    team: str = ""  # whose edition it is: nobody else is in any of this
 
     @property
     def simulated(self) -> bool:

@@ -46,6 +46,7 @@ PAGES = (
     Page(path=page_links.JOB, script="pages/job.py", title="Job", listed=False),
     Page(path=page_links.NETWORK, script="pages/network.py", title="Network"),
     Page(path=page_links.EFFICIENCY, script="pages/efficiency.py", title="Efficiency"),
+    Page(path=page_links.REPORTS, script="pages/reports.py", title="Reports"),
     Page(path=page_links.SILENCES, script="pages/silences.py", title="Silences"),
     Page(path=page_links.PIPELINE, script="pages/pipeline.py", title="Pipeline"),
 )

@@ -37,6 +37,7 @@ from .channels import (
 )
 from .integrations import InfinibandSettings, KubernetesSettings, SlurmSettings, SwitchesSettings
 from .pricing import CostSettings, PriceSettings
+from .reporting import ReportSettings
 from .routing import IdleSettings, InhibitSettings, RouteSettings, TimesSettings
 from .setting import STATE
 from .settings import (
@@ -85,6 +86,7 @@ __all__ = [
     "PostSettings",
     "PriceSettings",
     "ReceiverSettings",
+    "ReportSettings",
     "RouteSettings",
     "SimulatorSettings",
     "SlackSettings",
@@ -247,7 +249,7 @@ def _with_variables(tree: dict[str, Any], environment: Mapping[str, str]) -> dic
     for variable, value in environment.items():
         section, _, key = variable.removeprefix("GPUVIGIL_").lower().partition("_")
         if variable.startswith("GPUVIGIL_") and section in sections:
-            if not isinstance(tree.setdefault(section, {}), dict):
+            if section == "reports" or not isinstance(tree.setdefault(section, {}), dict):
                 raise ConfigError(f"[{section}] must be a table")
             tree[section] = {**tree[section], key: _Text(value)}
     return tree
@@ -350,8 +352,7 @@ def _check(config: Config, where: _Where) -> None:
     _check_overrides(where, "sxid_overrides", config.analyzer.sxid_overrides)
     _check_store(where, config.store)
     _check_networks(where, ("dashboard", "trusted_proxies"), config.dashboard.trusted_proxies)
-    for section in fields(Config):
-        _check_numbers(where, (section.name,), getattr(config, section.name))
+    _check_sections(config, where)
     for key in (*RECEIVERS, *ROUTING):
         for number, entry in enumerate(getattr(config.alerts, key)):
             _check_entry(where.entry(number), ("alerts", key), entry)
@@ -359,6 +360,15 @@ def _check(config: Config, where: _Where) -> None:
     for table, number, key, sentence in config.alerts.wrong():
         keys = ("alerts", table, key) if table else ("alerts", key)
         raise ConfigError(f"{where.entry(number).of(keys)}: {sentence}")
+
+
+def _check_sections(config: Config, where: _Where) -> None:
+    for section in fields(Config):
+        settings = getattr(config, section.name)
+        if is_dataclass(settings):
+            _check_numbers(where, (section.name,), settings)
+    for number, report in enumerate(config.reports):
+        _check_entry(where.entry(number), ("reports",), report)
 
 
 def _check_overrides(where: _Where, key: str, entries: Sequence[str]) -> None:

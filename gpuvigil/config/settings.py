@@ -10,6 +10,7 @@ from ..faults import where
 from .channels import AlertsSettings
 from .integrations import InfinibandSettings, KubernetesSettings, SlurmSettings, SwitchesSettings
 from .pricing import CostSettings
+from .reporting import ReportSettings
 from .setting import STATE
 from .setting import setting as _setting
 
@@ -433,5 +434,6 @@ class Config:
     dashboard: DashboardSettings = _setting(DashboardSettings(), "the dashboard")
     actions: ActionsSettings = _setting(ActionsSettings(), "what gpuvigil does itself: nothing")
     cost: CostSettings = _setting(CostSettings(), "what GPU-hours and energy cost")
+    reports: tuple[ReportSettings, ...] = _setting((), "reports that come by themselves")
     topology: TopologySettings = _setting(TopologySettings(), "how the fabric is wired")
     log: LogSettings = _setting(LogSettings(), "the log")

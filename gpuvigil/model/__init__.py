@@ -43,6 +43,7 @@ from .record import (
     RecordKind,
     readable,
 )
+from .report_run import REPORTS, Letter, LetterState, ReportRun
 from .retirement import Retirement
 from .rma import SEEN, Rma, RmaState
 from .setup import Attribute, Setup
@@ -70,6 +71,7 @@ __all__ = [
     "ENDED_STATES",
     "ERROR_COUNTS",
     "MOST_RANKS",
+    "REPORTS",
     "RESERVED_CLUSTERS",
     "SCHEDULER_KINDS",
     "SEEN",
@@ -105,6 +107,8 @@ __all__ = [
     "Incident",
     "Inventory",
     "Job",
+    "Letter",
+    "LetterState",
     "Nic",
     "NodeAction",
     "Opinion",
@@ -114,6 +118,7 @@ __all__ = [
     "RankStand",
     "Record",
     "RecordKind",
+    "ReportRun",
     "Retirement",
     "Rma",
     "RmaState",

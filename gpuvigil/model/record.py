@@ -35,6 +35,8 @@ class RecordKind(str, Enum):
     ACCEPTANCE = "acceptance"  # that a node was tested and may take jobs again
     RETIREMENT = "retirement"  # that a node is not expected any more
     SETUP = "setup"  # what a node runs on, from a time on
+    REPORT = "report"  # one that was made by itself
+    LETTER = "letter"  # how far it is on its way to one receiver
     SWITCH = "switch"  # a switch's ports, as whoever reads the fabric sees them
 
 

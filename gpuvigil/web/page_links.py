@@ -12,6 +12,7 @@ from ..model import SWITCH_DEVICE, Holder, HolderKind, Subject
 OVERVIEW, GPU, NODE, INCIDENTS, PIPELINE = "/", "/gpu", "/node", "/incidents", "/pipeline"
 SILENCES, EFFICIENCY, NETWORK = "/silences", "/efficiency", "/network"
 JOBS, JOB = "/jobs", "/job"
+REPORTS = "/reports"
 # How much a linked page shows around what happened.
 MARGIN = timedelta(minutes=30)
 
@@ -39,6 +40,11 @@ def link_page(port: Subject) -> str:
 def around(subject: Subject, start: datetime, end: datetime) -> str:
     """The subject's page with a margin around what happened from `start` to `end`."""
     return subject_page(subject, start - MARGIN, end + MARGIN)
+
+
+def report_page(run: str) -> str:
+    """The page of one report that was made by itself."""
+    return _with(REPORTS, {"report": run})
 
 
 def incident_page(incident: str) -> str:

@@ -1,6 +1,6 @@
 """Which records are over for so long that they are forgotten.
 
-Events, usage, pulses of processes that are gone, retirements, nodes that nobody tells of any more with what was never said to have ended there and what they ran on, what other nodes ran on until something else was there, allocations and silences that have ended, incidents that were
+Events, usage, reports with their letters, pulses of processes that are gone, retirements, nodes that nobody tells of any more with what was never said to have ended there and what they ran on, what other nodes ran on until something else was there, allocations and silences that have ended, incidents that were
 resolved with their transitions, notices, acknowledgements, opinions, returns and actions; and what alerts says without an incident: to the holders of idle GPUs, of gpuvigil itself but for the newest
 step of each trouble, and in digests. What stands is never forgotten, nor an event or a node that a standing incident may rest on.
 """
@@ -55,7 +55,10 @@ def look(connection: Connection, before: str, after: int) -> Sequence[Row[Any]]:
         # after its last inventory.
         and_(record.c.kind.in_(_OF_NODES), ~_carries_an_incident()),
         record.c.kind.in_(
-            [RecordKind.USAGE.value, RecordKind.USAGE_SPAN.value, RecordKind.WASTE.value]
+            [
+                *(RecordKind.USAGE.value, RecordKind.USAGE_SPAN.value, RecordKind.WASTE.value),
+                *(RecordKind.REPORT.value, RecordKind.LETTER.value),
+            ]
         ),
         and_(
             record.c.kind == RecordKind.ALLOCATION.value,
