@@ -34,9 +34,7 @@ def draw() -> None:
     note = (
         []
         if runs
-        else [
-            "No report was made yet: nothing under [[reports]] was due, see the page of the report."
-        ]
+        else ["No report was made yet. Those under [[reports]] appear here when they are due."]
     )
     st.html(joined(heading, panels.banners(view.warnings), panels.notes(note)))
     for number, run in enumerate(first(runs, st.query_params.get("report", ""))):
