@@ -73,6 +73,7 @@ def build(facts: Facts) -> Report:
         troubles=worst,
         more_troubles=more_troubles,
         currency=facts.currency if facts.priced else "",
+        team=facts.team,
         method=method(facts, cover, facts.incidents, word),
     )
 
@@ -109,6 +110,7 @@ def _case(
         failed = sum(map(is_hardware, facts.earlier.incidents))
         now = with_changes(now, figures(before, earlier, rows[1], failed, digits))
     case = Case(
+        team=facts.team,
         said=facts.prices.said,
         usage=usage,
         cover=cover,
@@ -124,4 +126,5 @@ def _title(facts: Facts) -> str:
     if not facts.cluster:
         return "GPU report"
     mark = "SIMULATED: " if facts.simulated else ""
-    return f"{mark}GPU report, cluster {facts.cluster}"
+    whose = f", team {facts.team}" if facts.team else ""
+    return f"{mark}GPU report, cluster {facts.cluster}{whose}"

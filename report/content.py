@@ -202,6 +202,7 @@ class Report:
     more_troubles: int
     unjudged: tuple[str, ...] = ()  # what could not be judged, and what it lacks
     currency: str = ""
+    team: str = ""  # whose edition it is; empty: of all
     method: Method
 
     def sheet(self, key: str) -> Sheet | None:

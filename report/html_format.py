@@ -1,6 +1,6 @@
 """The report as one HTML file: no script, nothing from outside, made to be read and to be printed."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, partial
 from importlib.resources import files
 
@@ -42,32 +42,46 @@ def _style() -> Html:
 
 def _article(report: Report, name: str) -> Html:
     """One cluster's report."""
+    under = _team_under(report) if report.team else _under(report)
     return tag(
         "article",
         _simulated(report),
         tag("h1", report.title, id=f"{name}-title"),
-        tag(
-            "p",
-            f"{report.span} · {formatting.fleet(report)} · {formatting.in_service(report)} · {_covered(report)}",
-            class_="under",
-        ),
+        tag("p", under, class_="under"),
         _verdict(report),
         _figures(report),
         _actions(report),
-        _sheets(report, "losses", "owners", "teams"),
-        _unjudged(report),
-        _over_time(report, name),
-        _sheets(report, "users", "projects", "partitions", "jobs"),
-        tag("p", said, class_="soft small") if (said := formatting.scattered(report)) else Html(""),
-        _states(report, name),
-        _capacity(report),
-        _hardware(report),
-        _sheets(report, "sizes", "offenders", "returns", "network", "cloud"),
-        _week(report, name),
-        _rules(report),
+        *(_of_team(report) if report.team else _of_cluster(report, name)),
         _method(report),
         aria_labelledby=f"{name}-title",
     )
+
+
+def _of_team(report: Report) -> Iterator[Html]:
+    yield _sheets(report, "users", "projects", "partitions", "jobs", "network")
+
+
+def _of_cluster(report: Report, name: str) -> Iterator[Html]:
+    yield _sheets(report, "losses", "owners", "teams")
+    yield _unjudged(report)
+    yield _over_time(report, name)
+    yield _sheets(report, "users", "projects", "partitions", "jobs")
+    if said := formatting.scattered(report):
+        yield tag("p", said, class_="soft small")
+    yield _states(report, name)
+    yield _capacity(report)
+    yield _hardware(report)
+    yield _sheets(report, "sizes", "offenders", "returns", "network", "cloud")
+    yield _week(report, name)
+    yield _rules(report)
+
+
+def _under(report: Report) -> str:
+    return f"{report.span} · {formatting.fleet(report)} · {formatting.in_service(report)} · {_covered(report)}"
+
+
+def _team_under(report: Report) -> str:
+    return f"{report.span} · up to {formatting.counted(report.gpus, 'GPU')} at once"
 
 
 def _simulated(report: Report) -> Html:

@@ -74,6 +74,7 @@ class Facts:
     made_at: datetime
     prices: Prices = field(default_factory=Prices)
     notes: tuple[str, ...] = ()  # on how the numbers came about, beside the report's own
+    team: str = ""  # whose edition it is: nobody else is in any of this
 
     @property
     def simulated(self) -> bool:

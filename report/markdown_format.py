@@ -20,14 +20,12 @@ def markdown(reports: Sequence[Report]) -> str:
 
 def summary(report: Report) -> tuple[str, ...]:
     """At most eight lines: what to paste into a chat."""
-    by_key = {one.key: one for one in report.figures}
     first, second = report.verdict
+    shown = [_figure(one, report) for one in report.figures]
     lines = [
         f"**{text(report.title)}**, {text(report.span)}",
         f"{text(first.text)} {text(second.text)}",
-        f"- {_figure(by_key['allocated_percent'], report)}; {_figure(by_key['used_of_allocated_percent'], report)}",
-        f"- {_figure(by_key['in_service_percent'], report)}; {_figure(by_key['idle_held_gpu_hours'], report)}",
-        f"- {_figure(by_key['hardware_incidents'], report)}; {_figure(by_key['energy_kwh'], report)}",
+        *(f"- {'; '.join(shown[n : n + 2])}" for n in range(0, len(shown), 2)),
     ]
     if report.actions:
         lines.append(f"- First: {text(report.actions[0].text)}")
@@ -38,6 +36,16 @@ def summary(report: Report) -> tuple[str, ...]:
 def _lines(report: Report) -> Iterator[str]:
     yield from summary(report)
     yield ""
+    if report.team:
+        yield from _actions(report)
+        for key in ("users", "projects", "partitions", "jobs", "network"):
+            yield from _sheet(report, key)
+    else:
+        yield from _of_cluster(report)
+    yield from _method(report)
+
+
+def _of_cluster(report: Report) -> Iterator[str]:
     yield f"{text(formatting.fleet(report))}; {text(formatting.in_service(report))}."
     yield from _actions(report)
     for key in ("losses", "owners", "teams"):
@@ -56,7 +64,6 @@ def _lines(report: Report) -> Iterator[str]:
     for key in ("sizes", "offenders", "returns", "network", "cloud"):
         yield from _sheet(report, key)
     yield from _rules(report)
-    yield from _method(report)
 
 
 def _actions(report: Report) -> Iterator[str]:

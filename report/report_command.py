@@ -31,6 +31,8 @@ _SUFFIXES = {
     ".md": "md",
     ".pdf": "pdf",
 }
+# What is about reports that come by themselves.
+VERBS = ("schedule", "send", "list")
 FORMATS = ("html", "json", "csv", "md", "pdf")
 # These are for a file: a terminal shows nothing useful of them.
 _FILES = frozenset({"html", "pdf"})
@@ -38,6 +40,10 @@ _FILES = frozenset({"html", "pdf"})
 
 def main(arguments: Sequence[str]) -> int:
     """0 when written, 2 for wrong arguments, 1 when the hub does not answer."""
+    if arguments and arguments[0] in VERBS:
+        from .schedule_command import main as by_itself  # noqa: PLC0415 - loads every channel
+
+        return by_itself(arguments[0], arguments[1:])
     commands = _parser()
     chosen = commands.parse_args(arguments)
     try:
@@ -48,7 +54,11 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    commands = parser("report", "Write how the GPUs were used in a span, and what went wrong.")
+    commands = parser(
+        "report",
+        "Write how the GPUs were used in a span, and what went wrong. With a verb (schedule, send, list):"
+        " reports that come by themselves.",
+    )
     commands.add_argument(
         "--last", metavar="LENGTH", help=f"15m, 6h, 7d or 2w until --to; {DEFAULT} if left out"
     )

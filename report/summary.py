@@ -39,6 +39,7 @@ class Case:
     rows: Sequence[Wasted]  # who held what, the worst first
     troubles: Sequence[Trouble]
     said: Callable[[float], str] = str  # how money is written
+    team: str = ""  # whose edition it is
     seen: dict[str, list[str]] = field(
         default_factory=dict
     )  # by the row that was read: what was said of it
@@ -216,6 +217,16 @@ def _plain(case: Case) -> tuple[str, str]:
     return f"{_start(_use(case))}.", _rest(case)
 
 
+def _of_team(case: Case) -> tuple[str, str]:
+    held = case.read("jobs", formatting.hours(near(case.allocated_hours, case.digits), case.digits))
+    idle = case.hours("idle_held_gpu_hours")
+    return (
+        f"{case.team} held {held} GPU-hours and used {case.text('used_of_allocated_percent')} of them"
+        f"{case.against('used_of_allocated_percent')}.",
+        f"{idle} of them were idle{case.idle_cost}{case.against('idle_held_gpu_hours')}.",
+    )
+
+
 def _use(case: Case) -> str:
     """How much was allocated and how much of it used."""
     used = case.figures["used_of_allocated_percent"]
@@ -318,6 +329,7 @@ def _is_little_used(case: Case) -> bool:
 
 _RULES: Sequence[tuple[Callable[[Case], bool], Callable[[Case], tuple[str, str]]]] = (
     (lambda case: not case.usage.buckets or case.usage.seconds.installed <= 0, _nothing),
+    (lambda case: bool(case.team), _of_team),
     (
         lambda case: case.usage.seconds.unattributed > 0 and case.usage.allocated_percent is None,
         _no_holders,

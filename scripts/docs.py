@@ -17,7 +17,7 @@ from evaluation.holders import play as holders
 from evaluation.job_section import section as steps_section
 from evaluation.page import page
 from evaluation.plays import read
-from gpuvigil.config import RECEIVERS, ROUTING, Config, PriceSettings
+from gpuvigil.config import RECEIVERS, ROUTING, Config, PriceSettings, ReportSettings
 from gpuvigil.faults import FAULTS, Described, Fault, xids
 from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.faults.node_check_faults import NODE_FAULTS
@@ -86,11 +86,13 @@ def settings() -> Iterator[str]:
     yield "An unknown key, a wrong type or a secret file that cannot be read is one line and exit code 2."
     yield "Relative paths are relative to the file. `gpuvigil up` uses shorter ticks (1 s) and writes the file it runs with into its state directory."
     for section in fields(Config):
-        kind = getattr(Config(), section.name)
+        found = getattr(Config(), section.name)
+        if isinstance(found, tuple):  # a list of tables, which follows
+            continue
         yield ""
         yield f"## `[{section.name}]`"
         yield ""
-        yield from setting_rows(type(kind))
+        yield from setting_rows(type(found))
     for key, receiver in {**ROUTING, **RECEIVERS}.items():
         yield ""
         yield f"## `[[alerts.{key}]]`"
@@ -101,6 +103,10 @@ def settings() -> Iterator[str]:
     yield "## `[[cost.prices]]`"
     yield ""
     yield from setting_rows(PriceSettings)
+    yield ""
+    yield "## `[[reports]]`"
+    yield ""
+    yield from setting_rows(ReportSettings)
 
 
 def setting_rows(kind: type) -> Iterator[str]:

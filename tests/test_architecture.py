@@ -23,7 +23,7 @@ FLOORS: dict[str, set[str]] = {
     "analyzer": {"accounting", "gpuvigil"},
     "alerts": {"accounting", "gpuvigil"},
     "dashboard": {"accounting", "gpuvigil"},
-    "report": {"accounting", "gpuvigil"},
+    "report": {"accounting", "alerts", "gpuvigil"},
     "integrations": {"accounting", "collector", "gpuvigil"},
     "cli": {"accounting", "dashboard", "gpuvigil", "report"},
     "simulator": {"collector", "gpuvigil", "integrations"},

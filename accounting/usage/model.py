@@ -15,7 +15,7 @@ from gpuvigil.clock import EPOCH, from_text, to_text
 from gpuvigil.model import SIMULATED_CLUSTER, Record, RecordKind
 
 from .amounts import Place, Seconds, Share, share_percent, summed
-from .columns import PLACES, SHARES, packed, places_of, shares_of, table_of, unpacked
+from .columns import PLACES, SHARES, Rows, packed, places_of, shares_of, table_of, unpacked
 from .out_of_service import Out, read, written
 
 # Every time zone's days can be cut from quarters of an hour.
@@ -183,8 +183,9 @@ def floor(at: datetime) -> datetime:
 _BEFORE = ("holder", "user", "command", "gpus", "allocated", "measured", "used", "idle")
 
 
-def _shares(body: Mapping[str, Any]) -> tuple[Share, ...]:
+def _shares(body: Mapping[str, Any]) -> Sequence[Share]:
+    """Those of a packed bucket become values when somebody looks at them: sums of weeks never do."""
     if "holders" in body:
-        return shares_of(unpacked(body["holders"], SHARES))
+        return Rows(unpacked(body["holders"], SHARES), shares_of)
     names = (*_BEFORE, "partition", "account")
     return tuple(Share(**dict(zip(names, row, strict=False))) for row in body["shares"])

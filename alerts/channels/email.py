@@ -96,6 +96,18 @@ class Email:
             return replace(ended, for_nobody=True)
         return ended
 
+    def post(self, one: EmailMessage, reader: str) -> Outcome:
+        """Hand over a letter of somebody else's making, to one reader."""
+        try:
+            with self._server() as server:
+                return self._sent(server, one, [reader])[0]
+        except (ConfigError, smtplib.SMTPException, OSError) as error:
+            return self._failed(error)
+
+    @property
+    def sender(self) -> str:
+        return self._settings.sender
+
     def _tried(self, notice: str, written: list[Letter]) -> tuple[list[Outcome], bool]:
         """What became of each letter, and whether the server heard us out; keeps who has it."""
         found: list[Outcome] = []

@@ -3,7 +3,7 @@
 from urllib.parse import urlsplit
 
 from gpuvigil.model import Severity
-from gpuvigil.web.page_links import PIPELINE
+from gpuvigil.web.page_links import PIPELINE, REPORTS
 
 from ..messages.message import Message
 
@@ -26,6 +26,8 @@ def answers(message: Message) -> list[tuple[str, str]]:
 
 def links(message: Message) -> list[tuple[str, str]]:
     """What is behind each link, and its address; what is needed first comes first."""
+    if urlsplit(message.link).path.endswith(REPORTS):
+        return [("Open the report", message.link)]
     kind = {"gpu": "GPU", "node": "node", "port": "port"}[message.subject.kind]
     # What gpuvigil says of itself is about no node.
     kind = "pipeline" if urlsplit(message.link).path.endswith(PIPELINE) else kind

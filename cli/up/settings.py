@@ -2,8 +2,8 @@
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import Field, asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import tomllib
 
 from gpuvigil.config import Config, load
 
-Tree = dict[str, dict[str, Any]]
+Tree = dict[str, Any]  # tables by section, and lists of tables
 
 # On one machine numbers are read, sent, judged and shown every second.
 TICK_SECONDS = 1.0
@@ -41,12 +41,17 @@ def given(path: Path | None, environment: Mapping[str, str] = os.environ) -> Giv
     """The user's settings; ConfigError with one line when they are wrong."""
     config = load(path, environment)
     tree = {} if path is None else tomllib.loads(path.read_text(encoding="utf-8"))
-    keys = {(section, key) for section, table in tree.items() for key in table}
-    for section in fields(Config):
+    keys = {(name, key) for name, it in tree.items() if isinstance(it, dict) for key in it}
+    for section in _sections(config):
         for key in fields(getattr(config, section.name)):
             if _variable(section.name, key.name) in environment:
                 keys.add((section.name, key.name))
     return Given(config=config, keys=frozenset(keys))
+
+
+def _sections(config: Config) -> Iterator[Field[Any]]:
+    """Those that are one table."""
+    return (one for one in fields(Config) if is_dataclass(getattr(config, one.name)))
 
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
@@ -102,6 +107,8 @@ def effective(user: Given, chosen: Tree, ports: Ports, nodes: int) -> Tree:
         ("simulator", "nodes", nodes),
     ):
         tree.setdefault(section, {})[key] = value
+    if user.config.reports:
+        tree["reports"] = _absolute(user.config.reports)
     return tree
 
 
@@ -120,6 +127,9 @@ def to_toml(tree: Tree) -> str:
     """The tree as TOML; what is None is left out."""
     blocks = []
     for section, table in tree.items():
+        if isinstance(table, list):
+            blocks += [_block(f"[[{section}]]", row) for row in table]
+            continue
         plain = {key: value for key, value in table.items() if not isinstance(value, list)}
         blocks.append(_block(f"[{section}]", plain))
         for key, rows in table.items():

@@ -51,6 +51,7 @@ PAGES = (
     Page(path=page_links.OUT_OF_SERVICE, script="pages/out_of_service.py", title="Out of service"),
     Page(path=page_links.HANDOVER, script="pages/handover.py", title="Handover", listed=False),
     Page(path=page_links.EFFICIENCY, script="pages/efficiency.py", title="Efficiency"),
+    Page(path=page_links.REPORTS, script="pages/reports.py", title="Reports"),
     Page(path=page_links.SILENCES, script="pages/silences.py", title="Silences"),
     Page(path=page_links.PIPELINE, script="pages/pipeline.py", title="Monitoring"),
 )

@@ -43,6 +43,7 @@ from .integrations import (
 from .people import PeopleSettings
 from .place import Place
 from .pricing import CostSettings, PriceSettings
+from .reporting import ReportSettings
 from .routing import IdleSettings, InhibitSettings, RouteSettings, TimesSettings
 from .setting import STATE
 from .settings import (
@@ -94,6 +95,7 @@ __all__ = [
     "PostSettings",
     "PriceSettings",
     "ReceiverSettings",
+    "ReportSettings",
     "RouteSettings",
     "SimulatorSettings",
     "SlackSettings",
@@ -218,7 +220,7 @@ def _with_variables(tree: dict[str, Any], environment: Mapping[str, str]) -> dic
     for variable, value in environment.items():
         section, _, key = variable.removeprefix("GPUVIGIL_").lower().partition("_")
         if variable.startswith("GPUVIGIL_") and section in sections:
-            if not isinstance(tree.setdefault(section, {}), dict):
+            if section == "reports" or not isinstance(tree.setdefault(section, {}), dict):
                 raise ConfigError(f"[{section}] must be a table")
             tree[section] = {**tree[section], key: _Text(value)}
     return tree

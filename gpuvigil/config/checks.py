@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from ipaddress import ip_network
 from typing import Any
 
@@ -42,8 +42,7 @@ def check(config: Config, where: Place) -> None:
     _check_address(where, "influxdb", "url", config.influxdb.url)
     _check_networks(where, ("dashboard", "trusted_proxies"), config.dashboard.trusted_proxies)
     _check_people(where, config.people)
-    for section in fields(Config):
-        _check_numbers(where, (section.name,), getattr(config, section.name))
+    _check_sections(config, where)
     for key in (*RECEIVERS, *ROUTING):
         for number, entry in enumerate(getattr(config.alerts, key)):
             _check_entry(where.entry(number), ("alerts", key), entry)
@@ -51,6 +50,15 @@ def check(config: Config, where: Place) -> None:
     for table, number, key, sentence in config.alerts.wrong():
         keys = ("alerts", table, key) if table else ("alerts", key)
         raise ConfigError(f"{where.entry(number).of(keys)}: {sentence}")
+
+
+def _check_sections(config: Config, where: Place) -> None:
+    for section in fields(Config):
+        settings = getattr(config, section.name)
+        if is_dataclass(settings):
+            _check_numbers(where, (section.name,), settings)
+    for number, report in enumerate(config.reports):
+        _check_entry(where.entry(number), ("reports",), report)
 
 
 def _check_people(where: Place, people: PeopleSettings) -> None:

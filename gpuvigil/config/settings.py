@@ -17,6 +17,7 @@ from .integrations import (
 )
 from .people import PeopleSettings
 from .pricing import CostSettings
+from .reporting import ReportSettings
 from .setting import STATE
 from .setting import setting as _setting
 
@@ -454,5 +455,6 @@ class Config:
     people: PeopleSettings = _setting(PeopleSettings(), "how people sign in to the dashboard")
     actions: ActionsSettings = _setting(ActionsSettings(), "what gpuvigil does itself: nothing")
     cost: CostSettings = _setting(CostSettings(), "what GPU-hours and energy cost")
+    reports: tuple[ReportSettings, ...] = _setting((), "reports that come by themselves")
     topology: TopologySettings = _setting(TopologySettings(), "how the fabric is wired")
     log: LogSettings = _setting(LogSettings(), "the log")

@@ -44,6 +44,7 @@ from .record import (
     RecordKind,
     readable,
 )
+from .report_run import REPORTS, Letter, LetterState, ReportRun
 from .retirement import Retirement
 from .rma import SEEN, Rma, RmaState
 from .setup import Attribute, Setup
@@ -71,6 +72,7 @@ __all__ = [
     "ENDED_STATES",
     "ERROR_COUNTS",
     "MOST_RANKS",
+    "REPORTS",
     "RESERVED_CLUSTERS",
     "SCHEDULER_KINDS",
     "SEEN",
@@ -108,6 +110,8 @@ __all__ = [
     "Incident",
     "Inventory",
     "Job",
+    "Letter",
+    "LetterState",
     "Nic",
     "NodeAction",
     "Opinion",
@@ -117,6 +121,7 @@ __all__ = [
     "RankStand",
     "Record",
     "RecordKind",
+    "ReportRun",
     "Retirement",
     "Rma",
     "RmaState",

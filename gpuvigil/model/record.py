@@ -36,6 +36,8 @@ class RecordKind(str, Enum):
     RETIREMENT = "retirement"  # that a node is not expected any more
     SETUP = "setup"  # what a node runs on, from a time on
     AUDIT = "audit"  # who did what: sign-ins, acknowledgements, silences, changes of people
+    REPORT = "report"  # one that was made by itself
+    LETTER = "letter"  # how far it is on its way to one receiver
     SWITCH = "switch"  # a switch's ports, as whoever reads the fabric sees them
 
 

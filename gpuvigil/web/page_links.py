@@ -14,6 +14,7 @@ SILENCES, EFFICIENCY, NETWORK = "/silences", "/efficiency", "/network"
 JOBS, JOB = "/jobs", "/job"
 PEOPLE, HARDWARE = "/people", "/hardware"
 OUT_OF_SERVICE, HANDOVER = "/out-of-service", "/handover"
+REPORTS = "/reports"
 # How much a linked page shows around what happened.
 MARGIN = timedelta(minutes=30)
 
@@ -41,6 +42,11 @@ def link_page(port: Subject) -> str:
 def around(subject: Subject, start: datetime, end: datetime) -> str:
     """The subject's page with a margin around what happened from `start` to `end`."""
     return subject_page(subject, start - MARGIN, end + MARGIN)
+
+
+def report_page(run: str) -> str:
+    """The page of one report that was made by itself."""
+    return _with(REPORTS, {"report": run})
 
 
 def incident_page(incident: str) -> str:

@@ -59,6 +59,31 @@ def test_without_a_word_from_the_user_everything_lies_in_the_state_directory(
     assert (config.hub.listen, config.dashboard.listen) == LOOPBACK
 
 
+def test_reports_that_come_by_themselves_stay_as_the_user_has_them(tmp_path: Path) -> None:
+    text = """
+[[reports]]
+name = "weekly"
+channel = "email"
+to = ["vp@x.org", "lead@x.org"]
+[[reports]]
+name = "vision"
+team = "vision"
+"""
+    weekly, vision = written(tmp_path, text).reports
+    assert (weekly.to, weekly.cron) == (("vp@x.org", "lead@x.org"), "0 7 * * 1")
+    assert (vision.name, vision.team) == ("vision", "vision")
+
+
+@pytest.mark.parametrize(
+    ("key", "said"), [('to = ["a@x.org"]', "to needs the e-mail channel"), ("days = 0", "days")]
+)
+def test_what_is_wrong_with_a_report_is_said(tmp_path: Path, key: str, said: str) -> None:
+    file = tmp_path / "wrong.toml"
+    file.write_text(f"[[reports]]\n{key}\n")
+    with pytest.raises(ConfigError, match=said):
+        load(file, {})
+
+
 def test_on_one_machine_everything_ticks_every_second(tmp_path: Path) -> None:
     config = written(tmp_path)
     ticks = (config.collector, config.analyzer, config.simulator)

@@ -1,0 +1,5 @@
+"""What reports were made."""
+
+from dashboard.reports.page import draw
+
+draw()

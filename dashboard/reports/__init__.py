@@ -1,0 +1,1 @@
+"""The archive of reports that were made by themselves."""

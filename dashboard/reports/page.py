@@ -1,0 +1,67 @@
+"""Draws the archive of reports: each with its first lines, whom it went to, and the whole as a file."""
+
+from collections.abc import Mapping, Sequence
+
+import streamlit as st
+
+from gpuvigil.clock import moment
+from gpuvigil.errors import HubError
+from gpuvigil.hub_client import Hub
+from gpuvigil.model import Letter, RecordKind, ReportRun, readable
+from gpuvigil.web.markup import joined, tag
+
+from ..components import style
+from ..data import live
+from ..layout import panels
+
+MOST = 60
+_KEY = "reports"
+_Archive = tuple[Sequence[ReportRun], Mapping[str, Sequence[Letter]]]
+
+
+def draw() -> None:
+    """The whole page; one that a link names comes first."""
+    style("incidents")
+    view = live.current().view()
+    heading = tag("h1", "Reports", class_="gv-page")
+    try:
+        said = live.shared().questions.ask(_KEY, archive, 60.0)
+    except HubError as error:
+        unknown = panels.notes([f"What reports there are is not known: {error}"])
+        st.html(joined(heading, panels.banners(view.warnings), unknown))
+        return
+    runs, letters = said.value
+    note = (
+        []
+        if runs
+        else ["No report was made yet. Those under [[reports]] appear here when they are due."]
+    )
+    st.html(joined(heading, panels.banners(view.warnings), panels.notes(note)))
+    for number, run in enumerate(first(runs, st.query_params.get("report", ""))):
+        left, right = st.columns([7, 1], vertical_alignment="center")
+        left.html(joined(tag("h2", f"{run.title}, {run.span}"), tag("p", told(run, letters))))
+        name = f"gpu-report-{run.name}-{run.due_at:%Y-%m-%d}.html"
+        right.download_button(
+            "Download", run.html, file_name=name, mime="text/html", key=f"report-{number}"
+        )
+
+
+def archive(hub: Hub) -> _Archive:
+    """The newest reports that were made, and the letters of each by its id."""
+    found = readable(hub.records(RecordKind.REPORT, limit=MOST), ReportRun.from_record)
+    runs = sorted((one for one in found if one.html), key=lambda one: one.due_at, reverse=True)
+    letters: dict[str, list[Letter]] = {}
+    for letter in readable(hub.records(RecordKind.LETTER), Letter.from_record):
+        letters.setdefault(letter.run, []).append(letter)
+    return runs, letters
+
+
+def first(runs: Sequence[ReportRun], asked: str) -> Sequence[ReportRun]:
+    """The one that was asked for before the others."""
+    return sorted(runs, key=lambda one: one.id != asked)
+
+
+def told(run: ReportRun, letters: Mapping[str, Sequence[Letter]]) -> str:
+    """When it was due, and who got it."""
+    states = [f"{one.to} {one.state.value}" for one in letters.get(run.id, ())]
+    return f"{run.name}, due {moment(run.due_at)}. {'; '.join(states) or 'Sent to nobody'}."

@@ -1,0 +1,34 @@
+"""The settings of reports that come by themselves: what, when, and to whom."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .setting import setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportSettings:
+    """One report that is made again and again, and who gets it."""
+
+    name: str = setting("weekly", "its name, in the archive and for `gpuvigil report send`")
+    cron: str = setting(
+        "0 7 * * 1", "when: minute, hour, day of month, month, day of week, as in crontab(5)"
+    )
+    time_zone: str = setting("UTC", "whose clock that is, as Europe/Berlin")
+    days: int = setting(7, "how many whole days before the day on which it is made")
+    cluster: str = setting("", "only this cluster; empty: every real one")
+    team: str = setting("", "only what this team held, and nothing of others; empty: all")
+    channel: str = setting("", "the e-mail channel under [[alerts.email]] whose server sends it")
+    to: tuple[str, ...] = setting((), "addresses that get it, as HTML and PDF")
+    link_to: tuple[str, ...] = setting(
+        (), "channels that are told where it is, as those of Slack: it is on the page Reports"
+    )
+
+    def wrong(self) -> Iterator[tuple[str, str]]:
+        """What is wrong with it: the key, and why."""
+        if not self.name or "|" in self.name:
+            yield "name", f"{self.name!r} is no name"
+        if self.to and not self.channel:
+            yield "channel", "to needs the e-mail channel that sends it"
+        if self.days < 1:
+            yield "days", "must be 1 or more"

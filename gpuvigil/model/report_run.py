@@ -1,0 +1,119 @@
+"""A report that was made by itself, and the letters in which it went out."""
+
+from base64 import b64decode, b64encode
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from gzip import compress, decompress
+
+from ..clock import from_text, to_text
+from .record import Record, RecordKind
+
+# What stands for all clusters in the place of a subject.
+REPORTS = "reports"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportRun:
+    """One report at one time. `html` is empty until it was made; who is due gets it once."""
+
+    name: str
+    due_at: datetime  # when it was to be made, by its schedule
+    title: str = ""
+    span: str = ""
+    summary: str = ""  # the first lines, as Markdown
+    html: str = ""
+
+    @property
+    def id(self) -> str:
+        return f"{self.name}|{to_text(self.due_at)}"
+
+    def to_record(self, version: int, work_at: datetime | None = None) -> Record:
+        """Kind `report`; work until `work_at` is None."""
+        packed = b64encode(compress(self.html.encode(), mtime=0)).decode("ascii")
+        return Record(
+            kind=RecordKind.REPORT,
+            id=self.id,
+            at=self.due_at,
+            subject=REPORTS,
+            version=version,
+            due_at=work_at,
+            body={
+                "name": self.name,
+                "title": self.title,
+                "span": self.span,
+                "summary": self.summary,
+                "html": packed if self.html else "",
+            },
+        )
+
+    @classmethod
+    def from_record(cls, record: Record) -> "ReportRun":
+        """ValueError, KeyError or TypeError when it is none."""
+        body = record.body
+        packed = body["html"]
+        return cls(
+            name=body["name"],
+            due_at=record.at,
+            title=body["title"],
+            span=body["span"],
+            summary=body["summary"],
+            html=decompress(b64decode(packed)).decode() if packed else "",
+        )
+
+
+class LetterState(str, Enum):
+    """How far a letter is."""
+
+    SENDING = "sending"  # it is about to be handed over: whether it was, only its receiver knows
+    WAITING = "waiting"  # the receiver has not taken it, and said so
+    SENT = "sent"
+    REFUSED = "refused"  # for good
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """One report on its way to one receiver: an address, or `channel NAME`."""
+
+    run: str
+    to: str
+    state: LetterState
+    at: datetime
+    tries: int = 1
+    reason: str = ""
+
+    @property
+    def id(self) -> str:
+        return f"{self.run}|{self.to}"
+
+    def to_record(self) -> Record:
+        """Kind `letter`, below its report; each step is the next version."""
+        ending = 0 if self.state is LetterState.SENDING else 1
+        return Record(
+            kind=RecordKind.LETTER,
+            id=self.id,
+            at=self.at,
+            subject=REPORTS,
+            parent=self.run,
+            version=2 * self.tries + ending,
+            body={
+                "to": self.to,
+                "state": self.state.value,
+                "at": to_text(self.at),
+                "tries": self.tries,
+                "reason": self.reason,
+            },
+        )
+
+    @classmethod
+    def from_record(cls, record: Record) -> "Letter":
+        """ValueError, KeyError or TypeError when it is none."""
+        body = record.body
+        return cls(
+            run=str(record.parent),
+            to=body["to"],
+            state=LetterState(body["state"]),
+            at=from_text(body["at"]),
+            tries=int(body["tries"]),
+            reason=body["reason"],
+        )

@@ -1,0 +1,83 @@
+"""A team's edition: what it held, and nothing of anybody else."""
+
+from dataclasses import replace
+
+from accounting.efficiency.inefficient_hours import WasteHour
+from accounting.usage import Bucket, Seconds, Usage
+from gpuvigil.model import Incident
+
+from .content import Capacity, Report
+from .inputs import Facts, Past, Week
+
+_FIGURES = ("used_of_allocated_percent", "idle_held_gpu_hours", "energy_kwh")
+_SHEETS = ("users", "projects", "partitions", "jobs", "network")
+
+
+def of_team(facts: Facts, team: str) -> Facts:
+    """The facts as if nobody else had been there."""
+    return replace(
+        facts,
+        team=team,
+        now=_past(facts.now, team),
+        earlier=_past(facts.earlier, team),
+        lately=_theirs(facts.lately, team),
+        opinions=(),
+        returns=(),
+        inventories=(),
+        history=tuple(_week(one, team) for one in facts.history),
+    )
+
+
+def only_theirs(report: Report) -> Report:
+    """Of a report on a team's facts what says something of a team."""
+    return replace(
+        report,
+        figures=tuple(one for one in report.figures if one.key in _FIGURES),
+        sheets=tuple(one for one in report.sheets if one.key in _SHEETS),
+        points=(),
+        hours=(),
+        days=(),
+        parts=(),
+        capacity=Capacity(),
+        scattered_gpu_hours=0.0,
+        troubles=(),
+        more_troubles=0,
+    )
+
+
+def _past(past: Past, team: str) -> Past:
+    buckets = tuple(_bucket(one, team) for one in past.usage.buckets)
+    usage = past.usage
+    return Past(
+        usage=Usage(cluster=usage.cluster, start=usage.start, end=usage.end, buckets=buckets),
+        incidents=_theirs(past.incidents, team),
+        wastes=tuple(_waste(one, team) for one in past.wastes),
+    )
+
+
+def _bucket(bucket: Bucket, team: str) -> Bucket:
+    theirs = tuple(one for one in bucket.shares if one.account == team)
+    sums = {
+        name: float(sum(getattr(one, name) for one in theirs))
+        for name in ("allocated", "measured", "used", "idle", "energy_joules")
+    }
+    held = sums["allocated"]
+    seconds = Seconds(installed=held, active=held - sums["idle"], powered=held, **sums)
+    gpus = sum(one.gpus for one in theirs)
+    return replace(bucket, gpus=gpus, nodes=0, seconds=seconds, shares=theirs, places=(), out=None)
+
+
+def _theirs(found: tuple[Incident, ...], team: str) -> tuple[Incident, ...]:
+    """Those that hit them alone: of others' names nothing is told."""
+    return tuple(one for one in found if set(one.impact.accounts) == {team})
+
+
+def _waste(hour: WasteHour, team: str) -> WasteHour:
+    wastes = tuple(one for one in hour.wastes if one.account == team)
+    return replace(hour, wastes=wastes, scattered_gpus=0)
+
+
+def _week(week: Week, team: str) -> Week:
+    """Of the spans before only the team's own percent is known: whose users they were is not."""
+    own = week.get("account", {}).get(team)
+    return {"": {"": own}} if own is not None else {}

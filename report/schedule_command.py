@@ -1,0 +1,106 @@
+"""`gpuvigil report schedule`, `send` and `list`: reports that come by themselves."""
+
+import argparse
+import threading
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from gpuvigil.clock import Clock, SystemClock, moment
+from gpuvigil.config import Config, load
+from gpuvigil.config.startup import fail, parser, run_service
+from gpuvigil.errors import ConfigError, GpuvigilError
+from gpuvigil.hub_client import Hub, service_hubs
+from gpuvigil.log import Log
+from gpuvigil.loop import Persistence, run_steps
+from gpuvigil.model import LetterState
+from gpuvigil.state_directory import config_of_up
+
+from .sending import POLL_SECONDS, Office, cron_of, letters_of, receivers, runs
+
+_LOG = Log("report")
+_MOST = 20
+
+
+def main(verb: str, arguments: Sequence[str]) -> int:
+    """0 when done, 2 for a wrong configuration, 1 when something was not delivered."""
+    options = parser(f"report {verb}", _ABOUT[verb])
+    if verb == "schedule":
+        return run_service(options, arguments, run)
+    if verb == "send":
+        options.add_argument("name", help="the report's name under [[reports]]")
+    chosen = options.parse_args(arguments)
+    try:
+        config = load(config_of_up(chosen.config))
+        hub = service_hubs(config.hub)()
+        try:
+            return _send(config, hub, chosen) if verb == "send" else _list(config, hub)
+        finally:
+            hub.close()
+    except GpuvigilError as error:
+        return fail(options.prog, error)
+
+
+_ABOUT = {
+    "schedule": "Make and send the reports under [[reports]] when they are due, until SIGTERM or SIGINT.",
+    "send": "Make one of them now and send it to its receivers.",
+    "list": "Show when each is due next, and what was sent.",
+}
+
+
+def run(config: Config, _: argparse.Namespace, stop: threading.Event) -> None:
+    """Work on what is due until asked to stop."""
+    if not config.reports:
+        raise ConfigError("no [[reports]] is configured; see docs/report.md")
+    for settings in config.reports:
+        cron_of(settings)
+    clock: Clock = SystemClock()
+    hub = service_hubs(config.hub)()
+    office = Office(hub=hub, config=config, clock=clock, log=_LOG)
+
+    def step() -> None:
+        if not office.step():
+            clock.wait(stop, POLL_SECONDS)
+
+    try:
+        run_steps(Persistence(name="reports", clock=clock, stop=stop, log=_LOG), step)
+    finally:
+        hub.close()
+
+
+def _send(config: Config, hub: Hub, chosen: argparse.Namespace) -> int:
+    settings = next((one for one in config.reports if one.name == chosen.name), None)
+    if settings is None:
+        there = ", ".join(one.name for one in config.reports) or "none"
+        raise ConfigError(f"there is no report {chosen.name!r} under [[reports]]; there is {there}")
+    office = Office(hub=hub, config=config, clock=SystemClock(), log=_LOG)
+    made = office.due_now(settings)
+    while office.step():
+        pass
+    letters = letters_of(hub, made)
+    for to in receivers(settings):
+        letter = letters.get(to)
+        state = "waiting" if letter is None else letter.state.value
+        why = f": {letter.reason}" if letter is not None and letter.reason else ""
+        print(f"{to}: {state}{why}")
+    return 0 if all(one.state is LetterState.SENT for one in letters.values()) else 1
+
+
+def _list(config: Config, hub: Hub) -> int:
+    for line in listed(config, hub, SystemClock().now()):
+        print(line)
+    return 0
+
+
+def listed(config: Config, hub: Hub, now: datetime) -> Iterator[str]:
+    """A line for each report with its next time, then the newest ones with their letters."""
+    for settings in config.reports:
+        at = cron_of(settings).next(now)
+        when = "never" if at is None else moment(at)
+        whose = f", team {settings.team}" if settings.team else ""
+        yield f"{settings.name}{whose}: next {when}, to {', '.join(receivers(settings)) or 'the archive'}"
+    if not config.reports:
+        yield "No report comes by itself: nothing is under [[reports]]."
+    for run_ in [one for one in runs(hub) if one.html][:_MOST]:
+        letters = letters_of(hub, run_).values()
+        said = ", ".join(f"{one.to} {one.state.value}" for one in letters) or "nobody to send it to"
+        yield f"{moment(run_.due_at)}  {run_.name}  {run_.span}: {said}"

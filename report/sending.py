@@ -1,0 +1,296 @@
+"""Reports that come by themselves: each is made once when it is due, and goes once to each receiver.
+
+What is about to be handed over is written to the hub before, and what came of it after (`Letter`). So who
+dies in between finds on its return who has it, and one receiver of whom nobody can know: the mail server may
+have taken the letter or not. That one gets it again, and the letter says so.
+"""
+
+import re
+import secrets
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from email.message import EmailMessage
+from email.utils import format_datetime
+from hashlib import sha256
+
+from alerts.channels import configured
+from alerts.channels.email import Email
+from alerts.messages.channel import Channel, Delivered, Outcome, Refused, Retry, tried
+from alerts.messages.message import Message
+from gpuvigil.clock import Clock
+from gpuvigil.config import Config, ReportSettings
+from gpuvigil.errors import ConfigError, GpuvigilError
+from gpuvigil.hub_client import Hub
+from gpuvigil.log import Log
+from gpuvigil.model import Letter, LetterState, RecordKind, ReportRun, Severity, Subject, readable
+from gpuvigil.web.page_links import report_page
+
+from .build import build
+from .cron import Cron, parsed
+from .editions import of_team, only_theirs
+from .html_format import html
+from .inputs import read
+from .markdown_format import summary
+from .pdf_format import pdf
+
+LEASE_SECONDS, POLL_SECONDS = 300.0, 20.0
+# A report goes to some, and to the others in the next round: no lease ends under it.
+_ROUND_SHARE = 0.4
+RETRY_AFTER, MOST_TRIES = timedelta(minutes=5), 288  # a day of them
+AGAIN = (
+    "This may be your second copy: gpuvigil was cut off while it handed over the first one, and cannot"
+    " know whether your mail server took it."
+)
+_CHANNEL = "channel "
+_OVER = frozenset({LetterState.SENT, LetterState.REFUSED})
+
+
+@dataclass(slots=True, kw_only=True)
+class Office:
+    """Makes what is due and sends it; several may run, and each report is one's at a time."""
+
+    hub: Hub
+    config: Config
+    clock: Clock
+    log: Log
+    lease_seconds: float = LEASE_SECONDS
+    retry_after: timedelta = RETRY_AFTER
+    owner: str = field(default_factory=lambda: f"{socket.gethostname()}-{secrets.token_hex(4)}")
+
+    def step(self, wait_seconds: float = 0.0) -> int:
+        """One round; how many reports were worked on. HubError when the hub does not answer."""
+        now = self.clock.now()
+        for settings in self.config.reports:
+            self._plan(settings, now)
+        claimed = self.hub.claim(
+            RecordKind.REPORT,
+            self.owner,
+            lease_seconds=self.lease_seconds,
+            limit=1,
+            wait_seconds=wait_seconds,
+        )
+        for record in claimed:
+            ended = []
+            for run in readable([record], ReportRun.from_record):
+                made, again = self._work(run, record.version)
+                ended.append(made.to_record(record.version + 2, again))
+            self.hub.finish(RecordKind.REPORT, self.owner, [record.id], ended)
+        return len(claimed)
+
+    def due_now(self, settings: ReportSettings) -> ReportRun:
+        """Make and send it now, whatever its schedule says."""
+        run = ReportRun(name=settings.name, due_at=self.clock.now())
+        self.hub.write_records([run.to_record(1, run.due_at)])
+        return run
+
+    def _plan(self, settings: ReportSettings, now: datetime) -> None:
+        """What was due last is work, once, also where nobody was there then; of a new report only what is to come."""
+        due_at = cron_of(settings).last(now)
+        if due_at is None:
+            return
+        run = ReportRun(name=settings.name, due_at=due_at)
+        if self.hub.record(RecordKind.REPORT, run.id) is not None:
+            return
+        known = any(one.name == run.name for one in runs(self.hub))
+        self.hub.write_records([run.to_record(1, now if known else None)])
+
+    def _work(self, run: ReportRun, version: int) -> tuple[ReportRun, datetime | None]:
+        """It as it is now, and when to go on with it; None when it is done, or nobody wants it any more."""
+        settings = next((one for one in self.config.reports if one.name == run.name), None)
+        if settings is None:
+            return run, None
+        if not run.html:
+            run = self.made(run, settings)
+            self.hub.write_records([run.to_record(version + 1, run.due_at)])
+        if self._sent(run, settings):
+            return run, None
+        tried_all = set(receivers(settings)) <= letters_of(self.hub, run).keys()
+        now = self.clock.now()
+        return run, now + self.retry_after if tried_all else now
+
+    def made(self, run: ReportRun, settings: ReportSettings) -> ReportRun:
+        """The report of the days before it was due."""
+        end = cron_of(settings).day_of(run.due_at)
+        span = end - timedelta(days=settings.days), end
+        facts = read(self.hub, settings.cluster or None, span, self.clock.now(), self.config)
+        if settings.team:
+            theirs = (build(of_team(one, settings.team)) for one in facts)
+            reports = tuple(only_theirs(one) for one in theirs)
+        else:
+            reports = tuple(build(one) for one in facts)
+        return replace(
+            run,
+            title=", ".join(one.title for one in reports),
+            span=reports[0].span,
+            summary="\n\n".join("\n".join(summary(one)) for one in reports),
+            html=html(reports),
+        )
+
+    def _sent(self, run: ReportRun, settings: ReportSettings) -> bool:
+        """Whether everybody has it, or never will."""
+        letters = letters_of(self.hub, run)
+        began = time.monotonic()
+        channels = {one.route.name: one for one in configured(self.config.alerts)}
+        bag = _Bag(run=run, settings=settings, channels=channels)
+        try:
+            for to in receivers(settings):
+                letter = letters.get(to)
+                if letter is not None and letter.state in _OVER:
+                    continue
+                if time.monotonic() - began > _ROUND_SHARE * self.lease_seconds:
+                    return False
+                letters[to] = self._hand_over(bag, to, letter)
+        finally:
+            for channel in channels.values():
+                channel.close()
+        left = [letters[to] for to in receivers(settings) if letters[to].state not in _OVER]
+        return all(one.tries >= MOST_TRIES for one in left)
+
+    def _hand_over(self, bag: "_Bag", to: str, before: Letter | None) -> Letter:
+        """Write down that it is sent, send it, and write down what came of it."""
+        run = bag.run
+        tries = 1 if before is None else before.tries + 1
+        perhaps = before is not None and before.state is LetterState.SENDING
+        letter = Letter(
+            run=run.id, to=to, state=LetterState.SENDING, at=self.clock.now(), tries=tries
+        )
+        self.hub.write_records([letter.to_record()])
+        outcome = tried(lambda: self._deliver(bag, to, perhaps=perhaps))
+        if isinstance(outcome, Retry) and outcome.perhaps_received:
+            self.log.warning("report perhaps sent", report=run.id, to=to, reason=outcome.reason)
+            return letter
+        state = _BECAME[type(outcome)]
+        reason = "" if isinstance(outcome, Delivered) else outcome.reason
+        letter = replace(letter, state=state, at=self.clock.now(), reason=reason)
+        self.hub.write_records([letter.to_record()])
+        self.log.info("report handed over", report=run.id, to=to, state=state.value, reason=reason)
+        return letter
+
+    def _deliver(self, bag: "_Bag", to: str, *, perhaps: bool) -> Outcome:
+        chat = to.startswith(_CHANNEL)
+        name = to.removeprefix(_CHANNEL) if chat else bag.settings.channel
+        channel = bag.channels.get(name)
+        if channel is None:
+            return Refused(reason=f"there is no channel {name!r}")
+        link = f"{self.config.alerts.external_url.rstrip('/')}{report_page(bag.run.id)}"
+        if chat:
+            return channel.deliver(_message(bag.run, link, self.clock.now(), to))
+        if not isinstance(channel, Email):
+            return Refused(reason=f"{name!r} is no e-mail channel")
+        mail = _mail(bag.run, (channel.sender, to), link, bag.pdf())
+        return channel.post(_perhaps_again(mail) if perhaps else mail, to)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Bag:
+    """One report and the ways on which it goes out; its PDF is drawn once, for the first who gets it."""
+
+    run: ReportRun
+    settings: ReportSettings
+    channels: Mapping[str, Channel]
+    _drawn: bytes | None = None
+
+    def pdf(self) -> bytes:
+        """Nothing where it cannot be drawn here: the HTML says the same."""
+        if self._drawn is None:
+            try:
+                self._drawn = pdf(self.run.html)
+            except GpuvigilError:
+                self._drawn = b""
+        return self._drawn
+
+
+_BECAME: Mapping[type, LetterState] = {
+    Delivered: LetterState.SENT,
+    Refused: LetterState.REFUSED,
+    Retry: LetterState.WAITING,
+}
+
+
+def receivers(settings: ReportSettings) -> tuple[str, ...]:
+    """Addresses, then channels."""
+    return tuple(dict.fromkeys([*settings.to, *(f"{_CHANNEL}{name}" for name in settings.link_to)]))
+
+
+def cron_of(settings: ReportSettings) -> Cron:
+    """ConfigError names the report whose schedule is wrong."""
+    try:
+        return parsed(settings.cron, settings.time_zone)
+    except ConfigError as error:
+        raise ConfigError(f"report {settings.name!r}: {error}") from None
+
+
+def runs(hub: Hub, limit: int = 200) -> tuple[ReportRun, ...]:
+    """The newest ones, the last first."""
+    found = readable(hub.records(RecordKind.REPORT, limit=limit), ReportRun.from_record)
+    return tuple(sorted(found, key=lambda one: one.due_at, reverse=True))
+
+
+def letters_of(hub: Hub, run: ReportRun) -> dict[str, Letter]:
+    """How far each of its letters is, by receiver."""
+    records = hub.records(RecordKind.LETTER, parent=run.id, limit=10_000)
+    return {one.to: one for one in readable(records, Letter.from_record)}
+
+
+def _mail(run: ReportRun, parties: tuple[str, str], link: str, drawn: bytes) -> EmailMessage:
+    """The letter from one to another; it has the same id however often it is sent."""
+    sender, to = parties
+    mark = sha256(f"{run.id}|{to}".encode()).hexdigest()[:32]
+    name = f"gpu-report-{run.due_at:%Y-%m-%d}"
+    made = EmailMessage()
+    made["From"], made["To"] = sender, to
+    made["Subject"] = " ".join(f"{run.title}, {run.span}".split())[:200]
+    made["Date"] = format_datetime(run.due_at)
+    made["Message-ID"] = f"<{mark}@{sender.rpartition('@')[2]}>"
+    made["Auto-Submitted"] = "auto-generated"
+    made.set_content(f"{_plain(run.summary)}\n\nIn the archive: {link}\n")
+    made.add_attachment(run.html, subtype="html", filename=f"{name}.html")
+    if drawn:
+        made.add_attachment(drawn, maintype="application", subtype="pdf", filename=f"{name}.pdf")
+    return made
+
+
+def _perhaps_again(mail: EmailMessage) -> EmailMessage:
+    """The same, and it says that it may be the second of its kind."""
+    mail["X-Gpuvigil-Perhaps-Again"] = "yes"
+    body = mail.get_body(("plain",))
+    assert body is not None
+    body.set_content(f"{AGAIN}\n\n{body.get_content()}")
+    return mail
+
+
+def _plain(summary_: str) -> str:
+    """Markdown as it reads in a letter."""
+    return re.sub(r"\\(.)", r"\1", summary_.replace("**", "").replace("\u00a0", " "))
+
+
+def _message(run: ReportRun, link: str, now: datetime, to: str) -> Message:
+    """What a chat is told: the first sentences, and where the report is."""
+    lines = [line for line in _plain(run.summary).splitlines() if line]
+    said = lines[1] if len(lines) > 1 else run.span
+    return Message(
+        notice=f"{run.id}|{to}",
+        incident=run.id,
+        fingerprint=sha256(run.id.encode()).hexdigest()[:16],
+        fault="report",
+        severity=Severity.INFO,
+        subject=Subject(cluster="gpuvigil", node="report"),
+        simulated=False,
+        firing=False,
+        covered=False,
+        at=now,
+        starts_at=run.due_at,
+        ends_at=now,
+        summary=" ".join(f"{run.title}, {run.span}".split()),
+        where="all nodes",
+        since=run.span,
+        impact="none",
+        evidence="",
+        action=said,
+        source="gpuvigil report",
+        link=link,
+        incident_link=link,
+    )
