@@ -47,7 +47,7 @@ _UNUSED = ("*/tests/*", "*/test/*", "pyarrow/include/*", "pyarrow/src/*", "*.pyx
 _NOT_OURS = ("*.pyc", "../*")
 _ANY_ARCH, _ARCH = {"deb": "all", "rpm": "noarch"}, {"x86_64": "amd64", "aarch64": "arm64"}
 _LAUNCHER = f"""\
-#!{_PREFIX}/bin/python3 -P
+#!{_PREFIX}/bin/python3 -PB
 import sys
 
 from MODULE import main
@@ -254,6 +254,7 @@ def _copy(files: Iterable[Path], root: Path, target: Path) -> None:
 
 def _compile(site: Path) -> None:
     """Once and for all: nobody who runs it may write there, and nothing is left behind when it goes."""
+    sys.pycache_prefix = None  # beside the sources, wherever this Python puts its own
     compileall.compile_dir(
         site,
         quiet=2,
