@@ -12,6 +12,7 @@ from gpuvigil.clock import duration
 from gpuvigil.metrics import GPU, PORT, Kind, Measurement
 from gpuvigil.model import Finding, GpuIdentity
 
+from .evidence import CheckEvidence
 from .facts import Facts, GpuFacts
 
 # Counters that are no fault where they grow: what is done, and how long; those of time are told apart.
@@ -66,13 +67,18 @@ class Slow:
 
 def together(found: Sequence[Sequence[Finding]]) -> list[Finding]:
     """What any look found, once; one that is certain before one that is not."""
-    kept: dict[tuple[str, str, str, int | None], Finding] = {}
+    kept: dict[tuple[str, str, frozenset[str]], Finding] = {}
     for finding in (one for look in found for one in look):
-        key = (finding.fault, finding.subject.key, finding.condition, finding.xid)
-        before = kept.get(key)
+        what = (finding.fault, finding.subject.key, _keys(finding))
+        before = kept.get(what)
         if before is None or finding.certain or not before.certain:
-            kept[key] = finding
+            kept[what] = finding
     return sorted(kept.values(), key=lambda f: (f.severity.rank, not f.certain))
+
+
+def _keys(finding: Finding) -> frozenset[str]:
+    """What its evidence is called by programs: of an Xid its code."""
+    return frozenset(it.key for it in finding.evidence if isinstance(it, CheckEvidence))
 
 
 def idle(looks: Sequence[Facts], who: Callable[[int], Holder]) -> list[Idle]:
