@@ -1,9 +1,21 @@
 """The page of reports: what it says of each, and which one comes first."""
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from dashboard.data import live
+from dashboard.data.questions import Questions
+from dashboard.data.snapshot import Snapshot
 from dashboard.reports.page import first, told
+from gpuvigil.clock import SystemClock
+from gpuvigil.config import AnalyzerSettings, Config
+from gpuvigil.hub_client import Hub
 from gpuvigil.model import Letter, LetterState, ReportRun
+from tests.servers import ROOT, HubProcess
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=timezone.utc)
 
@@ -22,3 +34,30 @@ def test_it_says_whom_a_report_went_to() -> None:
     assert Letter.from_record(letter.to_record()) == letter
     whole = ReportRun(name="weekly", due_at=NOON, title="T", span="S", summary="s", html="<p>a</p>")
     assert ReportRun.from_record(whole.to_record(3)) == whole
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[Hub]:
+    with HubProcess(tmp_path / "hub") as process:
+        snapshot = Snapshot(process.hub, SystemClock(), AnalyzerSettings(), 0.2)
+        questions = Questions(process.hub, SystemClock())
+        live.install(live.Shared(snapshot=snapshot, questions=questions, config=Config()))
+        snapshot.start()
+        yield process.hub()
+        snapshot.stop()
+        questions.close()
+
+
+@pytest.mark.server
+def test_the_page_shows_what_was_made_and_not_what_is_only_due(hub: Hub) -> None:
+    made = ReportRun(
+        name="weekly", due_at=NOON, title="GPU report", span="Week 47", html="<p>a</p>"
+    )
+    hub.write_records([made.to_record(1), ReportRun(name="due", due_at=NOON).to_record(1)])
+    page = AppTest.from_file(str(ROOT / "dashboard" / "app.py"), default_timeout=60)
+    page.run()
+    page.switch_page("pages/reports.py").run()
+    assert not page.exception
+    shown = " ".join(str(one.proto) for one in page.main if "html" in one.type)
+    assert "GPU report, Week 47" in shown
+    assert "due, due" not in shown
