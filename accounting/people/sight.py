@@ -66,6 +66,11 @@ _MACHINE = frozenset(
 _NAMING = re.compile(r"\s*(owner|holder|account)\s*(=~|!~|!=|=)")
 
 
+# What names people in a form that nothing can be taken out of, and where it went. Reports and
+# their letters are gone when the days of names are over.
+_OF_OPERATORS = frozenset({RecordKind.AUDIT, RecordKind.REPORT, RecordKind.LETTER})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pseudonyms:
     """After how long people have one, and what it is made with."""
@@ -112,9 +117,9 @@ class Sight:
         """None where nothing of it is theirs."""
         if self.person.is_operator:
             old = self.pseudonyms is not None and _end(record) < now - self.pseudonyms.after
-            if not old or record.kind is RecordKind.AUDIT:
-                return record
-        elif record.kind is RecordKind.AUDIT or self._is_anothers_job(record):
+            if not old or record.kind in _OF_OPERATORS:
+                return record if not old or record.kind is RecordKind.AUDIT else None
+        elif record.kind in _OF_OPERATORS or self._is_anothers_job(record):
             return None
         return _Redaction(self, record).made()
 

@@ -31,11 +31,7 @@ def draw() -> None:
         st.html(joined(heading, panels.banners(view.warnings), unknown))
         return
     runs, letters = said.value
-    note = (
-        []
-        if runs
-        else ["No report was made yet. Those under [[reports]] appear here when they are due."]
-    )
+    note = [] if runs else [nothing(may_see=live.shared().may_change)]
     st.html(joined(heading, panels.banners(view.warnings), panels.notes(note)))
     for number, run in enumerate(first(runs, st.query_params.get("report", ""))):
         left, right = st.columns([7, 1], vertical_alignment="center")
@@ -54,6 +50,13 @@ def archive(hub: Hub) -> _Archive:
     for letter in readable(hub.records(RecordKind.LETTER), Letter.from_record):
         letters.setdefault(letter.run, []).append(letter)
     return runs, letters
+
+
+def nothing(*, may_see: bool) -> str:
+    """Why there is none: reports name people, so operators alone have them here."""
+    if not may_see:
+        return "Reports are shown to operators. Your team's comes by mail where one is scheduled."
+    return "No report was made yet. Those under [[reports]] appear here when they are due."
 
 
 def first(runs: Sequence[ReportRun], asked: str) -> Sequence[ReportRun]:

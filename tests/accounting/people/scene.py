@@ -26,10 +26,13 @@ from gpuvigil.model import (
     Incident,
     Inventory,
     Job,
+    Letter,
+    LetterState,
     NodeAction,
     Opinion,
     Record,
     RecordKind,
+    ReportRun,
     Retirement,
     Rma,
     RmaState,
@@ -248,6 +251,10 @@ def told_by_machines() -> Iterator[Record]:
         nodes=(ScheduledNode(name="n-1", states=("DRAIN",), reason="zorn [quentin.zorn@now]"),),
     ).to_record()
     yield Inventory(subject=NODE, at=NOON, boot="b", tick_seconds=1.0, version="1").to_record()
+    run = ReportRun(name="weekly", due_at=NOON, title="GPU report", html=f"<p>{STRANGER}</p>")
+    yield run.to_record(1)
+    letter = Letter(run=run.id, to=f"{STRANGER}@example.org", state=LetterState.SENT, at=NOON)
+    yield letter.to_record()
     for kind in (RecordKind.PULSE, RecordKind.SETUP, RecordKind.SWITCH):
         yield Record(kind=kind, id=kind.value, at=NOON, subject=NODE.key, body={})
 

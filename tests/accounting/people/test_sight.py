@@ -12,7 +12,7 @@ from accounting.people.roles import HOLDER_OF_THE_LINK, Person, Role, highest
 from accounting.people.sight import OTHERS, SOMEBODY, WITHHELD, Pseudonyms, Sight
 from accounting.usage.columns import SHARES, unpacked
 from accounting.usage.model import Bucket
-from gpuvigil.model import Allocation, Incident, Record, RecordKind, Silence
+from gpuvigil.model import Allocation, Incident, Record, RecordKind, ReportRun, Silence
 
 from .scene import (
     ME,
@@ -36,6 +36,8 @@ def text(found: Record) -> str:
     said = json.dumps(found.to_json()).casefold()
     if found.kind in {RecordKind.USAGE, RecordKind.USAGE_SPAN}:
         said += str(unpacked(found.body["holders"], SHARES).to_pylist()).casefold()
+    if found.kind is RecordKind.REPORT:
+        said += ReportRun.from_record(found).html.casefold()
     return said
 
 
@@ -133,6 +135,19 @@ def test_after_their_days_operators_too_see_pseudonyms_of_what_is_over() -> None
             assert STRANGER not in text(one), text(one)
     assert after.of(STRANGER) in text(of_kind(shown, RecordKind.USAGE)[0])
     assert after.of(STRANGER) != Pseudonyms(after=after.after, key=b"l").of(STRANGER)
+
+
+def test_a_report_is_gone_when_its_names_are_and_operators_alone_have_one_before() -> None:
+    kinds = {RecordKind.REPORT, RecordKind.LETTER}
+    found = [one for one in ALL if one.kind in kinds]
+    days = Pseudonyms(after=timedelta(days=30), key=b"k")
+    for role, age, there in (
+        (Role.OPERATOR, timedelta(days=30), kinds),
+        (Role.OPERATOR, timedelta(days=30, seconds=1), set[RecordKind]()),
+        *((role, timedelta(), set[RecordKind]()) for role in NOT_OPERATORS),
+    ):
+        seen = Sight(person=person(role), names=Names(), pseudonyms=days)
+        assert {one.kind for one in seen.records(found, NOON + age)} == there
 
 
 @given(st.text(alphabet="abzAZ09._-@/' ", min_size=2, max_size=12))

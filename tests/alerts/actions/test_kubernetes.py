@@ -98,10 +98,10 @@ def test_a_refusal_is_said_and_changes_nothing(server: NodesServer) -> None:
     with pytest.raises(KubernetesError, match="n1 has changed meanwhile"):
         kubernetes.do(step)
     server.forbidden = {"patch"}
-    with pytest.raises(KubernetesError, match=r"cannot patch .*actions\.yaml"):
+    with pytest.raises(KubernetesError, match=r"cannot patch .*overlays/actions"):
         kubernetes.do(drain(server, "n1"))
     server.forbidden = {"list"}
-    with pytest.raises(KubernetesError, match=r"nodes cannot be read: 403: .*actions\.yaml"):
+    with pytest.raises(KubernetesError, match=r"nodes cannot be read: 403: .*overlays/actions"):
         kubernetes.machines()
     server.forbidden, server.expired = set(), True
     with pytest.raises(KubernetesError, match="too old"):
