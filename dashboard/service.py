@@ -112,7 +112,11 @@ def serve(config: Config, _chosen: argparse.Namespace, stop: threading.Event) ->
     trail = AuditTrail(connect, clock)
     accounts = Accounts(config.dashboard.secrets_directory)
     sessions = Sessions(keys, accounts)
-    people = live.People(asker=partial(_asker, sessions, clock), pseudonyms=pseudonyms(config))
+    people = live.People(
+        asker=partial(_asker, sessions, clock),
+        pseudonyms=pseudonyms(config),
+        key=keys.derived("pods"),
+    )
     live.install(live.Shared(snapshot=snapshot, questions=questions, config=config, people=people))
     answering = _answering(config, connect, sessions, clock)
     server = _server(config, keys, answering, _ways(config, accounts, trail))

@@ -92,6 +92,10 @@ class Keys:
             path.touch(mode=0o600)
             os.utime(path, (now.timestamp(), now.timestamp()))
 
+    def derived(self, purpose: str) -> bytes:
+        """A key for something else; it says nothing of ours."""
+        return hmac.new(self._key, purpose.encode(), hashlib.sha256).digest()
+
     @property
     def session_seconds(self) -> int:
         """How long a cookie lasts."""
