@@ -92,7 +92,7 @@ def shared() -> Shared:
 
 def _seen_by(found: Shared, people: People, person: Person) -> Shared:
     sight = Sight(person=person, names=people.names, pseudonyms=people.pseudonyms, key=people.key)
-    key = person.name, sight.rights
+    key = person.name, person.way, sight.rights
     with _lock:
         if key not in _seen:
             _seen[key] = _made(found, sight)
