@@ -17,9 +17,10 @@ from gpuvigil.config import Config, load, read_secret
 from gpuvigil.config.startup import configured_anywhere, fail, parser
 from gpuvigil.errors import ConfigError, GpuvigilError
 from gpuvigil.hub_client import service_hubs
-from gpuvigil.model import Audit, Deed
+from gpuvigil.model import Deed
 from gpuvigil.private_files import UMASK
 from gpuvigil.state_directory import config_of_up
+from gpuvigil.typist import typed
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -163,8 +164,7 @@ def _password(file: Path | None) -> str:
 
 def _told(config: Config, name: str, done: str, program: str) -> None:
     """In the audit log, where the hub takes it; that it does not changes nothing of what was done."""
-    now = SystemClock().now()
-    entry = Audit(deed=Deed.PERSON, person=getpass.getuser(), about=name, detail=done, at=now)
+    entry = typed(Deed.PERSON, name, done, SystemClock().now())
     try:
         with closing(service_hubs(config.hub)()) as hub:
             hub.write_records([entry.to_record()])
