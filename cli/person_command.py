@@ -11,14 +11,16 @@ from pathlib import Path
 
 from accounting.people.roles import Role
 from dashboard.auth.accounts import Account, Accounts, new_person
+from dashboard.auth.keys import Keys
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import Config, load, read_secret
 from gpuvigil.config.startup import configured_anywhere, fail, parser
 from gpuvigil.errors import ConfigError, GpuvigilError
 from gpuvigil.hub_client import service_hubs
-from gpuvigil.model import Audit, Deed
+from gpuvigil.model import Deed
 from gpuvigil.private_files import UMASK
 from gpuvigil.state_directory import config_of_up
+from gpuvigil.typist import typed
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -39,12 +41,17 @@ def main(arguments: Sequence[str]) -> int:
     role.add_argument("name")
     _with_rights(role, required=False)
     verbs.add_parser("remove", help="remove a person; ends their sessions").add_argument("name")
+    end = verbs.add_parser(
+        "end-sessions", help="end a person's sessions, however they signed in", allow_abbrev=False
+    )
+    end.add_argument("name", help="the name they signed in with")
     configured_anywhere(verbs.choices.values())
     chosen = options.parse_args(arguments)
     os.umask(UMASK)
     try:
         config = load(chosen.config if chosen.config is not None else config_of_up(None))
         accounts = Accounts(config.dashboard.secrets_directory)
+        chosen.secrets = config.dashboard.secrets_directory
         done = _VERBS[chosen.verb](accounts, chosen)
         if done:
             _told(config, chosen.name, done, options.prog)
@@ -136,6 +143,13 @@ def _remove(accounts: Accounts, chosen: argparse.Namespace) -> str:
     return "removed"
 
 
+def _end_sessions(_: Accounts, chosen: argparse.Namespace) -> str:
+    """Also of who has no account here, as whom a provider or a proxy has named."""
+    Keys(chosen.secrets).end_all(chosen.name, SystemClock().now())
+    print(f"{chosen.name} has to sign in again")
+    return "sessions ended"
+
+
 def _password(file: Path | None) -> str:
     """From a file or the terminal: other users of the machine can read a command line."""
     if file is not None and str(file) == "-":
@@ -150,8 +164,7 @@ def _password(file: Path | None) -> str:
 
 def _told(config: Config, name: str, done: str, program: str) -> None:
     """In the audit log, where the hub takes it; that it does not changes nothing of what was done."""
-    now = SystemClock().now()
-    entry = Audit(deed=Deed.PERSON, person=getpass.getuser(), about=name, detail=done, at=now)
+    entry = typed(Deed.PERSON, name, done, SystemClock().now())
     try:
         with closing(service_hubs(config.hub)()) as hub:
             hub.write_records([entry.to_record()])
@@ -159,4 +172,11 @@ def _told(config: Config, name: str, done: str, program: str) -> None:
         print(f"{program}: done, but not in the audit log: {error}", file=sys.stderr)
 
 
-_VERBS = {"add": _add, "list": _list, "passwd": _passwd, "role": _role, "remove": _remove}
+_VERBS = {
+    "add": _add,
+    "list": _list,
+    "passwd": _passwd,
+    "role": _role,
+    "remove": _remove,
+    "end-sessions": _end_sessions,
+}

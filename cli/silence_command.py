@@ -13,8 +13,9 @@ from gpuvigil.errors import ConfigError, GpuvigilError
 from gpuvigil.hub_client import Hub, service_hubs
 from gpuvigil.matching.matchers import LABELS
 from gpuvigil.matching.silences import LONGEST, made
-from gpuvigil.model import Audit, Deed, Record, RecordKind, Silence, readable
+from gpuvigil.model import Deed, Record, RecordKind, Silence, readable
 from gpuvigil.state_directory import config_of_up
+from gpuvigil.typist import typed
 
 _UNITS = {"m": 60, "h": 3600, "d": 86_400}
 
@@ -93,8 +94,7 @@ def _end(hub: Hub, chosen: argparse.Namespace, now: datetime) -> None:
 
 def _entry(silence: Silence, detail: str, now: datetime) -> Record:
     """For the audit log, by whoever types, whatever they call themselves."""
-    who, about = getpass.getuser(), silence.id
-    return Audit(deed=Deed.SILENCE, person=who, about=about, detail=detail, at=now).to_record()
+    return typed(Deed.SILENCE, silence.id, detail, now).to_record()
 
 
 def _silences(hub: Hub) -> list[Silence]:

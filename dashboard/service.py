@@ -110,12 +110,16 @@ def serve(config: Config, _chosen: argparse.Namespace, stop: threading.Event) ->
     keys = Keys(config.dashboard.secrets_directory, timedelta(hours=config.dashboard.session_hours))
     questions = Questions(connect, clock)
     trail = AuditTrail(connect, clock)
-    accounts = Accounts(config.dashboard.secrets_directory)
-    sessions = Sessions(keys, accounts)
-    people = live.People(asker=partial(_asker, sessions, clock), pseudonyms=pseudonyms(config))
+    ways = _ways(config, trail)
+    sessions = Sessions(keys, ways.accounts, ways.groups)
+    people = live.People(
+        asker=partial(_asker, sessions, clock),
+        pseudonyms=pseudonyms(config),
+        key=keys.derived("pods"),
+    )
     live.install(live.Shared(snapshot=snapshot, questions=questions, config=config, people=people))
     answering = _answering(config, connect, sessions, clock)
-    server = _server(config, keys, answering, _ways(config, accounts, trail))
+    server = _server(config, keys, answering, ways)
     with contextlib.closing(_listening(config)) as listener:
         snapshot.start()
         trail.start()
@@ -147,10 +151,10 @@ def _answering(
     return Answering(signed, connect, clock, who).routes() if signed else []
 
 
-def _ways(config: Config, accounts: Accounts, trail: AuditTrail) -> Ways:
+def _ways(config: Config, trail: AuditTrail) -> Ways:
     proxies = [ip_network(entry) for entry in config.dashboard.trusted_proxies]
     return Ways(
-        accounts=accounts,
+        accounts=Accounts(config.dashboard.secrets_directory),
         proxy=ProxyHeader.of(config.people, proxies),
         oidc=Oidc(config) if config.people.oidc_issuer else None,
         told=trail.add,

@@ -1,7 +1,6 @@
 """The command `gpuvigil report`: how the GPUs of a span were used, in one file."""
 
 import argparse
-import getpass
 import os
 import sys
 import tempfile
@@ -14,9 +13,10 @@ from gpuvigil.clock import SystemClock
 from gpuvigil.config import load
 from gpuvigil.config.startup import fail, parser
 from gpuvigil.errors import ConfigError, GpuvigilError
-from gpuvigil.model import Audit, Deed, Record
+from gpuvigil.model import Deed, Record
 from gpuvigil.state_directory import config_of_up
 from gpuvigil.store.configured import hubs
+from gpuvigil.typist import typed
 
 from .build import build
 from .content import Report
@@ -101,9 +101,8 @@ def _run(chosen: argparse.Namespace) -> None:
 
 def _entry(form: str, chosen: argparse.Namespace, now: datetime) -> Record:
     """For the audit log: names of people leave in a report."""
-    who, detail = getpass.getuser(), f"{form}, {chosen.last or 'a span'}"
-    about = chosen.cluster or "every cluster"
-    return Audit(deed=Deed.REPORT, person=who, about=about, detail=detail, at=now).to_record()
+    detail, about = f"{form}, {chosen.last or 'a span'}", chosen.cluster or "every cluster"
+    return typed(Deed.REPORT, about, detail, now).to_record()
 
 
 def form_of(form: str | None, out: Path | None) -> str:

@@ -20,7 +20,7 @@ _PARTS = (
 )
 _NUMBER = re.compile(r"[\d.]+")
 # Where records name people, and where programs of people.
-PEOPLE_KEYS = frozenset({"user", "users", "by", "who", "acknowledged_by", "person"})
+PEOPLE_KEYS = frozenset({"user", "users", "by", "who", "to", "acknowledged_by", "person"})
 POD_KEYS = frozenset({"pod", "pods"})
 Owner = tuple[str | None, str | None]  # user, account
 
@@ -33,6 +33,7 @@ class Names:
         self._known: set[str] = set()
         self._spaced: set[str] = set()  # are several words
         self._owners: dict[tuple[str, str], frozenset[Owner]] = {}
+        self._standing: set[str] = set()  # incidents that are not over
         self._teams: dict[str, frozenset[str]] = {}  # accounts that a user has used
         self.version = 0
 
@@ -42,10 +43,23 @@ class Names:
         owners: dict[tuple[str, str], set[Owner]] = {}
         for record in records:
             gather(record.body, found)
+            if record.kind is RecordKind.INCIDENT:
+                self._follow(record)
             if record.kind in {RecordKind.ALLOCATION, RecordKind.JOB}:
                 key, owner = _owned(record)
                 owners.setdefault(key, set()).add(owner)
         self._keep(found, owners)
+
+    def _follow(self, incident: Record) -> None:
+        with self._lock:
+            if incident.body.get("resolved_at"):
+                self._standing.discard(incident.id)
+            elif len(self._standing) < _MOST:
+                self._standing.add(incident.id)
+
+    def stands(self, incident: str | None) -> bool:
+        """Whether that is an incident which was not over when it was read last."""
+        return incident in self._standing
 
     def add(self, *names: str) -> None:
         """Take these."""
@@ -77,6 +91,14 @@ class Names:
 
     def without(self, text: str, shown: Callable[[str], str], more: Iterable[str] = ()) -> str:
         """The sentence with every name as `shown` gives it; `more` are names that it may hold, too."""
+        more = set(more)
+        for name in sorted(one for one in more if not _can_be_found(one)):
+            text = re.sub(
+                rf"(\b(?:of|user) ){re.escape(name)}(?!\w|\.\d)",
+                lambda found: found[1] + shown(found[0][len(found[1]) :]),
+                text,
+                flags=re.I,
+            )
         extra = {name.casefold() for name in more if _can_be_found(name)}
         return replaced(text, shown, extra, self._known, self._spaced)
 
@@ -143,5 +165,8 @@ def _owned(record: Record) -> tuple[tuple[str, str], Owner]:
 
 
 def _can_be_found(name: str) -> bool:
-    """A bare number, as a user's that has no name, would be found in every measured value."""
+    """A bare number, as a user's that has no name, would be found in every measured value.
+
+    Of such a name `without` replaces what stands behind `of` and `user` where the record has it.
+    """
     return len(name) > 1 and _NUMBER.fullmatch(name) is None

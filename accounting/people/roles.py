@@ -1,7 +1,7 @@
 """A person who is signed in, and what each role may see and do."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 
@@ -27,6 +27,7 @@ class Person:
     role: Role
     users: frozenset[str] = frozenset()  # their user names on the clusters
     teams: frozenset[str] = frozenset()  # accounts of a scheduler whose names they see
+    way: str = field(default="link", compare=False)  # how they signed in
 
     @property
     def is_operator(self) -> bool:

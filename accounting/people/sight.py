@@ -7,6 +7,7 @@ others are one; to viewers they are nobody in particular. After `pseudonyms_afte
 import hashlib
 import hmac
 import re
+import secrets
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -19,10 +20,13 @@ from .names import PEOPLE_KEYS, POD_KEYS, Names, gather
 from .roles import Person, Role
 from .tables import PACKED, Row, with_others
 
-# `NVRM: Xid (PCI:0000:9b:00): 31, pid=4711, name=train.py, ...`
-_PROGRAM = re.compile(r"(\bname=)[^,\s]+")
+# `NVRM: Xid (PCI:0000:9b:00): 31, pid=4711, name=train.py, ...`, and the collector's own
+# `Xid 31: MMU fault [0000:9b:00.0, train.py (pid 4711)]`; a program's name may have blanks.
+_PROGRAM = re.compile(r"(\bname=)[^,]+|([\[,] ?)[^\[\],]+(?= \(pid \d+\))")
 SOMEBODY, OTHERS = "someone", "others"
-WITHHELD = "(shown to operators)"
+WITHHELD, TOO_OLD = "(shown to operators)", "(too old to be shown)"
+# What a dashboard without a key of its own makes pods' numbers with: until its end.
+_KEY = secrets.token_bytes(32)
 # Written by people, who name whom they like.
 _WRITTEN = frozenset({"note", "held", "last_error", "receipt", "undo"})
 _WRITTEN_OF = {
@@ -91,6 +95,7 @@ class Sight:
     person: Person
     names: Names = field(compare=False)
     pseudonyms: Pseudonyms | None = None
+    key: bytes = field(default=_KEY, compare=False, repr=False)  # of numbers that stand for pods
 
     @property
     def is_whole(self) -> bool:
@@ -101,8 +106,9 @@ class Sight:
     def rights(self) -> Hashable:
         """The same for all who see the same."""
         person = self.person
-        own = (None, None) if person.is_operator else (person.users | {person.name}, person.teams)
-        return person.role, *own, self.pseudonyms
+        if person.is_operator and self.pseudonyms is None:
+            return person.role
+        return person.role, person.name, person.users, person.teams, self.pseudonyms
 
     def records(self, records: Iterable[Record], now: datetime) -> tuple[Record, ...]:
         """Those that the person may see, as they may see them."""
@@ -116,7 +122,7 @@ class Sight:
     def record(self, record: Record, now: datetime) -> Record | None:
         """None where nothing of it is theirs."""
         if self.person.is_operator:
-            old = self.pseudonyms is not None and _end(record) < now - self.pseudonyms.after
+            old = self.pseudonyms is not None and self._end(record) < now - self.pseudonyms.after
             if not old or record.kind in _OF_OPERATORS:
                 return record if not old or record.kind is RecordKind.AUDIT else None
         elif record.kind in _OF_OPERATORS or self._is_anothers_job(record):
@@ -129,11 +135,21 @@ class Sight:
         return not self.person.is_own(record.body.get("user"), record.body.get("account"))
 
     def knows(self, name: str) -> bool:
-        """Whether that is themselves, or somebody of a team of theirs."""
+        """Whether a cluster calls themselves so, or somebody of a team of theirs."""
         person = self.person
-        if name.casefold() in {one.casefold() for one in (*person.users, person.name)}:
+        if name.casefold() in {one.casefold() for one in person.users}:
             return True
         return person.role is not Role.OWN and bool(self.names.teams(name) & person.teams)
+
+    def _end(self, record: Record) -> datetime:
+        """When what it tells of was over: what goes on, or belongs to what does, is not old."""
+        if self.names.stands(record.parent):
+            return datetime.max.replace(tzinfo=record.at.tzinfo)
+        return _own_end(record)
+
+    def number(self, name: str) -> str:
+        """The same for the same name and key, which nobody finds by trying names."""
+        return hmac.new(self.key, name.encode(), hashlib.sha256).hexdigest()
 
     def owns(self, cluster: str, holder: str) -> bool:
         """Whether all that is known of a holder's people says that it is theirs."""
@@ -171,7 +187,7 @@ class _Redaction:
         """An allocation's holder is in its id, and a pod's name may be a person's."""
         if self._record.kind not in _PROGRAMS_OF:
             return self._record.id
-        return f"x-{hashlib.sha256(self._record.id.encode()).hexdigest()[:24]}"
+        return f"x-{self._sight.number(self._record.id)[:24]}"
 
     def _parent(self) -> str | None:
         parent = self._record.parent
@@ -204,18 +220,30 @@ class _Redaction:
         if shown is not None:
             return shown(self, value)
         if key == "matchers" and (label := _NAMING.match(value)):
-            return f'{label[1]}{label[2]}"{WITHHELD}"'
+            return f'{label[1]}{label[2]}"{TOO_OLD if self._person.is_operator else WITHHELD}"'
         if key in _PROGRAMS and self._record.kind in _PROGRAMS_OF:
             return ""
         written = _WRITTEN_OF.get(self._record.kind, frozenset())
-        return WITHHELD if key in _WRITTEN or key in written else None
+        return self._written(value) if key in _WRITTEN or key in written else None
+
+    def _written(self, text: str) -> str:
+        """Operators read it, of what is old without the names that are known."""
+        if not self._person.is_operator:
+            return WITHHELD
+        return self._sight.names.without(text, self.user, self._named)
 
     def user(self, name: str) -> str:
         """A person, as they are shown."""
         person = self._person
         if self._sight.pseudonyms is not None and person.is_operator:
             return name if name in person.users else self._sight.pseudonyms.of(name)
-        return name if self._sight.knows(name) else self._nobody
+        return self._known_as(name)
+
+    def signed(self, name: str) -> str:
+        """Whose word it is: there people stand by the name that they sign in with."""
+        if not self._person.is_operator and name and name == self._person.name:
+            return name
+        return self.user(name)
 
     @property
     def _nobody(self) -> str:
@@ -229,7 +257,7 @@ class _Redaction:
         """Of a pod a number that says nothing."""
         if self._sight.owns(self._cluster, f"pod {name}"):
             return name
-        return f"pod-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+        return f"pod-{self._sight.number(name)[:8]}"
 
     def holder(self, holder: str) -> str:
         """A job's number names nobody; to who sees only their own all other holders are one."""
@@ -241,7 +269,7 @@ class _Redaction:
 
     def sentence(self, text: str) -> str:
         """Words of ours with whose names are in them; a kernel's line has a program's as well."""
-        text = _PROGRAM.sub(r"\1…", text)
+        text = _PROGRAM.sub(r"\1\2…", text)
         if self._person.is_operator:  # of what is old: whom it names itself
             return Names().without(text, self.user, self._named)
         return self._sight.names.without(text, self._known_as, self._named)
@@ -264,14 +292,16 @@ class _Redaction:
         return [*self.row(holder, user, account), *rest]
 
 
-def _end(record: Record) -> datetime:
-    """When what it tells of was over: what goes on is not old."""
+def _own_end(record: Record) -> datetime:
+    """When it was over by its own word; when it was told where it has none."""
     body = record.body
     if record.kind in {RecordKind.ALLOCATION, RecordKind.JOB} and not body.get("ended_at"):
         return datetime.max.replace(tzinfo=record.at.tzinfo)
     if record.kind is RecordKind.INCIDENT and not body.get("resolved_at"):
         return datetime.max.replace(tzinfo=record.at.tzinfo)
     try:
+        if record.kind is RecordKind.SILENCE:
+            return from_text(str(body["ends_at"]))
         return from_text(str(body.get("ended_at") or body["resolved_at"]))
     except (KeyError, ValueError):
         return record.at
@@ -279,7 +309,8 @@ def _end(record: Record) -> datetime:
 
 # How what stands under a key is shown, wherever in a record that is.
 _SHOWN: Mapping[str, Callable[[_Redaction, str], str]] = {
-    **dict.fromkeys(PEOPLE_KEYS, _Redaction.user),
+    **dict.fromkeys(PEOPLE_KEYS, _Redaction.signed),
+    **dict.fromkeys(("user", "users"), _Redaction.user),
     **dict.fromkeys(POD_KEYS, _Redaction.pod),
     **dict.fromkeys(("holder", "holders"), _Redaction.holder),
     **dict.fromkeys(("account", "accounts"), _Redaction.account),

@@ -34,7 +34,7 @@ def are_our_pages(url: str, secrets: Path, now: datetime) -> bool:
         parts.hostname or "", parts.port, timeout=_TIMEOUT_SECONDS
     )
     try:
-        cookie = f"{keys.cookie_name}={keys.new_cookie(now)}"
+        cookie = f"{keys.cookie_name}={keys.new_cookie(now, {'named': True})}"
         connection.request("GET", _BEHIND_THE_DOOR, headers={"Cookie": cookie})
         return 200 <= connection.getresponse().status < 300
     except (OSError, http.client.HTTPException):

@@ -24,7 +24,7 @@ from .keys import Keys, are_made
 from .origins import origin_of
 from .replies import App, Message, Receive, Send, answer, sign_in_page, with_headers
 from .requests import Place, cookies, header, with_word, without_word
-from .sessions import Sessions
+from .sessions import PROXY, Sessions
 from .sign_in import ELSEWHERE, PATHS, REFUSED, Desk, Ways
 
 # Answered to everybody: whether the process lives.
@@ -68,7 +68,7 @@ class Door:
         self._signed = signed
         self._clock = clock
         self._ways = ways
-        self._sessions = Sessions(keys, ways.accounts)
+        self._sessions = Sessions(keys, ways.accounts, ways.groups)
         self._place = Place(origin_of(public_url))
         self._desk = Desk(keys, self._sessions, clock, self._place, ways)
         self._told_at = -_TELL_AGAIN_SECONDS
@@ -118,7 +118,7 @@ class Door:
 
     def _is_open_link(self, path: str) -> bool:
         """A message's link answers by itself only where nobody has a name."""
-        return self._is_link(path) and not self._ways.have_names
+        return self._is_link(path) and not self._sessions.have_names
 
     def _is_link(self, path: str) -> bool:
         return self._signed and SIGNED_PATH.fullmatch(path) is not None
@@ -127,9 +127,9 @@ class Door:
         """The session that this comes in; empty for none. A proxy's word counts before a cookie."""
         now, ours = self._clock.now(), self._sessions.cookie_name
         proxy = self._ways.proxy
-        person = None if proxy is None else proxy.person(scope)
-        if person is not None:
-            return self._sessions.of_word(person, now)
+        word = None if proxy is None else proxy.word(scope)
+        if word is not None:
+            return self._sessions.of_word(PROXY, word, now)
         given = (value for name, value in cookies(scope) if name == ours)
         return next((one for one in given if self._sessions.person(one, now) is not None), "")
 

@@ -10,6 +10,14 @@ _LONGEST = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Word:
+    """Whom a provider or a proxy has named, and in which groups."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Groups:
     """What each group means; who is in none of them has the role of everybody, if there is one."""
 
@@ -25,9 +33,15 @@ class Groups:
             everybody=Role(settings.default_role) if settings.default_role else None,
         )
 
-    def person(self, name: str, groups: Iterable[str]) -> Person | None:
+    def word(self, name: str, groups: Iterable[str]) -> Word | None:
+        """With those groups that mean something, as a cookie has little room; None for who has no role."""
+        meant = (one for one in dict.fromkeys(groups) if one in self.roles or one in self.teams)
+        found = Word(name=name, groups=tuple(meant))
+        return found if self.person(found) is not None else None
+
+    def person(self, word: Word) -> Person | None:
         """None for who has no role here."""
-        told = tuple(groups)
+        name, told = word.name, word.groups
         given = [self.roles[group] for group in told if group in self.roles]
         role = highest([*given, *([self.everybody] if self.everybody else [])])
         if role is None or not name or len(name) > _LONGEST or not name.isprintable():

@@ -92,6 +92,24 @@ class Keys:
             path.touch(mode=0o600)
             os.utime(path, (now.timestamp(), now.timestamp()))
 
+    def derived(self, purpose: str) -> bytes:
+        """A key for something else; it says nothing of ours."""
+        return hmac.new(self._key, purpose.encode(), hashlib.sha256).digest()
+
+    def end_all(self, name: str, now: datetime) -> None:
+        """Sessions of that name that began until now are over, whatever they began with."""
+        self._ended.mkdir(mode=0o700, exist_ok=True)
+        path = self._ended / _name(f"person {name}")
+        path.touch(mode=0o600)
+        os.utime(path, (now.timestamp(), now.timestamp()))
+
+    def is_over(self, name: str, began: float) -> bool:
+        """Whether `end_all` has ended what that person began then."""
+        try:
+            return began <= (self._ended / _name(f"person {name}")).stat().st_mtime
+        except FileNotFoundError:
+            return False
+
     @property
     def session_seconds(self) -> int:
         """How long a cookie lasts."""

@@ -14,17 +14,18 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from accounting.people.roles import Person
 from gpuvigil.config import Config, PeopleSettings, secret_source
 from gpuvigil.errors import ConfigError, GpuvigilError
 from gpuvigil.log import Log
 
-from .groups import Groups
+from .groups import Groups, Word
 
 _TIMEOUT_SECONDS = 10.0
 # What the provider says of itself is asked for again so seldom; its keys also when one is unknown.
 _FRESH_SECONDS = 3600.0
 _LEEWAY_SECONDS = 60
+# Who does not answer is not asked again by each who wants to sign in.
+_AWAY_SECONDS = 5.0
 # Signed with a key that only the provider has: with "none" or a shared secret anybody's may be.
 _ALGORITHMS = [
     "RS256",
@@ -59,7 +60,7 @@ class Oidc:
         settings = config.people
         self._settings: PeopleSettings = settings
         self._issuer = settings.oidc_issuer.rstrip("/")
-        self._groups = Groups.of(settings)
+        self.groups = Groups.of(settings)
         self._redirect = f"{config.alerts.external_url.rstrip('/')}/sign-in/oidc/callback"
         self._secret = (
             None
@@ -93,6 +94,7 @@ class Oidc:
         )
         self._lock = threading.Lock()
         self._known: tuple[float, Mapping[str, Any]] | None = None
+        self._away: tuple[float, str] | None = None
         self._keys: tuple[float, Any] | None = None
 
     @staticmethod
@@ -120,7 +122,7 @@ class Oidc:
             )
         return str(url), kept
 
-    def person(self, query: str, kept: Mapping[str, str], now: datetime) -> Person:
+    def word(self, query: str, kept: Mapping[str, str], now: datetime) -> Word:
         """Who came back from the provider; Refused says why they do not come in."""
         told = dict(parse_qsl(query))
         if not hmac.compare_digest(told.get("state", "").encode(), kept["state"].encode()):
@@ -133,14 +135,14 @@ class Oidc:
         claims = self._claims(self._token(told["code"], kept["verifier"]), kept["nonce"], now)
         return self._known_person(claims)
 
-    def _known_person(self, claims: Mapping[str, Any]) -> Person:
+    def _known_person(self, claims: Mapping[str, Any]) -> Word:
         name = str(claims.get(self._settings.oidc_name_claim) or "")
         told = claims.get(self._settings.oidc_groups_claim) or []
         groups = [str(one) for one in told] if isinstance(told, list) else [str(told)]
-        person = self._groups.person(name, groups)
-        if person is None:
+        word = self.groups.word(name, groups)
+        if word is None:
             raise Refused("You are known, but have no role here: ask an operator.", name)
-        return person
+        return word
 
     def _token(self, code: str, verifier: str) -> str:
         try:
@@ -203,9 +205,23 @@ class Oidc:
         return found
 
     def _provider(self) -> Mapping[str, Any]:
+        now = time.monotonic()
         with self._lock:
-            if self._known is not None and time.monotonic() - self._known[0] < _FRESH_SECONDS:
+            if self._known is not None and now - self._known[0] < _FRESH_SECONDS:
                 return self._known[1]
+            if self._away is not None and now - self._away[0] < _AWAY_SECONDS:
+                raise Refused(self._away[1])
+        try:
+            found = self._discovered()
+        except Refused as error:
+            with self._lock:
+                self._away = time.monotonic(), str(error)
+            raise
+        with self._lock:
+            self._known = time.monotonic(), found
+        return found
+
+    def _discovered(self) -> Mapping[str, Any]:
         found = self._json(f"{self._issuer}/.well-known/openid-configuration")
         if str(found.get("issuer", "")).rstrip("/") != self._issuer:
             raise Refused("The provider calls itself otherwise than people.oidc_issuer.")
@@ -215,8 +231,6 @@ class Oidc:
                 urlsplit(self._issuer).scheme,
             }:
                 raise Refused(f"The provider's {key} cannot be used.")
-        with self._lock:
-            self._known = time.monotonic(), found
         return found
 
     def _json(self, url: str) -> Mapping[str, Any]:

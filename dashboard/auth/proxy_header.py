@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_address
 
-from accounting.people.roles import Person
 from gpuvigil.config import PeopleSettings
 
-from .groups import Groups
+from .groups import Groups, Word
 from .replies import App, Message, Receive, Send
 
 Network = IPv4Network | IPv6Network
@@ -56,16 +55,18 @@ class ProxyHeader:
             groups=Groups.of(settings),
         )
 
-    def person(self, scope: Message) -> Person | None:
-        """Whom the proxy names; None of all others, without a name, and where there are two."""
+    def word(self, scope: Message) -> Word | None:
+        """Whom the proxy names; None of all others, without a role, and where a header stands twice."""
         if not is_within(self.proxies, str(scope.get(PEER, ""))):
             return None
         named = _values(scope, self.user)
         if len(named) != 1 or not named[0].strip():
             return None
-        told = ",".join(_values(scope, self.groups_header)) if self.groups_header else ""
-        groups = [one.strip() for one in told.replace(";", ",").split(",") if one.strip()]
-        return self.groups.person(named[0].strip(), groups)
+        told = _values(scope, self.groups_header) if self.groups_header else []
+        if len(told) > 1:
+            return None
+        groups = (one.strip() for one in "".join(told).replace(";", ",").split(","))
+        return self.groups.word(named[0].strip(), groups)
 
 
 def _values(scope: Message, name: str) -> list[str]:

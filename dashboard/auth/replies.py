@@ -58,9 +58,9 @@ async def sign_in_page(
     await _html(send, status, page(reason, rest, offered), headers)
 
 
-async def sign_out_page(send: Send, person: Person) -> None:
+async def sign_out_page(send: Send, person: Person, *, by_proxy: bool) -> None:
     """Who is signed in, and a button: signing out changes something, so that no link does it."""
-    await _html(send, 200, leaving(person))
+    await _html(send, 200, leaving(person, by_proxy=by_proxy))
 
 
 async def _html(

@@ -1,21 +1,23 @@
 """The desk at the door: signs people in and out, slows down who guesses, and writes down both."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 from gpuvigil.clock import Clock
 from gpuvigil.errors import ConfigError
 from gpuvigil.model import Audit, Deed
 
 from .accounts import Account, Accounts
+from .groups import Groups
 from .keys import Keys
 from .oidc import Oidc, Refused
 from .proxy_header import ProxyHeader
 from .replies import Message, Receive, Send, answer, redirect, sign_in_page, sign_out_page
 from .requests import Place, address, cookies, form, local
-from .sessions import Sessions
+from .sessions import PASSWORD, PROVIDER, PROXY, Sessions
 from .sign_in_attempts import Tries
 from .sign_in_page import Offered
 
@@ -29,8 +31,12 @@ ELSEWHERE = (
 REFUSED = f"refused: {ELSEWHERE}\n".encode()
 # A password takes 20 ms and 19 MiB to check: so many at a time, and so many more wait.
 _AT_ONCE, _WAITING = 2, 32
+# A provider that hangs holds up these threads, and no password's.
+_ASKING = 4
 _LONGEST_NAME = 100
 WRONG = "Wrong name or password."
+TOO_LONG = "This sign-in took too long, or began in another browser."
+_T = TypeVar("_T")
 
 
 def _nothing_told(_: Audit) -> None:
@@ -47,9 +53,10 @@ class Ways:
     told: Callable[[Audit], None] = _nothing_told
 
     @property
-    def have_names(self) -> bool:
-        """Whether people have names here: then a message's link asks who they are, too."""
-        return self.proxy is not None or self.oidc is not None or self.has_accounts
+    def groups(self) -> Mapping[str, Groups]:
+        """What groups mean by each way that is on."""
+        found = {PROVIDER: self.oidc, PROXY: self.proxy}
+        return {way: one.groups for way, one in found.items() if one is not None}
 
     @property
     def has_accounts(self) -> bool:
@@ -71,7 +78,11 @@ class Desk:
         self._place = place
         self._ways = ways
         self._tries = Tries()
+        # Names that somebody makes up push no real one out of its table.
         self._of_accounts = Tries(Tries.FREE_OF_AN_ACCOUNT)
+        self._of_nobody = Tries(Tries.FREE_OF_AN_ACCOUNT)
+        self._threads = ThreadPoolExecutor(_ASKING, "provider")
+        self._asking = 0
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._checking = 0
 
@@ -121,22 +132,31 @@ class Desk:
 
     async def _by_name(self, scope: Message, send: Send, sent: dict[str, str], rest: str) -> None:
         name, now = sent["name"].strip()[:_LONGEST_NAME], self._clock.monotonic()
-        wait = max(self._wait(scope), self._of_accounts.wait_seconds(name, now))
+        tries = self._tries_of(name)
+        wait = max(self._wait(scope), tries.wait_seconds(name, now))
         if wait > 0 or self._checking >= _WAITING:
             await self._too_many(send, rest, max(wait, 1))
             return
         # Counted before it is looked at: of many at once each is one.
         self._tries.add(address(scope), now)
-        self._of_accounts.add(name, now)
+        tries.add(name, now)
         account = await self._checked(name, sent.get("password", ""))
         if account is None:
             self._tell(Deed.WRONG_SIGN_IN, name, scope)
             await self._shown(send, 401, WRONG, rest)
             return
         self._tries.forget(address(scope))
-        self._of_accounts.forget(name)
+        tries.forget(name)
         session = self._sessions.of_account(account, self._clock.now())
-        await self._welcome(scope, send, rest, session, "password", account.person.name)
+        await self._welcome(scope, send, rest, session, PASSWORD, account.person.name)
+
+    def _tries_of(self, name: str) -> Tries:
+        accounts = self._ways.accounts
+        try:
+            known = accounts is not None and accounts.of(name) is not None
+        except ConfigError:
+            known = False
+        return self._of_accounts if known else self._of_nobody
 
     async def _checked(self, name: str, password: str) -> Account | None:
         accounts = self._ways.accounts
@@ -153,9 +173,11 @@ class Desk:
 
     async def _leave(self, scope: Message, send: Send, oidc: Oidc) -> None:
         """To the provider; what comes back is held against the cookie that is set here."""
-        asked = scope["query_string"].decode("latin-1")
+        rest = local(oidc.next_of(scope["query_string"].decode("latin-1")))
+        if await self._is_braked(scope, send, rest):
+            return
         try:
-            place, kept = await asyncio.to_thread(oidc.begin, local(oidc.next_of(asked)))
+            place, kept = await self._asked(lambda: oidc.begin(rest))
         except Refused as error:
             await self._shown(send, 502, str(error), "/")
             return
@@ -169,18 +191,41 @@ class Desk:
         now, ours = self._clock.now(), oidc.cookie(self._keys.cookie_name)
         values = [value for name, value in cookies(scope) if name == ours]
         told = [said for one in values if (said := self._keys.said(one, now)) and "oidc" in said]
+        if await self._is_braked(scope, send, "/"):
+            return
+        if not told:  # anybody may ask for this: it is no entry of the audit log
+            self._tries.add(address(scope), self._clock.monotonic())
+            await self._shown(send, 403, TOO_LONG, "/")
+            return
+        kept: Mapping[str, str] = told[0]["oidc"]
+        query = scope["query_string"].decode("latin-1")
         try:
-            kept = _kept(told)
-            query = scope["query_string"].decode("latin-1")
-            person = await asyncio.to_thread(oidc.person, query, kept, now)
+            word = await self._asked(lambda: oidc.word(query, kept, now))
         except Refused as error:
+            self._tries.add(address(scope), self._clock.monotonic())
             self._tell(Deed.WRONG_SIGN_IN, error.name, scope, str(error))
             await self._shown(send, 403, str(error), "/")
             return
         for value in values:  # it is good for one time
             self._keys.end(value, now)
-        session = self._sessions.of_word(person, now)
-        await self._welcome(scope, send, local(kept["next"]), session, "provider", person.name)
+        self._tries.forget(address(scope))
+        session = self._sessions.of_word(PROVIDER, word, now)
+        await self._welcome(scope, send, local(kept["next"]), session, PROVIDER, word.name)
+
+    async def _is_braked(self, scope: Message, send: Send, rest: str) -> bool:
+        """Whether somebody has to wait, and is told so."""
+        wait = max(self._wait(scope), int(self._asking >= _WAITING))
+        if wait > 0:
+            await self._too_many(send, rest, wait)
+        return wait > 0
+
+    async def _asked(self, ask: Callable[[], _T]) -> _T:
+        """Of the provider, in threads of its own."""
+        self._asking += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, ask)
+        finally:
+            self._asking -= 1
 
     async def _welcome(
         self, scope: Message, send: Send, rest: str, session: str, way: str, name: str = ""
@@ -196,8 +241,8 @@ class Desk:
         person = self._sessions.person(session, self._clock.now()) if session else None
         if person is None:
             await redirect(send, "/")
-        elif not posted:
-            await sign_out_page(send, person)
+        elif (proxys := self._sessions.is_proxys(session, self._clock.now())) or not posted:
+            await sign_out_page(send, person, by_proxy=proxys)
         else:
             self._sessions.end(session, self._clock.now())
             self._tell(Deed.SIGN_OUT, person.name, scope)
@@ -239,11 +284,3 @@ class Desk:
     def _cookie(self, scope: Message, name: str, value: str, path: str, seconds: int) -> str:
         secure = "; Secure" if self._place.is_secure(scope) else ""
         return f"{name}={value}; Path={path}; HttpOnly; SameSite=Lax; Max-Age={seconds}{secure}"
-
-
-def _kept(told: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
-    """What was remembered of a browser that was sent to the provider."""
-    for one in told:
-        kept: Mapping[str, str] = one["oidc"]
-        return kept
-    raise Refused("This sign-in took too long, or began in another browser.")

@@ -34,14 +34,15 @@ def page(reason: str, rest: str, offered: Offered = Offered()) -> bytes:
     return _PAGE.format(title="sign in", style=_STYLE, body=said + "".join(parts)).encode()
 
 
-def leaving(person: Person) -> bytes:
-    """Who is signed in, and how to sign out."""
+def leaving(person: Person, *, by_proxy: bool = False) -> bytes:
+    """Who is signed in, and how to sign out; who came by a proxy is signed out by it alone."""
     who = f"Signed in as {escape(person.name)}" if person.name else "Signed in by a link"
-    body = (
-        f"<p>{who}: {_ROLES[person.role]}.</p>"
-        '<form method="post" action="/sign-out"><button type="submit">Sign out</button></form>'
-        '<p><a href="/">Back</a></p>'
+    sign_out = (
+        "<p>The proxy in front of gpuvigil signs you in with every request: sign out there.</p>"
+        if by_proxy
+        else '<form method="post" action="/sign-out"><button type="submit">Sign out</button></form>'
     )
+    body = f'<p>{who}: {_ROLES[person.role]}.</p>{sign_out}<p><a href="/">Back</a></p>'
     return _PAGE.format(title="account", style=_STYLE, body=body).encode()
 
 

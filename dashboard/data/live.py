@@ -1,9 +1,11 @@
 """What all pages of this process share, for the scripts that Streamlit runs, as whoever asks may see it."""
 
+import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -32,6 +34,7 @@ class People:
     asker: Callable[[], Person | None]
     pseudonyms: Pseudonyms | None = None
     names: Names = field(default_factory=Names)
+    key: bytes = field(default_factory=partial(secrets.token_bytes, 32))  # of pods' numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +91,8 @@ def shared() -> Shared:
 
 
 def _seen_by(found: Shared, people: People, person: Person) -> Shared:
-    sight = Sight(person=person, names=people.names, pseudonyms=people.pseudonyms)
-    key = person.name, sight.rights
+    sight = Sight(person=person, names=people.names, pseudonyms=people.pseudonyms, key=people.key)
+    key = person.name, person.way, sight.rights
     with _lock:
         if key not in _seen:
             _seen[key] = _made(found, sight)

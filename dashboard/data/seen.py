@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
+from accounting.people.roles import Person
 from accounting.people.sight import Sight
 from gpuvigil.clock import Clock
 from gpuvigil.errors import HubRefused
@@ -55,13 +56,22 @@ def _said_by(record: Record, name: str) -> Record:
     return replace(record, body={**record.body, "by": name})
 
 
-def entry(record: Record, by: str, now: datetime) -> Record:
-    """What the audit log says of a record that somebody has written."""
-    about = record.parent or record.id
-    later = record.kind is RecordKind.SILENCE and record.body.get("ends_at") is not None
-    detail = f"until {record.body['ends_at']}" if later else ""
-    found = Audit(deed=_DEEDS[record.kind], person=by, about=about, detail=detail, at=now)
-    return found.to_record()
+def entry(record: Record, person: Person, now: datetime) -> Record:
+    """What the audit log says of a record; who has no name in their session only claims one."""
+    about, is_silence = record.parent or record.id, record.kind is RecordKind.SILENCE
+    claims = not person.name and not (is_silence and record.version > 1)
+    told = (
+        f"until {record.body['ends_at']}" if is_silence and record.body.get("ends_at") else "",
+        f"called themselves {record.body.get('by')}" if claims else "",
+        f"signed in by {person.way}",
+    )
+    return Audit(
+        deed=_DEEDS[record.kind],
+        person=person.name,
+        about=about,
+        detail=", ".join(filter(None, told)),
+        at=now,
+    ).to_record()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +92,12 @@ class Eyes:
         if person.name:
             said = tuple(_said_by(one, person.name) for one in said)
         now = self.clock.now()
-        entries = (entry(one, person.name or str(one.body.get("by", "")), now) for one in said)
+        entries = (entry(one, person, now) for one in said)
         return (*said, *entries)
 
     def hub(self, hub: Hub) -> SeenHub:
-        return SeenHub(hub, self.shown, self.written)
+        sees_tokens = self.sight.person.is_operator
+        return SeenHub(hub, self.shown, self.written, sees_tokens=sees_tokens)
 
 
 class SeenQuestions(Questions):

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from accounting.people.roles import Person
+from accounting.people.roles import Person, Role
 from gpuvigil.clock import Clock, to_text
 from gpuvigil.errors import GpuvigilError
 from gpuvigil.hub_client import Hub
@@ -28,6 +28,7 @@ from .usefulness import counted, opinion
 
 LARGEST_FORM_BYTES = 4096
 SILENCE = timedelta(hours=4)
+_NOBODY = Person(name="", role=Role.OPERATOR, way="message link")
 _OPERATORS = "Only operators answer for incidents. The page Incidents shows what it is about."
 _GONE = "This link is too old, or not ours. Open the dashboard, or a newer message."
 
@@ -103,7 +104,7 @@ class Answering:
             return _shown(200, page(incident, chosen, "It is over: there is nothing to take."))
         now = self._clock.now()
         kept, said = made(incident, by, token, now)
-        hub.write_records([kept, entry(kept, by, now)])
+        hub.write_records([kept, entry(kept, person or _NOBODY, now)])
         return _shown(200, page(incident, chosen, said, done=True))
 
 

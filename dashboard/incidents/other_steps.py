@@ -20,11 +20,18 @@ _NAME = "own_name"
 
 def form(incident: Incident, key: tuple[str, str]) -> None:
     """Who gives it to whom, or says that it is none."""
-    state, name = st.session_state, f"gives-{incident.id}"
-    state.setdefault(name, state.get(_NAME, ""))
+    shared, state, name = live.shared(), st.session_state, f"gives-{incident.id}"
+    if not shared.may_change:
+        return
+    state.setdefault(name, shared.own_name or state.get(_NAME, ""))
     with st.form(f"give-{incident.id}", border=False):
         who, to, why, give, close = st.columns([2, 2, 3, 1.3, 1.5], vertical_alignment="bottom")
-        who.text_input("Given or closed by", key=name, max_chars=LONGEST_NAME)
+        who.text_input(
+            "Given or closed by",
+            key=name,
+            max_chars=LONGEST_NAME,
+            disabled=bool(shared.own_name),
+        )
         to.text_input("Hand over to", key=f"to-{incident.id}", max_chars=LONGEST_NAME)
         why.text_input("Why", key=f"why-{incident.id}", max_chars=LONGEST_NOTE)
         for column, label, act in ((give, "Hand over", _give), (close, "Close as false", _close)):
@@ -61,7 +68,9 @@ def _typed(incident: Incident) -> tuple[str, str, str]:
     def text(name: str, longest: int) -> str:
         return cleaned(st.session_state.get(f"{name}-{incident.id}", ""), longest)
 
-    return text("gives", LONGEST_NAME), text("to", LONGEST_NAME), text("why", LONGEST_NOTE)
+    # Who has a name votes by it, whatever the field holds.
+    by = live.shared().own_name or text("gives", LONGEST_NAME)
+    return by, text("to", LONGEST_NAME), text("why", LONGEST_NOTE)
 
 
 def _give(incident: Incident, key: tuple[str, str]) -> None:

@@ -167,7 +167,9 @@ def _more(found: Story, holding: Hands, key: tuple[str, str], now: datetime) -> 
         changes = changed(found.setups, one.since)
         return as_markdown(found, timeline(found), changes, _similar(one, now).shown, now)
 
-    with st.expander("Hand over, close as false, return a part, rate this alert, export"):
+    may = live.shared().may_change
+    what = "Hand over, close as false, return a part, rate this alert, export" if may else "Export"
+    with st.expander(what):
         if holding.taken is not Taken.OVER:
             other_steps.form(one, key)
         part_return.form(found, key)

@@ -66,7 +66,7 @@ def form(incident: Incident) -> None:
 
 def _send(incident: Incident, useful: bool) -> None:
     state = st.session_state
-    by = cleaned(state.get(f"says-{incident.id}", ""), LONGEST_NAME)
+    by = live.shared().own_name or cleaned(state.get(f"says-{incident.id}", ""), LONGEST_NAME)
     if not by:
         state[f"worth-said-{incident.id}"] = "Not counted: enter your name first."
         return

@@ -1,6 +1,5 @@
 """What the pipeline says of itself: everything that the hub, the collectors and the services report."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,7 +14,8 @@ from gpuvigil.metrics import NODE
 from gpuvigil.model import SELFTEST_CLUSTER, Inventory, Record, RecordKind, Retirement, readable
 from gpuvigil.model.selftest_nodes import without_marked
 from gpuvigil.store import Aggregate, Function
-from gpuvigil.store.external import HubBeside, store_of
+from gpuvigil.store.external import store_of
+from gpuvigil.store.hub import HubStore
 
 # Coverage and increases are of this span; a node that is silent for longer has no row.
 WINDOW = timedelta(minutes=15)
@@ -72,8 +72,13 @@ def read(hub: Hub, inventories: tuple[Inventory, ...], silent_after_seconds: flo
             readable(hub.records(RecordKind.RETIREMENT, limit=_MOST_NODES), Retirement.from_record)
         ),
         silent_after_seconds=silent_after_seconds,
-        elsewhere=isinstance(hub, HubBeside),
+        elsewhere=is_elsewhere(hub),
     )
+
+
+def is_elsewhere(hub: Hub) -> bool:
+    """Whether numbers are in a store beside the hub, whoever looks."""
+    return not isinstance(store_of(hub), HubStore)
 
 
 def _unmarked(rows: pa.Table) -> tuple[Mapping[str, Any], ...]:
@@ -90,5 +95,4 @@ def inventories(hub: Hub) -> tuple[Inventory, ...]:
 
 def tokens_told(hub: Hub) -> tuple[Mapping[str, Any], ...]:
     """What may be shown of each token that the hub has issued."""
-    told = json.loads(hub.request("GET", "/api/v1/tokens").body)
-    return tuple(told["tokens"])
+    return tuple(hub.tokens()["tokens"])

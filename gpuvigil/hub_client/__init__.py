@@ -191,6 +191,10 @@ class Hub:
         """The hub about itself: version, sequence, store size, and per node the last body."""
         return self._json("GET", "/api/v1/status")
 
+    def tokens(self) -> Mapping[str, Any]:
+        """What may be shown of each token that the hub has issued: `{"tokens": [...]}`."""
+        return self._json("GET", "/api/v1/tokens")
+
     def request(
         self,
         method: str,

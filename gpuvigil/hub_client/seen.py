@@ -22,11 +22,14 @@ class SeenHub(Hub):
         behind: Hub,
         shown: Callable[[Iterable[Record]], Records],
         written: Callable[[Iterable[Record]], Records],
+        *,
+        sees_tokens: bool = False,
     ) -> None:
         # It has no connection of its own, and so none of what a client is made with.
         self.behind = behind
         self._shown = shown
         self._written = written
+        self._sees_tokens = sees_tokens
 
     def write_records(self, records: Iterable[Record]) -> int:
         """See `Hub.write_records`; HubRefused for who may not."""
@@ -93,6 +96,12 @@ class SeenHub(Hub):
     def status(self) -> Mapping[str, Any]:
         """See `Hub.status`: it names nodes and services."""
         return self.behind.status()
+
+    def tokens(self) -> Mapping[str, Any]:
+        """See `Hub.tokens`; HubRefused for who is no operator: they are named by people."""
+        if not self._sees_tokens:
+            raise _not_for_people()
+        return self.behind.tokens()
 
     def request(
         self,

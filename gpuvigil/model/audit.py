@@ -21,7 +21,6 @@ class Deed(str, Enum):
     RMA = "rma"
     PERSON = "person"  # added, removed, another role or password
     REPORT = "report"  # one was written: names leave in it
-    REFUSED = "refused"  # somebody tried what their role may not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +28,7 @@ class Audit:
     """One entry; it is written once and never replaced."""
 
     deed: Deed
-    person: str  # who did it; of a wrong sign-in the name that was given
+    person: str  # who did it, empty for who has no name; of a wrong sign-in the name that was given
     about: str = ""  # an incident, a silence, another person
     detail: str = ""
     address: str = ""  # where they came from

@@ -70,12 +70,13 @@ def test_a_person_comes_changes_and_goes_and_each_step_is_in_the_audit_log(
     assert capsys.readouterr().out == "mira  operator  users: mira01  teams: nlp\n"
     assert site.person("remove", "mira") == 0
     assert site.accounts.all() == {}
+    assert site.person("end-sessions", "mira") == 0
     capsys.readouterr()
     assert site.audit("-o", "json") == 0
     told = capsys.readouterr().out
-    done = [one["detail"] for one in json.loads(told) if one["about"] == "mira"]
+    done = [one["detail"].partition(",")[0] for one in json.loads(told) if one["about"] == "mira"]
     assert done[0] == "added as team"
-    assert done[2:] == ["password changed", "removed"]
+    assert done[2:] == ["password changed", "removed", "sessions ended"]
     assert PASSWORD not in told
     assert "$argon2" not in told
     assert site.audit("--person", "nobody") == 0

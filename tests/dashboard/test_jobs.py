@@ -25,8 +25,11 @@ from dashboard.lists.jobs import SPAN, Fleet, JobNow, Measured, asked, running
 from dashboard.lists.one_job import Told, holder_named
 from dashboard.lists.one_job_now import Running, checkpoint_words, sentences
 from dashboard.lists.table import text
+from dashboard.pipeline.hub_queries import is_elsewhere
 from gpuvigil.clock import to_ns
 from gpuvigil.config.pricing import CostSettings, PriceSettings
+from gpuvigil.hub_client import Hub
+from gpuvigil.hub_client.seen import SeenHub
 from gpuvigil.hub_client.tls import Trust
 from gpuvigil.lineprotocol import encode
 from gpuvigil.model import Allocation, Holder, HolderKind, Impact, Incident, Severity
@@ -143,6 +146,15 @@ def test_of_one_job_only_its_nodes_rows_are_read_and_the_span_is_that_of_all() -
     assert mine.span == everybody.span == (NOON - timedelta(seconds=200), NOON)
     assert set(everybody.hosts) == {("prod", "n-1"), ("prod", "n-2")}
     assert set(mine.hosts) == {("prod", "n-2")}
+
+
+def test_that_numbers_are_elsewhere_is_seen_by_whoever_looks() -> None:
+    store = MemoryStore()
+    beside = HubBeside("http://127.0.0.1:9", lambda: "token", Trust(), store, Heard(store))
+    plain = Hub("http://127.0.0.1:9", lambda: "token")
+    for hub, elsewhere in ((beside, True), (plain, False)):
+        assert is_elsewhere(hub) is elsewhere
+        assert is_elsewhere(SeenHub(hub, tuple, tuple)) is elsewhere
 
 
 def test_who_shares_a_gpu_and_who_just_began_cannot_be_told() -> None:

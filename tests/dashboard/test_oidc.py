@@ -23,8 +23,7 @@ from joserfc import jwt
 from joserfc.jwk import OctKey, RSAKey
 
 from accounting.people.roles import Role
-from dashboard.auth.door import Door
-from dashboard.auth.oidc import Oidc
+from dashboard.auth.oidc import Oidc, Refused
 from dashboard.auth.sign_in import CALLBACK, OIDC, Ways
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import AlertsSettings, Config, PeopleSettings, load
@@ -33,7 +32,7 @@ from gpuvigil.model import Deed
 from tests.oidc_provider import PASSWORD, SECRET
 from tests.servers import ROOT
 
-from .test_door import POLICY, Answer
+from .test_door import Answer
 from .test_sign_in import Named
 
 OURS = "http://here:8501"
@@ -132,10 +131,8 @@ class Sited(Named):
 
     config: Config = field(default_factory=Config)
 
-    def new_door(self, public_url: str = "", *, signed: bool = True) -> Door:
-        ways = Ways(accounts=self.accounts, oidc=Oidc(self.config), told=self.told.append)
-        keys, clock = self.keys, self.clock
-        return Door(self.page, keys=keys, clock=clock, policy=POLICY, signed=signed, ways=ways)
+    def ways(self) -> Ways:
+        return Ways(accounts=self.accounts, oidc=Oidc(self.config), told=self.told.append)
 
     def leave(self, rest: str = "/jobs?last=1d") -> dict[str, str]:
         """To the provider: what it is asked, with our cookie kept."""
@@ -207,6 +204,7 @@ def test_what_comes_back_is_good_once_and_in_its_own_browser_alone(
     site.cookie = waiting
     assert site.back(state=asked["state"] + "x", code="c").status == 403
     assert site.back(code="c").status == 403
+    site.clock.advance(2.0)
     assert site.back(state=asked["state"], code="c").status == 303
     site.cookie = waiting
     assert site.back(state=asked["state"], code="c").status == 403
@@ -314,6 +312,37 @@ def test_while_the_provider_is_away_the_page_says_so(tmp_path: Path) -> None:
     answer = site.ask(OIDC)
     assert (answer.status, "does not answer" in answer.body) == (502, True)
     assert 'name="password"' in answer.body  # an account still opens
+
+
+def test_who_comes_back_without_having_left_is_slowed_down_and_is_no_entry(site: Sited) -> None:
+    codes = [site.back(state="x", code=str(number)).status for number in range(200)]
+    assert codes == [403] * 3 + [429] * 197
+    assert site.ask(OIDC).status == 429
+    assert not site.told
+
+
+def test_a_provider_that_is_away_is_asked_once_in_some_seconds() -> None:
+    asked: list[str] = []
+
+    class Away(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_error(503)
+
+        def log_message(self, *_: Any) -> None:
+            """Nobody reads it."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Away)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    oidc = Oidc(config(f"http://127.0.0.1:{server.server_port}"))
+    for _ in range(20):
+        with pytest.raises(Refused, match="does not answer"):
+            oidc.begin("/")
+    server.shutdown()
+    thread.join()
+    server.server_close()
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,10 @@ from accounting.people.roles import HOLDER_OF_THE_LINK, Person, Role
 from dashboard.data import live
 from dashboard.data.questions import Questions
 from dashboard.data.snapshot import Snapshot
+from dashboard.incidents.usefulness import opinion
 from dashboard.layout.frame import PAGES
 from dashboard.layout.search import find
+from dashboard.pipeline.hub_queries import tokens_told
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import AnalyzerSettings, Config
 from gpuvigil.errors import HubError
@@ -215,6 +217,30 @@ def test_only_operators_change_anything(hub: HubProcess, role: Role) -> None:
     assert hub.hub().record(RecordKind.ACKNOWLEDGEMENT, "forged") is None
 
 
+def test_tokens_are_shown_to_operators_alone(hub: HubProcess) -> None:
+    as_(person(Role.OPERATOR))
+    assert live.shared().questions.ask("tokens", tokens_told, 0.0).value == tokens_told(hub.hub())
+    as_(person(Role.VIEWER))
+    with pytest.raises(HubError, match="not asked of the hub for a person"):
+        live.shared().questions.ask("tokens", tokens_told, 0.0)
+
+
+def test_who_has_a_name_closes_by_it_and_others_see_no_form(hub: HubProcess) -> None:
+    as_(person(Role.VIEWER))
+    (folded,) = open_page("incidents", incident=incident().id).expander
+    assert folded.label == "Export"
+    assert not folded.text_input
+    as_(person(Role.OPERATOR))
+    test = open_page("incidents", incident=incident().id)
+    name = test.text_input(key=f"gives-{incident().id}")
+    assert (name.value, name.disabled) == (ME, True)
+    test.session_state[f"gives-{incident().id}"] = "a colleague"  # as no browser can
+    test.button(key=f"Close as false-{incident().id}").click().run()
+    kept = hub.hub().records(RecordKind.OPINION, parent=incident().id)
+    assert opinion(incident(), ME, False, NOON).id in {one.id for one in kept}
+    assert opinion(incident(), "a colleague", False, NOON).id not in {one.id for one in kept}
+
+
 def _acknowledgement(id_: str, by: str = "somebody else") -> Record:
     return Acknowledgement(
         id=id_, incident=incident().id, subject=GPU, by=by, note="", at=SystemClock().now()
@@ -300,3 +326,14 @@ def test_what_was_asked_for_one_is_no_answer_for_another(hub: HubProcess) -> Non
     assert users() == {"tomke"}
     as_(person(Role.OPERATOR))
     assert STRANGER in users()
+
+
+def test_whose_name_no_session_knows_only_claims_one(hub: HubProcess) -> None:
+    as_(HOLDER_OF_THE_LINK)
+    taken = _acknowledgement("claimed", "olga")
+    live.shared().questions.tell(lambda client: client.write_records([taken]))
+    entries = [_audit(one) for one in hub.hub().records(RecordKind.AUDIT)]
+    assert ("", "called themselves olga, signed in by link") in {
+        (one.person, one.detail) for one in entries
+    }
+    assert not [one for one in entries if one.person == "olga"]

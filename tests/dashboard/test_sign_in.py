@@ -43,15 +43,17 @@ class Named(Site):
         self.accounts = Accounts(self.directory, CHEAP)
         self.accounts.add(new_person("mira", Role.VIEWER, [], ["nlp"]), PASSWORD)
         super().__post_init__()
-        self.sessions = Sessions(self.keys, self.accounts)
+        self.sessions = Sessions(self.keys, self.accounts, self.ways().groups)
 
-    def new_door(self, public_url: str = "", *, signed: bool = True) -> Door:
+    def ways(self) -> Ways:
         proxies = [ip_network("10.9.0.0/16")]
-        ways = Ways(
+        return Ways(
             accounts=self.accounts,
             proxy=ProxyHeader.of(self.settings, proxies),
             told=self.told.append,
         )
+
+    def new_door(self, public_url: str = "", *, signed: bool = True) -> Door:
         return Door(
             self.page,
             keys=self.keys,
@@ -59,7 +61,7 @@ class Named(Site):
             policy=POLICY,
             signed=signed,
             public_url=public_url,
-            ways=ways,
+            ways=self.ways(),
         )
 
     async def page(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -383,8 +385,12 @@ def test_a_header_that_comes_twice_names_nobody(tmp_path: Path) -> None:
     }
     found = ProxyHeader.of(site.settings, [ip_network("10.9.0.0/16")])
     assert found is not None
-    assert found.person(scope) is None
-    assert found.person({**scope, "headers": scope["headers"][:1]}) is not None
+    assert found.word(scope) is None
+    once = scope["headers"][:1]
+    groups = (b"remote-groups", b"gpu-admins")
+    assert found.word({**scope, "headers": once}) is not None
+    assert found.word({**scope, "headers": [*once, groups]}) is not None
+    assert found.word({**scope, "headers": [*once, groups, groups]}) is None
 
 
 def test_it_is_off_unless_a_header_is_named() -> None:

@@ -1,25 +1,53 @@
 """Every kind of record, with names wherever they can be, as each role sees it."""
 
+import dataclasses
 import json
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.people.names import Names
+import gpuvigil.model
+from accounting.people.names import PEOPLE_KEYS, POD_KEYS, Names
 from accounting.people.roles import HOLDER_OF_THE_LINK, Person, Role, highest
-from accounting.people.sight import OTHERS, SOMEBODY, WITHHELD, Pseudonyms, Sight
+from accounting.people.sight import (
+    _MACHINE,
+    _PROGRAMS,
+    _SHOWN,
+    _WRITTEN,
+    OTHERS,
+    SOMEBODY,
+    WITHHELD,
+    Pseudonyms,
+    Sight,
+)
 from accounting.usage.columns import SHARES, unpacked
 from accounting.usage.model import Bucket
-from gpuvigil.model import Allocation, Incident, Record, RecordKind, ReportRun, Silence
+from collector.kernel_log.event_book import _message
+from collector.sensors.kernel_event import KernelEvent, KernelEventKind
+from gpuvigil.model import (
+    Acknowledgement,
+    Allocation,
+    Event,
+    EventKind,
+    Holder,
+    Incident,
+    Record,
+    RecordKind,
+    ReportRun,
+    Silence,
+)
 
 from .scene import (
+    GPU,
     ME,
     NOON,
     OPERATOR,
     SECRETS,
     STRANGER,
+    allocation,
     incident,
     of_kind,
     person,
@@ -129,6 +157,7 @@ def test_after_their_days_operators_too_see_pseudonyms_of_what_is_over() -> None
     shown = whole.records(ALL, just_above)
     for one in shown:
         standing = one.kind in {RecordKind.INCIDENT, RecordKind.AUDIT, RecordKind.JOB}
+        standing = standing or one.parent == incident().id
         held = one.kind is RecordKind.ALLOCATION and one.body.get("ended_at") is None
         told = one.kind in {RecordKind.EVENT, RecordKind.ACTION}
         if not (standing or held or told):
@@ -182,3 +211,169 @@ def test_a_person_is_read_as_written(role: Role) -> None:
 
 def test_the_operator_of_the_scene_is_somebody_else() -> None:
     assert OPERATOR not in {ME, STRANGER}
+
+
+@pytest.mark.parametrize("program", ["carol_thesis.py", "carol thesis.py"])
+@pytest.mark.parametrize("pci_address", ["0000:9b:00.0", None])
+def test_no_kernel_event_names_a_program(program: str, pci_address: str | None) -> None:
+    report = KernelEvent(
+        kind=KernelEventKind.XID,
+        code=31,
+        text="MMU fault",
+        pci_address=pci_address,
+        process=program,
+        pid=4711,
+    )
+    raw = f"NVRM: Xid (PCI:0000:9b:00): 31, pid=4711, name={program}, Ch 00000010"
+    for message in (_message(report), raw):
+        event = Event(kind=EventKind.XID, subject=GPU, at=NOON, id="e", xid=31, message=message)
+        (shown,) = sight(Role.VIEWER).records([event.to_record()], NOON)
+        assert "carol" not in shown.body["message"]
+        assert "thesis" not in shown.body["message"]
+        assert "4711" in shown.body["message"]
+
+
+# Sentences and what machines call things: names in them are found, and nothing else is taken out.
+_TOLD = frozenset(
+    [
+        "about",
+        "action",
+        "address",
+        "addresses",
+        "body",
+        "cluster",
+        "covered_by",
+        "covers",
+        "detail",
+        "device",
+        "devices",
+        "driver",
+        "driver_state",
+        "fabric_cluster",
+        "firmware",
+        "gpu",
+        "gpus",
+        "group",
+        "gsp_firmware",
+        "guid",
+        "host",
+        "hosts",
+        "incident",
+        "inforom",
+        "kernel",
+        "label",
+        "limit",
+        "matchers",
+        "message",
+        "missing",
+        "model",
+        "node",
+        "number",
+        "operation",
+        "part",
+        "part_number",
+        "pci_address",
+        "peer",
+        "peer_guid",
+        "peer_port_name",
+        "peers",
+        "physical_state",
+        "place",
+        "port",
+        "rack",
+        "reason",
+        "role",
+        "snapshot",
+        "source",
+        "switch",
+        "switch_port",
+        "text",
+        "title",
+        "uuid",
+        "value",
+        "values",
+        "vbios",
+        "vendor",
+        "version",
+        "waits_for",
+        "what",
+        "why",
+    ]
+)
+
+
+# Of reports and their letters, which only operators have.
+_REPORTED = frozenset({"html", "run", "span", "summary"})
+
+
+def test_of_every_text_of_a_record_it_is_known_whether_it_names_people() -> None:
+    models = [one for one in vars(gpuvigil.model).values() if dataclasses.is_dataclass(one)]
+    fields = {
+        field.name
+        for model in models
+        for field in dataclasses.fields(model)
+        if "str" in str(field.type) and not field.name.startswith("_")
+    }
+    known = {*PEOPLE_KEYS, *POD_KEYS, *_SHOWN, *_MACHINE, *_PROGRAMS, *_WRITTEN, *_TOLD, *_REPORTED}
+    assert fields <= known
+
+
+def _said(by: str, to: str = "") -> Record:
+    return Acknowledgement(
+        id="a9", incident=incident().id, subject=GPU, by=by, note=f"{by} looks", at=NOON, to=to
+    ).to_record()
+
+
+def test_whom_an_incident_was_handed_to_is_a_person() -> None:
+    (shown,) = sight(Role.VIEWER).records([_said(ME, "zorn")], NOON)
+    assert (shown.body["by"], shown.body["to"]) == (ME, SOMEBODY)
+
+
+def test_what_still_holds_is_not_old_and_what_is_over_keeps_its_words() -> None:
+    after = Pseudonyms(after=timedelta(days=30), key=b"k")
+    whole = Sight(person=HOLDER_OF_THE_LINK, names=Names(), pseudonyms=after)
+    silence = Silence(
+        id="s2",
+        matchers=(f'owner="{STRANGER}"',),
+        by=OPERATOR,
+        reason=f"{OPERATOR} swaps it",
+        at=NOON,
+        starts_at=NOON,
+        ends_at=NOON + timedelta(days=60),
+    ).to_record()
+    standing, said = incident().to_record(), _said(OPERATOR)
+    long_after = NOON + timedelta(days=89)
+    assert whole.records([standing, said, silence], long_after) == (standing, said, silence)
+    over = replace(incident(), state="resolved", resolved_at=NOON + timedelta(days=1)).to_record()
+    _, said, silence = whole.records([over, said, silence], NOON + timedelta(days=91))
+    assert said.body["note"] == f"{after.of(OPERATOR)} looks"
+    assert silence.body["reason"] == f"{after.of(OPERATOR)} swaps it"
+    assert STRANGER not in text(silence)
+
+
+def test_two_who_see_different_things_share_no_answers() -> None:
+    one = Person(name="ada", role=Role.OWN, users=frozenset({"a2"}))
+    other = Person(name="a2", role=Role.OWN, users=frozenset({"ada"}))
+    assert Sight(person=one, names=Names()).rights != Sight(person=other, names=Names()).rights
+    assert not Sight(person=one, names=Names()).knows("ada")  # on a cluster that is another
+
+
+def test_a_pods_number_is_made_with_the_dashboards_key() -> None:
+    pod = replace(allocation("quentin", "vision", 4), holder=Holder.parse("pod ml/zorn-0"))
+    shown = [
+        Sight(person=person(Role.VIEWER), names=Names(), key=key).records([pod.to_record()], NOON)
+        for key in (b"1", b"1", b"2")
+    ]
+    assert shown[0] == shown[1]
+    assert (shown[0][0].id, shown[0][0].body["holder"]) != (
+        shown[2][0].id,
+        shown[2][0].body["holder"],
+    )
+
+
+@pytest.mark.parametrize("name", ["1000", "w"])
+def test_a_number_that_a_record_gives_as_its_user_goes_out_of_its_sentence(name: str) -> None:
+    names = Names()
+    said = f"GPU of {name}. It drew 1000 W; ask user {name}, not user {name}1 or of {name}.5"
+    left = names.without(said, lambda _: "#", {name})
+    assert left == f"GPU of #. It drew 1000 W; ask user #, not user {name}1 or of {name}.5"

@@ -1,0 +1,24 @@
+"""Who types a command: whom the system says it is, whatever their environment claims."""
+
+import os
+import pwd
+from datetime import datetime
+
+from .model import Audit, Deed
+
+
+def typist() -> str:
+    """The account that this process runs as."""
+    number = os.getuid()
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:  # an account that the machine has no name for, as in a container
+        return f"uid {number}"
+
+
+def typed(deed: Deed, about: str, detail: str, at: datetime) -> Audit:
+    """The entry of the audit log; whom sudo says that it was stands beside it, as a claim."""
+    behind = os.environ.get("SUDO_USER", "")
+    claim = f"sudo by {behind[:100]}" if behind.isprintable() and behind else ""
+    told = ", ".join(filter(None, (detail, "typed as a command", claim)))
+    return Audit(deed=deed, person=typist(), about=about, detail=told, at=at)

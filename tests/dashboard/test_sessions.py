@@ -1,0 +1,107 @@
+"""What a session's cookie is still worth: after settings have changed, and after its time."""
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from accounting.people.roles import HOLDER_OF_THE_LINK, Role
+from dashboard.auth.accounts import Accounts, new_person
+from dashboard.auth.groups import Groups, Word
+from dashboard.auth.keys import Keys
+from dashboard.auth.sessions import PROVIDER, PROXY, PROXY_LIFE, Sessions
+from dashboard.auth.sign_in_attempts import Tries
+from gpuvigil.config import PeopleSettings
+
+from .test_door import Site
+from .test_sign_in import CHEAP, PASSWORD, Named, proxied
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Named:
+    return Named(tmp_path / "secrets")
+
+
+def _groups(role: str) -> Groups:
+    return Groups.of(PeopleSettings(group_roles=(f"gpu-admins={role}",)))
+
+
+@pytest.mark.parametrize("way", [PROVIDER, PROXY])
+def test_what_groups_mean_today_counts_and_a_way_that_is_off_lets_nobody_in(
+    site: Named, way: str
+) -> None:
+    now, word = site.clock.now(), Word(name="olga", groups=("gpu-admins",))
+    before = Sessions(site.keys, site.accounts, {way: _groups("operator")})
+    value = before.of_word(way, word, now)
+    found = before.person(value, now)
+    assert found is not None
+    assert (found.role, found.way) == (Role.OPERATOR, way)
+    today = Sessions(site.keys, site.accounts, {way: _groups("viewer")})
+    found = today.person(value, now)
+    assert found is not None
+    assert found.role is Role.VIEWER
+    other = PROXY if way == PROVIDER else PROVIDER
+    for groups in ({}, {other: _groups("operator")}, {way: Groups.of(PeopleSettings())}):
+        assert Sessions(site.keys, site.accounts, groups).person(value, now) is None
+
+
+def test_a_proxys_word_lives_for_twelve_hours_and_a_providers_for_the_session(site: Named) -> None:
+    now, word = site.clock.now(), Word(name="olga", groups=("gpu-admins",))
+    groups = {PROXY: _groups("own"), PROVIDER: _groups("own")}
+    sessions = Sessions(site.keys, site.accounts, groups)
+    of_proxy, of_provider = (sessions.of_word(way, word, now) for way in groups)
+    second = timedelta(seconds=1)
+    assert sessions.person(of_proxy, now + PROXY_LIFE - second) is not None
+    assert sessions.person(of_proxy, now + PROXY_LIFE + second) is None
+    assert sessions.person(of_provider, now + PROXY_LIFE + second) is not None
+
+
+def test_all_sessions_of_a_name_end_and_later_ones_begin(site: Named) -> None:
+    now, second = site.clock.now(), timedelta(seconds=1)
+    account = site.accounts.of("mira")
+    assert account is not None
+    groups = {PROXY: _groups("own"), PROVIDER: _groups("own")}
+    sessions = Sessions(site.keys, site.accounts, groups)
+    word = Word(name="mira", groups=("gpu-admins",))
+    stranger = sessions.of_word(PROXY, replace(word, name="tomke"), now)
+    values = [sessions.of_account(account, now), *(sessions.of_word(w, word, now) for w in groups)]
+    site.keys.end_all("mira", now)
+    assert [sessions.person(one, now) for one in values] == [None, None, None]
+    assert sessions.person(stranger, now) is not None
+    assert sessions.person(sessions.of_account(account, now + second), now + second) is not None
+
+
+def test_who_comes_by_a_proxy_reads_that_it_signs_out(tmp_path: Path) -> None:
+    site = proxied(tmp_path, default_role="own")
+    value = site.sessions.of_word(PROXY, Word(name="tomke"), site.clock.now())
+    site.cookie = f"{site.keys.cookie_name}={value}"
+    for form in (None, {"x": "y"}):
+        answer = site.ask("/sign-out", form=form)
+        assert (answer.status, "sign out there" in answer.body) == (200, True)
+    assert not site.told
+
+
+def test_links_that_were_opened_before_people_had_names_end_with_the_first_name(
+    tmp_path: Path,
+) -> None:
+    site = Site(tmp_path)
+    accounts, now = Accounts(tmp_path, CHEAP), site.clock.now()
+    sessions = Sessions(Keys(tmp_path), accounts)
+    early = sessions.of_link(now)
+    assert sessions.person(early, now) == HOLDER_OF_THE_LINK
+    accounts.add(new_person("mira", Role.OWN, [], []), PASSWORD)
+    assert sessions.person(early, now) is None
+    assert sessions.person(sessions.of_link(now), now) == HOLDER_OF_THE_LINK
+
+
+def test_names_that_somebody_makes_up_push_no_real_one_out(site: Named) -> None:
+    def tried(name: str, number: int) -> int:
+        host = f"10.{number >> 8}.{number & 255}.9"
+        return site.by_name(name, "wrong wrong wrong", client=host).status
+
+    for number in range(Tries.FREE_OF_AN_ACCOUNT):
+        assert tried("mira", number) == 401
+    for number in range(Tries.MOST_ADDRESSES + 1):
+        tried(f"made-up-{number}", 100 + number)
+    assert tried("mira", 5000) == 429
