@@ -118,7 +118,5 @@ def _done(records: Records) -> Iterable[Done]:
 
 def sentence(one: Shift) -> str:
     """The whole in one line."""
-    nobody = f", {one.untaken} of them taken by nobody" if one.untaken else ""
-    return (
-        f"{len(one.opened)} opened, {len(one.ended)} ended, {len(one.stands)} still stand{nobody}."
-    )
+    waits = f", {one.untaken} not acknowledged" if one.untaken else ""
+    return f"{len(one.opened)} opened, {len(one.ended)} ended, {len(one.stands)} still open{waits}."

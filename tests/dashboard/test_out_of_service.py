@@ -154,7 +154,7 @@ def test_a_shift_is_twelve_hours_of_what_opened_ended_and_stands() -> None:
     assert [one.id for one in found.opened] == ["taken", "just within"]
     assert [one.id for one in found.ended] == ["ended"]
     assert [one.id for one in found.stands] == ["just before", "just within", "taken"]
-    assert sentence(found) == "2 opened, 1 ended, 3 still stand, 2 of them taken by nobody."
+    assert sentence(found) == "2 opened, 1 ended, 3 still open, 2 not acknowledged."
     # An hour before it was as it was then.
     assert [one.id for one in shift(told, NOON - 2 * HOUR).opened] == ["just within", "just before"]
 
