@@ -8,7 +8,7 @@ it. Nothing is asked of incidents but whom a fault kept from working: those hour
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -54,6 +54,8 @@ class Holding:
     still: int  # GPUs that are idle by the rule at the span's end
     price: float | None  # of a GPU-hour; None where no part of it has one
     kilowatt_hours: float
+    # Of each clock hour from that of the first bucket on: GPU-hours that it held, and of them idle by the rule.
+    hourly: tuple[Floats, Floats] = field(compare=False, repr=False)
 
     @property
     def is_one(self) -> bool:
@@ -80,6 +82,10 @@ def holdings(
     quiet, idle = grid.of(np.nan_to_num(amounts["quiet"])), grid.of(amounts["idle"])
     by_rule = idle_by_rule(quiet, idle, max(after // BUCKET, 1))
     dark = _sums(of, np.where(np.isnan(amounts["quiet"]), amounts["idle"], 0.0), len(heads))
+    hourly = tuple(
+        _by_hour(one, buckets[0].start)
+        for one in (grid.of(np.nan_to_num(amounts["allocated"])), by_rule)
+    )
     cost, priced = _costs(buckets, heads, of, quarter, amounts["allocated"], prices)
     last = by_rule[:, -1] / max(buckets[-1].counted.total_seconds(), 1.0)
     gpus = np.zeros(len(heads), np.int64)
@@ -100,6 +106,7 @@ def holdings(
                 still=round(float(last[number])),
                 price=float(cost[number] / priced[number]) if priced[number] > 0 else None,
                 kilowatt_hours=float(sums["energy_joules"][number]) / 3.6e6,
+                hourly=(hourly[0][number], hourly[1][number]),
             )
         )
     return tuple(sorted(found, key=lambda one: (-one.allocated, one.holder, one.user, one.model)))
@@ -156,6 +163,15 @@ class _Grid:
     def of(self, values: Floats) -> Floats:
         found: Floats = _sums(self._cell, values, self._shape[0] * self._shape[1])
         return found.reshape(self._shape)
+
+
+def _by_hour(seconds: Floats, first: datetime) -> Floats:
+    """GPU-hours of clock hours (across), from the seconds of quarters."""
+    quarters = timedelta(hours=1) // BUCKET
+    left = quarters - timedelta(minutes=first.minute) // BUCKET
+    starts = [0, *range(left, seconds.shape[1], quarters)]
+    found: Floats = np.add.reduceat(seconds, starts, axis=1) / _HOUR
+    return found
 
 
 def _rows(buckets: Sequence[Bucket]) -> tuple[pa.Table, npt.NDArray[np.int64]]:

@@ -8,13 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.cost.money import Prices
+from accounting.efficiency.efficiency import Advice
 from accounting.efficiency.holdings import holdings, idle_by_rule
+from accounting.efficiency.inefficient_hours import HOUR, Waste, WasteHour
 from accounting.usage import BUCKET
 from gpuvigil.config import CostSettings, PriceSettings
 from gpuvigil.model import Impact, Job, Rma, RmaState, Severity, Subject
 from report import formatting
 from report.build import build
 from report.content import Report
+from report.inputs import Past
+from report.waste import wasted
 from tests.report.weeks import END, START, WEEK, bucket, facts, gpu, idle, incident, share, usage
 
 NOBODY = Prices()
@@ -76,6 +80,44 @@ def test_less_than_half_an_hour_is_not_idle_by_the_rule_and_half_an_hour_is() ->
     ]
     assert found[0].idle == 0.0
     assert found[1].idle == pytest.approx(2.0 + 2 * 0.1)  # four GPUs for half an hour, and its ends
+
+
+@given(
+    quiet=st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=24),
+    unfilled=st.lists(st.floats(0.0, 8.0), min_size=7, max_size=7),
+    late=st.integers(0, 3),
+    advice=st.sampled_from(list(Advice)),
+)
+def test_nobody_wastes_more_than_he_held(
+    quiet: list[float], unfilled: list[float], late: int, advice: Advice
+) -> None:
+    start = START + late * BUCKET
+    held = [
+        [share(gpus=8, quiet=part, model="A100"), share(gpus=2, model="H100")] for part in quiet
+    ]
+    buckets = tuple(
+        bucket(start + n * BUCKET, one, gpus=16) for n, one in enumerate(held) if n not in {5, 6}
+    )
+    wastes = tuple(not_filled(n, hours, advice) for n, hours in enumerate(unfilled))
+    past = Past(usage=replace(usage(), buckets=buckets), wastes=wastes)
+    for one in wasted(past, facts()):
+        assert one.hours <= one.held.allocated + 1e-6
+        assert one.little >= 0.0
+
+
+def not_filled(hour: int, gpu_hours: float, advice: Advice) -> WasteHour:
+    """Of all GPUs of job 1."""
+    one = Waste("job 1", "ann", None, None, "H100", advice.value, 8, gpu_hours)
+    return WasteHour(cluster="alpha", start=START + hour * HOUR, wastes=(one,), scattered_gpus=0)
+
+
+def test_quiet_quarters_of_a_poorly_fed_job_are_idle_and_not_unfilled_besides() -> None:
+    """Eight GPUs for a day, idle for three quarters of each hour, a quarter busy in the other."""
+    parts = [share(gpus=8, quiet=1.0, used=0.0), share(gpus=8, used=0.25, idle=0.0)]
+    buckets = tuple(bucket(START + n * BUCKET, [parts[n % 4 == 3]]) for n in range(96))
+    wastes = tuple(not_filled(n, 7.5, Advice.GATHER) for n in range(24))
+    (found,) = wasted(Past(usage=replace(usage(), buckets=buckets), wastes=wastes), facts())
+    assert (found.held.allocated, found.idle, found.little) == (192.0, 144.0, 36.0)
 
 
 def test_a_quarter_of_an_earlier_version_makes_it_a_range() -> None:
