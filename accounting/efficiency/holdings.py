@@ -51,7 +51,7 @@ class Holding:
     idle: float  # by the rule
     idle_most: float  # with the quarters of which it is not known: all that was at 0 % in them
     excused: float  # idle by the rule, while a fault kept it from working
-    still: int  # GPUs that are idle by the rule at the span's end
+    still: int  # GPUs that are idle by the rule at the span's end, and no fault explains it
     price: float | None  # of a GPU-hour; None where no part of it has one
     kilowatt_hours: float
     # Of each clock hour from that of the first bucket on: GPU-hours that it held, and of them idle by the rule.
@@ -92,6 +92,7 @@ def holdings(
     np.maximum.at(gpus, of, rows["gpus"].to_numpy())
     found = []
     for number, head in enumerate(heads):
+        spans = (excused or {}).get(head[0], ())
         idle_seconds = float(by_rule[number].sum())
         found.append(
             Holding(
@@ -102,8 +103,8 @@ def holdings(
                 used=float(sums["used"][number]) / _HOUR,
                 idle=idle_seconds / _HOUR,
                 idle_most=(idle_seconds + float(dark[number])) / _HOUR,
-                excused=_within(by_rule[number], buckets, (excused or {}).get(head[0], ())) / _HOUR,
-                still=round(float(last[number])),
+                excused=_within(by_rule[number], buckets, spans) / _HOUR,
+                still=0 if _in_any(buckets[-1].start, spans) else round(float(last[number])),
                 price=float(cost[number] / priced[number]) if priced[number] > 0 else None,
                 kilowatt_hours=float(sums["energy_joules"][number]) / 3.6e6,
                 hourly=(hourly[0][number], hourly[1][number]),
@@ -248,6 +249,11 @@ def _within(idle: Floats, buckets: Sequence[Bucket], spans: Sequence[Span]) -> f
     first, total = buckets[0].start, 0.0
     for number in np.nonzero(idle)[0].tolist():
         at = first + number * BUCKET
-        if any(since < at + BUCKET and at < until for since, until in spans):
+        if _in_any(at, spans):
             total += float(idle[number])
     return total
+
+
+def _in_any(quarter: datetime, spans: Iterable[Span]) -> bool:
+    """Whether a part of it lies in one of them."""
+    return any(since < quarter + BUCKET and quarter < until for since, until in spans)

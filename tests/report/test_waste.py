@@ -303,6 +303,19 @@ def test_what_to_do_is_ranked_by_what_it_saves_and_told_a_week_later() -> None:
     assert still.became[0].became == "504 more GPU-hours were idle."
 
 
+def test_nobody_is_asked_to_let_go_what_a_fault_holds() -> None:
+    """Idle up to the end, by a fault that stands in the last quarter, or that was over before it."""
+    week = usage([share("job 7", quiet=1.0, idle=1.0, used=0.0)])
+    hit = Impact(gpus=4, holders=("job 7",), users=("ann",))
+    last = END - BUCKET
+    for over, asked in ((None, 0), (last + timedelta(seconds=1), 0), (last, 1)):
+        broken = incident(since=START + WEEK / 2, until=over, impact=hit)
+        found = build(facts(week, incidents=[broken])).actions
+        assert sum(one.text.startswith("Ask ann") for one in found) == asked
+    whole = incident(since=START, until=END, impact=hit)
+    assert build(facts(week, incidents=[whole])).actions == ()
+
+
 def test_what_failed_again_and_what_is_away_is_told() -> None:
     twice = [
         incident(
