@@ -9,6 +9,7 @@ from typing import TypeVar
 from accounting.efficiency.efficiency import Advice
 from accounting.efficiency.holdings import Holding, excused_by, holdings
 from accounting.efficiency.inefficient_hours import HOUR, WasteHour
+from gpuvigil.model import Job
 
 from .inputs import Facts, Past
 from .rounding import rounded
@@ -62,7 +63,7 @@ class Wasted:
 
 def wasted(past: Past, facts: Facts) -> tuple[Wasted, ...]:
     """Every holder of a span with what it wasted, the worst first."""
-    excused = excused_by(past.incidents, past.usage.end)
+    excused = excused_by(past.incidents, past.usage.end, _on_one_node(past.jobs))
     found = holdings(past.usage.buckets, facts.prices, facts.idle_after, excused)
     theirs: defaultdict[tuple[str, str], list[Holding]] = defaultdict(list)
     for one in found:
@@ -79,6 +80,14 @@ def wasted(past: Past, facts: Facts) -> tuple[Wasted, ...]:
         part = max(one.allocated - one.idle, 0.0) / room if room else 0.0
         rows.append(Wasted(held=one, little=part * amount, advice=advice))
     return tuple(sorted(rows, key=lambda row: (-row.hours, -row.held.allocated, row.held.holder)))
+
+
+def _on_one_node(jobs: Iterable[Job]) -> frozenset[str]:
+    """Holders that are jobs of one node each time they ran, as their scheduler told."""
+    nodes: defaultdict[str, int] = defaultdict(int)
+    for one in jobs:
+        nodes[str(one.holder)] = max(nodes[str(one.holder)], len(one.nodes))
+    return frozenset(holder for holder, most in nodes.items() if most == 1)
 
 
 def _little(

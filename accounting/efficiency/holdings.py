@@ -7,7 +7,7 @@ it. Nothing is asked of incidents but whom a fault kept from working: those hour
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -16,8 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpuvigil.faults import FAULTS, Stops
-from gpuvigil.model import Incident, Severity
+from gpuvigil.model import Incident
 
 from ..cost.money import Prices
 from ..usage import Bucket
@@ -25,6 +24,7 @@ from ..usage.amounts import OTHERS
 from ..usage.columns import SHARES, Rows, table_of, together
 from ..usage.model import BUCKET
 from ..usage.ownership import NOBODY_KNOWN
+from .idle_query import held_up
 
 _HOUR = 3600.0
 _KEY = ("holder", "user", "account", "project", "partition", "model")
@@ -133,16 +133,14 @@ def idle_by_rule(quiet: Floats, idle: Floats, quarters: int) -> Floats:
     return total
 
 
-def excused_by(incidents: Iterable[Incident], end: datetime) -> Excused:
-    """Whom a fault kept from working, and when: nobody is ranked for those hours."""
+def excused_by(
+    incidents: Iterable[Incident], end: datetime, alone: Collection[str] = ()
+) -> Excused:
+    """Whom a fault kept from working, and when: nobody is ranked for those hours. `alone`: on one node."""
     found: defaultdict[str, list[Span]] = defaultdict(list)
     for one in incidents:
-        row = FAULTS.get(one.fault)
-        stops = Stops.NOBODY if row is None else row.stops
-        grave = one.severity is Severity.CRITICAL and row is not None and row.blame.is_hardware
-        if stops is not Stops.NOBODY or grave:
-            for holder in one.impact.holders:
-                found[holder].append((one.since, one.resolved_at or end))
+        for holder in held_up(one, alone):
+            found[holder].append((one.since, one.resolved_at or end))
     return found
 
 

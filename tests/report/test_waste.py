@@ -206,6 +206,36 @@ def test_nobody_is_ranked_for_hours_that_a_fault_explains() -> None:
     assert rows(report, "jobs")["job 1"]["wasted_gpu_hours"] == pytest.approx(336.0, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("fault", "severity", "nodes", "excused"),
+    [
+        ("host_space", Severity.INFO, (), 0.0),
+        ("host_space", Severity.WARNING, (), 672.0),
+        ("gpu_hung", Severity.WARNING, ("n1",), 672.0),
+        ("port_down", Severity.WARNING, ("n1",), 0.0),
+        ("port_down", Severity.WARNING, ("n1", "n2"), 672.0),
+        ("port_down", Severity.WARNING, (), 672.0),  # nobody told where it ran
+        ("host_fan", Severity.WARNING, (), 0.0),
+    ],
+)
+def test_hours_are_excused_as_the_idle_rule_excuses(
+    fault: str, severity: Severity, nodes: tuple[str, ...], excused: float
+) -> None:
+    week = usage([share("job 7", quiet=1.0, idle=1.0, used=0.0)])
+    hit = Impact(gpus=4, holders=("job 7",), users=("ann",))
+    stood = incident(fault, gpu().of_node(), since=START, until=END, severity=severity, impact=hit)
+    job = Job(
+        told_by=gpu().of_node(),
+        number="7",
+        state="RUNNING",
+        submitted_at=START,
+        seen_at=END,
+        nodes=nodes,
+    )
+    (found,) = wasted(Past(usage=week, incidents=(stood,), jobs=(job,)), facts(week))
+    assert found.held.excused == excused
+
+
 def test_free_hours_while_jobs_waited_are_at_most_what_was_asked_for() -> None:
     job = Job(
         told_by=gpu(0).of_node(),
