@@ -205,10 +205,10 @@ def blocked(
             times[holder].append((start, end))
             # Of several holders nobody says how many were whose.
             gpus[holder] = max(gpus[holder], -(-one.impact.gpus // len(one.impact.holders)))
-    return {holder: gpus[holder] * _union(them) for holder, them in times.items()}
+    return {holder: gpus[holder] * union_hours(them) for holder, them in times.items()}
 
 
-def _union(times: list[Span]) -> float:
+def union_hours(times: list[Span]) -> float:
     """Hours that are in any of them."""
     total, last = 0.0, None
     for start, end in sorted(times):

@@ -210,9 +210,10 @@ def test_nobody_is_blamed_for_what_a_fault_left_idle(
     one = replace(share("job 1", "ann", 20.0, 10.0), gpus=gpus)
     stood = replace(fault(NOON - HOUR, None, "job 1", severity=severity), fault=key)
     found = made(one, incidents=[stood], prices=PRICED)
-    for it in (*found.users, *found.teams, *found.jobs, found.everybody):
-        assert (it.now.idle, it.now.idle_cost) == (idle, 2 * idle)
-        assert it.now.blocked == 10.0 - idle
+    persons = [one.now for one in (*found.users, *found.teams, found.everybody)]
+    for now in (*persons, *(one.now for one in found.jobs)):
+        assert (now.idle, now.idle_cost) == (idle, 2 * idle)
+        assert now.blocked == 10.0 - idle
     assert found.users[0].help == RELEASE
     long = replace(stood, since=NOON - 2 * HOUR)
     assert (made(one, incidents=[long]).users[0].help == RELEASE) is (idle == 10.0)

@@ -378,7 +378,7 @@ def test_a_link_is_told_with_the_jobs_behind_it_and_no_more_than_they_had() -> N
     hit = Impact(gpus=8, holders=("job 1",))
     down = incident("port_down", port, title="Network port is down", label="n2 mlx5_0", impact=hit)
     row = rows(build(facts(incidents=[down])), "network")["n2 mlx5_0"]
-    assert (row["gpu_hours"], row["jobs"]) == ((0.0, 192.0), "job 1")
+    assert (row["gpu_hours"], row["jobs"]) == ((0.0, 96.0), "job 1")  # it held four GPUs
 
 
 def test_hardware_incidents_are_counted_by_fault_and_the_worst_come_first() -> None:
