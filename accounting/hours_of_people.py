@@ -1,19 +1,21 @@
 """What each user and each team had of a span, and what became of it: pure, from usage and incidents.
 
-A team is what schedulers call an account, under Kubernetes the namespace. *Idle* is held at 0 %, however
-short that lasted, as in `gpuvigil usage`; *blocked* is held while an incident kept it from computing,
-by the incidents that say so: the union of their times for each holder, so that two incidents about one
-job count once. Idle and blocked may overlap, and are never added up.
+A team is what schedulers call an account, under Kubernetes the namespace. *Blocked* is held while an
+incident kept it from computing, by the idle rule's own excuses: the union of their times for each holder,
+so that two incidents about one job count once. *Idle* is held at 0 %, however short that lasted, less what
+was blocked: how much of a holder's time at 0 % was within its blocked time is not kept, and nobody is
+blamed for what may have been a fault's.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from gpuvigil.model import Incident, Severity
+from gpuvigil.model import Incident
 
 from .cost.money import Prices
+from .efficiency.idle_query import held_up
 from .efficiency.inefficient_hours import WasteHour
 from .usage.ledger import Ledger
 from .usage.ownership import NOBODY_KNOWN
@@ -32,7 +34,7 @@ class Amounts:
 
     held: float = 0.0
     used_percent: float | None = None
-    idle: float = 0.0
+    idle: float = 0.0  # no fault explains it
     blocked: float = 0.0
     cost: float | None = None
     idle_cost: float | None = None
@@ -83,6 +85,7 @@ class _Sum:
     cost: float = 0.0
     idle_cost: float = 0.0
     priced: bool = False
+    gpus: int = 0
     users: set[str] = field(default_factory=set)
     teams: set[str] = field(default_factory=set)
     helps: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -127,7 +130,9 @@ def people(  # noqa: PLR0913 - each is one source
 ) -> People:
     """`parts` and `before`: usage of the span and of the one before, cut where prices change."""
     now, was = _summed(parts, prices), _summed(before, prices)
-    _block(now, blocked(incidents, cluster, span))
+    known_faults = tuple(incidents)
+    for sums, times in (now, span), (was, (span[0] - (span[1] - span[0]), span[0])):
+        _block(sums, blocked(known_faults, cluster, times, _on_one_gpu(sums)))
     for hour in wastes:
         for one in hour.wastes:
             for it in _of(now, one.holder, one.user or ""):
@@ -161,6 +166,7 @@ def _summed(parts: Iterable[Ledger], prices: Prices) -> _Sums:
 
 
 def _add(to: _Sum, row: Mapping[str, float | None], hourly: float | None) -> None:
+    to.gpus = max(to.gpus, int(row["gpus"] or 0))
     to.held += row["allocated"] or 0.0
     to.measured += row["measured"] or 0.0
     to.used += row["used"] or 0.0
@@ -180,28 +186,29 @@ def _of(sums: _Sums, holder: str, user: str) -> list[_Sum]:
     return [job, sums.all, *(one for one in named if one is not None)]
 
 
-def blocked(incidents: Iterable[Incident], cluster: str, span: Span) -> Mapping[str, float]:
+def _on_one_gpu(sums: _Sums) -> frozenset[str]:
+    """Holders that never had two at once, and none on two nodes so."""
+    return frozenset(holder for (holder, _), it in sums.jobs.items() if it.gpus == 1)
+
+
+def blocked(
+    incidents: Iterable[Incident], cluster: str, span: Span, alone: Collection[str] = ()
+) -> Mapping[str, float]:
     """GPU-hours for which incidents kept each holder's GPUs from computing, within a span."""
     times: defaultdict[str, list[Span]] = defaultdict(list)
     gpus: defaultdict[str, int] = defaultdict(int)
     for one in incidents:
-        if one.subject.cluster != cluster or not _blocks(one):
+        if one.subject.cluster != cluster or not one.impact.gpus or one.covered_by or one.marked:
             continue
         start, end = max(one.since, span[0]), min(one.resolved_at or span[1], span[1])
-        holders = one.impact.holders
-        for holder in holders if start < end else ():
+        for holder in held_up(one, alone) if start < end else ():
             times[holder].append((start, end))
             # Of several holders nobody says how many were whose.
-            gpus[holder] = max(gpus[holder], -(-one.impact.gpus // len(holders)))
-    return {holder: gpus[holder] * _union(them) for holder, them in times.items()}
+            gpus[holder] = max(gpus[holder], -(-one.impact.gpus // len(one.impact.holders)))
+    return {holder: gpus[holder] * union_hours(them) for holder, them in times.items()}
 
 
-def _blocks(one: Incident) -> bool:
-    stands = one.severity is Severity.CRITICAL and one.impact.gpus > 0
-    return stands and not one.covered_by and not one.marked
-
-
-def _union(times: list[Span]) -> float:
+def union_hours(times: list[Span]) -> float:
     """Hours that are in any of them."""
     total, last = 0.0, None
     for start, end in sorted(times):
@@ -216,8 +223,13 @@ def _block(sums: _Sums, hours: Mapping[str, float]) -> None:
     for (holder, user), job in list(sums.jobs.items()):
         # No more than it held: an incident may outlive its job.
         lost = min(hours.get(holder, 0.0), job.held / _HOUR)
+        excused = min(lost * _HOUR, job.idle)
+        cost = job.idle_cost * excused / job.idle if job.idle else 0.0
         for it in _of(sums, holder, user) if lost else ():
             it.blocked += lost
+            # A job of two teams is with both: of none more is taken than it had.
+            it.idle = max(it.idle - excused, 0.0)
+            it.idle_cost = max(it.idle_cost - cost, 0.0)
 
 
 def _persons(now: Mapping[str, _Sum], was: Mapping[str, _Sum], known: bool) -> Sequence[Person]:

@@ -12,6 +12,7 @@ from gpuvigil.faults import FAULTS, Stops
 from gpuvigil.model import Incident, Job
 
 from . import capacity
+from .hit import behind, held_by
 from .inputs import Facts, Past
 from .rounding import HOUR, rounded
 from .sheet import Cell, Column, Kind, Sheet, exact, moved
@@ -33,7 +34,7 @@ class Lost:
 
 def losses(past: Past, rows: Sequence[Wasted]) -> tuple[Lost, ...]:
     """Every kind of loss in a span."""
-    seconds = past.usage.seconds
+    seconds, span = past.usage.seconds, (past.usage.start, past.usage.end)
     judged = seconds.judged > 0
     out = (seconds.lost_maintenance + seconds.lost_unknown) / HOUR
     idle = sum(one.idle for one in rows)
@@ -82,7 +83,7 @@ def losses(past: Past, rows: Sequence[Wasted]) -> tuple[Lost, ...]:
             key="network",
             label="behind a bad link",
             who="network",
-            hours=(0.0, sum(_held_up(one, past) for one in past.incidents if is_network(one))),
+            hours=(0.0, behind(filter(is_network, past.incidents), held_by(rows), span)),
         ),
     )
 
@@ -133,11 +134,6 @@ def is_network(incident: Incident) -> bool:
     """Whether it is about a link, a port or a switch."""
     row = FAULTS.get(incident.fault)
     return incident.subject.kind == "port" or (row is not None and row.stops is Stops.SPREAD)
-
-
-def _held_up(one: Incident, past: Past) -> float:
-    """GPU-hours of jobs that had GPUs there while it stood, if all of them waited for it."""
-    return one.impact.gpus * lasted(one, past.usage.start, past.usage.end)
 
 
 def lasted(one: Incident, start: datetime, end: datetime) -> float:

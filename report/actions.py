@@ -60,7 +60,7 @@ def _candidates(
     facts: Facts, incidents: Iterable[Incident], rows: Iterable[Wasted], at: datetime
 ) -> list[tuple[_Key, Action]]:
     found = [_mend(one, facts) for one in incidents if _stands(one, at)]
-    found += [_ask(one) for one in rows if one.held.still and one.held.is_one and one.hours]
+    found += [_ask(one) for one in rows if one.held.still and one.held.is_one and one.idle > 0]
     found.sort(key=lambda one: (-one[1].gpu_hours_a_day, one[1].text))
     return found[:MOST]
 

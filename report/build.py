@@ -87,7 +87,7 @@ def _sheets(
         act(losses(facts.now, rows), earlier, facts),
         *(groups(one, rows, before, facts) for one in FACETS),
         jobs(rows, facts),
-        *hardware_sheets(facts),
+        *hardware_sheets(facts, rows),
         cloud(facts, rows),
     )
     return tuple(one for one in found if one is not None)

@@ -21,26 +21,35 @@ from gpuvigil.model import Incident, RmaState
 from .act import is_network, lasted
 from .formatting import at
 from .hardware import fault_title, gpus_of, is_hardware
+from .hit import Held, behind, held_by, hit
 from .inputs import Facts
 from .sheet import Cell, Column, Kind, Sheet, exact
+from .waste import Wasted
 
 MOST = 8
 _SIZES = (1, 8, 32, 128, 512)
 
 
-def hardware_sheets(facts: Facts) -> tuple[Sheet, ...]:
+def hardware_sheets(facts: Facts, rows: Sequence[Wasted]) -> tuple[Sheet, ...]:
     """Those of which there is anything to say."""
-    found = (_classes(facts), _sizes(facts), _offenders(facts), _returns(facts), _links(facts))
+    held = held_by(rows)
+    found = (
+        _classes(facts, held),
+        _sizes(facts),
+        _offenders(facts),
+        _returns(facts),
+        _links(facts, held),
+    )
     return tuple(one for one in found if one is not None and one.rows)
 
 
-def _classes(facts: Facts) -> Sheet:
+def _classes(facts: Facts, held: Held) -> Sheet:
     """A row per fault, the one that took most GPU-hours first."""
     groups: defaultdict[str, list[Incident]] = defaultdict(list)
     for one in facts.incidents:
         if is_hardware(one):
             groups[fault_title(one)].append(one)
-    rows = [_class(title, them, facts) for title, them in groups.items()]
+    rows = [_class(title, them, facts, held) for title, them in groups.items()]
     rows.sort(key=lambda row: (-float(str(row[3])), -float(str(row[1])), str(row[0])))
     columns = (
         Column(key="fault", label="Fault"),
@@ -59,15 +68,14 @@ def _classes(facts: Facts) -> Sheet:
     )
 
 
-def _class(title: str, them: Sequence[Incident], facts: Facts) -> tuple[Cell, ...]:
+def _class(title: str, them: Sequence[Incident], facts: Facts, held: Held) -> tuple[Cell, ...]:
     start, end = facts.usage.start, facts.usage.end
-    hours = [(one, lasted(one, start, end)) for one in them]
     return (
         title,
         float(len(them)),
         float(len({gpu for one in them for gpu in gpus_of(one)})),
-        exact(sum(max(one.impact.gpus, len(gpus_of(one))) * hour for one, hour in hours)),
-        round(sum(hour for _, hour in hours), 1),
+        exact(hit(them, held, (start, end))),
+        round(sum(lasted(one, start, end) for one in them), 1),
         float(sum(one.resolved_at is None or one.resolved_at > end for one in them)),
     )
 
@@ -189,7 +197,7 @@ def _returns(facts: Facts) -> Sheet:
     )
 
 
-def _links(facts: Facts) -> Sheet:
+def _links(facts: Facts, held: Held) -> Sheet:
     """The worst links and switches, and whose jobs were behind them."""
     start, end = facts.usage.start, facts.usage.end
     places: defaultdict[str, list[Incident]] = defaultdict(list)
@@ -199,7 +207,6 @@ def _links(facts: Facts) -> Sheet:
     rows: list[tuple[Cell, ...]] = []
     for place, them in places.items():
         name = them[-1].label or place
-        hours = [(one, lasted(one, start, end)) for one in them]
         holders = sorted({name for one in them for name in one.impact.holders})
         more = f" and {len(holders) - 3} more" if len(holders) > 3 else ""
         rows.append(
@@ -207,8 +214,8 @@ def _links(facts: Facts) -> Sheet:
                 name,
                 ", ".join(sorted({fault_title(one) for one in them})),
                 float(len(them)),
-                round(sum(hour for _, hour in hours), 1),
-                (0.0, exact(sum(one.impact.gpus * hour for one, hour in hours))),
+                round(sum(lasted(one, start, end) for one in them), 1),
+                (0.0, exact(behind(them, held, (start, end)))),
                 ", ".join(holders[:3]) + more or "none",
             )
         )

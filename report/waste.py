@@ -3,11 +3,13 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TypeVar
 
 from accounting.efficiency.efficiency import Advice
 from accounting.efficiency.holdings import Holding, excused_by, holdings
-from accounting.efficiency.inefficient_hours import WasteHour
+from accounting.efficiency.inefficient_hours import HOUR, WasteHour
+from gpuvigil.model import Job
 
 from .inputs import Facts, Past
 from .rounding import rounded
@@ -61,31 +63,62 @@ class Wasted:
 
 def wasted(past: Past, facts: Facts) -> tuple[Wasted, ...]:
     """Every holder of a span with what it wasted, the worst first."""
-    excused = excused_by(past.incidents, past.usage.end)
+    excused = excused_by(past.incidents, past.usage.end, _on_one_node(past.jobs))
     found = holdings(past.usage.buckets, facts.prices, facts.idle_after, excused)
-    little = _little(past.wastes)
+    theirs: defaultdict[tuple[str, str], list[Holding]] = defaultdict(list)
+    for one in found:
+        theirs[one.holder, one.user].append(one)
+    first = (
+        past.usage.buckets[0].start.replace(minute=0) if past.usage.buckets else past.usage.start
+    )
+    little = _little(past.wastes, theirs, first)
     rows = []
     for one in found:
-        amount, advice = little.pop((one.holder, one.user), (0.0, ""))
-        rows.append(Wasted(held=one, little=amount, advice=advice))
+        amount, advice = little.get((one.holder, one.user), (0.0, ""))
+        room = sum(max(it.allocated - it.idle, 0.0) for it in theirs[one.holder, one.user])
+        # On GPUs of several models: nobody says on which of them it was.
+        part = max(one.allocated - one.idle, 0.0) / room if room else 0.0
+        rows.append(Wasted(held=one, little=part * amount, advice=advice))
     return tuple(sorted(rows, key=lambda row: (-row.hours, -row.held.allocated, row.held.holder)))
 
 
-def _little(wastes: Iterable[WasteHour]) -> dict[tuple[str, str], tuple[float, str]]:
+def _on_one_node(jobs: Iterable[Job]) -> frozenset[str]:
+    """Holders that are jobs of one node each time they ran, as their scheduler told."""
+    nodes: defaultdict[str, int] = defaultdict(int)
+    for one in jobs:
+        nodes[str(one.holder)] = max(nodes[str(one.holder)], len(one.nodes))
+    return frozenset(holder for holder, most in nodes.items() if most == 1)
+
+
+def _little(
+    wastes: Iterable[WasteHour],
+    theirs: Mapping[tuple[str, str], Sequence[Holding]],
+    first: datetime,
+) -> dict[tuple[str, str], tuple[float, str]]:
     """GPU-hours that each holder did not fill, and the advice for most of them.
 
-    GPUs of a job that computed nothing are idle by the rule: they are in that sum already.
+    What was idle by the rule in the same hour is in that sum already: an hour is judged by means over all
+    of it. So is all that a job's GPUs had that computed nothing.
     """
     hours: defaultdict[tuple[str, str], defaultdict[str, float]]
     hours = defaultdict(lambda: defaultdict(float))
     for hour in wastes:
+        number = (hour.start - first) // HOUR
         for one in hour.wastes:
-            counts = 0.0 if one.advice == Advice.FEWER.value else one.gpu_hours
-            hours[one.holder, one.user or ""][one.advice] += counts
+            key = one.holder, one.user or ""
+            held, idle = (_in_hour(theirs.get(key, ()), of, number) for of in (0, 1))
+            counts = max(min(one.gpu_hours, held) - idle, 0.0)
+            hours[key][one.advice] += 0.0 if one.advice == Advice.FEWER.value else counts
     return {
         key: (sum(them.values()), max(sorted(them), key=lambda name: them[name]))
         for key, them in hours.items()
     }
+
+
+def _in_hour(rows: Iterable[Holding], of: int, number: int) -> float:
+    """What rows of one holder held in an hour, or had idle in it; 0 where nothing was counted."""
+    amounts = [one.hourly[of] for one in rows]
+    return float(sum(one[number] for one in amounts if 0 <= number < len(one)))
 
 
 def groups(

@@ -7,8 +7,8 @@ it. Nothing is asked of incidents but whom a fault kept from working: those hour
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -16,8 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpuvigil.faults import FAULTS, Stops
-from gpuvigil.model import Incident, Severity
+from gpuvigil.model import Incident
 
 from ..cost.money import Prices
 from ..usage import Bucket
@@ -25,6 +24,7 @@ from ..usage.amounts import OTHERS
 from ..usage.columns import SHARES, Rows, table_of, together
 from ..usage.model import BUCKET
 from ..usage.ownership import NOBODY_KNOWN
+from .idle_query import held_up
 
 _HOUR = 3600.0
 _KEY = ("holder", "user", "account", "project", "partition", "model")
@@ -51,9 +51,11 @@ class Holding:
     idle: float  # by the rule
     idle_most: float  # with the quarters of which it is not known: all that was at 0 % in them
     excused: float  # idle by the rule, while a fault kept it from working
-    still: int  # GPUs that are idle by the rule at the span's end
+    still: int  # GPUs that are idle by the rule at the span's end, and no fault explains it
     price: float | None  # of a GPU-hour; None where no part of it has one
     kilowatt_hours: float
+    # Of each clock hour from that of the first bucket on: GPU-hours that it held, and of them idle by the rule.
+    hourly: tuple[Floats, Floats] = field(compare=False, repr=False)
 
     @property
     def is_one(self) -> bool:
@@ -80,12 +82,17 @@ def holdings(
     quiet, idle = grid.of(np.nan_to_num(amounts["quiet"])), grid.of(amounts["idle"])
     by_rule = idle_by_rule(quiet, idle, max(after // BUCKET, 1))
     dark = _sums(of, np.where(np.isnan(amounts["quiet"]), amounts["idle"], 0.0), len(heads))
+    hourly = tuple(
+        _by_hour(one, buckets[0].start)
+        for one in (grid.of(np.nan_to_num(amounts["allocated"])), by_rule)
+    )
     cost, priced = _costs(buckets, heads, of, quarter, amounts["allocated"], prices)
     last = by_rule[:, -1] / max(buckets[-1].counted.total_seconds(), 1.0)
     gpus = np.zeros(len(heads), np.int64)
     np.maximum.at(gpus, of, rows["gpus"].to_numpy())
     found = []
     for number, head in enumerate(heads):
+        spans = (excused or {}).get(head[0], ())
         idle_seconds = float(by_rule[number].sum())
         found.append(
             Holding(
@@ -96,10 +103,11 @@ def holdings(
                 used=float(sums["used"][number]) / _HOUR,
                 idle=idle_seconds / _HOUR,
                 idle_most=(idle_seconds + float(dark[number])) / _HOUR,
-                excused=_within(by_rule[number], buckets, (excused or {}).get(head[0], ())) / _HOUR,
-                still=round(float(last[number])),
+                excused=_within(by_rule[number], buckets, spans) / _HOUR,
+                still=0 if _in_any(buckets[-1].start, spans) else round(float(last[number])),
                 price=float(cost[number] / priced[number]) if priced[number] > 0 else None,
                 kilowatt_hours=float(sums["energy_joules"][number]) / 3.6e6,
+                hourly=(hourly[0][number], hourly[1][number]),
             )
         )
     return tuple(sorted(found, key=lambda one: (-one.allocated, one.holder, one.user, one.model)))
@@ -125,16 +133,14 @@ def idle_by_rule(quiet: Floats, idle: Floats, quarters: int) -> Floats:
     return total
 
 
-def excused_by(incidents: Iterable[Incident], end: datetime) -> Excused:
-    """Whom a fault kept from working, and when: nobody is ranked for those hours."""
+def excused_by(
+    incidents: Iterable[Incident], end: datetime, alone: Collection[str] = ()
+) -> Excused:
+    """Whom a fault kept from working, and when: nobody is ranked for those hours. `alone`: on one node."""
     found: defaultdict[str, list[Span]] = defaultdict(list)
     for one in incidents:
-        row = FAULTS.get(one.fault)
-        stops = Stops.NOBODY if row is None else row.stops
-        grave = one.severity is Severity.CRITICAL and row is not None and row.blame.is_hardware
-        if stops is not Stops.NOBODY or grave:
-            for holder in one.impact.holders:
-                found[holder].append((one.since, one.resolved_at or end))
+        for holder in held_up(one, alone):
+            found[holder].append((one.since, one.resolved_at or end))
     return found
 
 
@@ -156,6 +162,15 @@ class _Grid:
     def of(self, values: Floats) -> Floats:
         found: Floats = _sums(self._cell, values, self._shape[0] * self._shape[1])
         return found.reshape(self._shape)
+
+
+def _by_hour(seconds: Floats, first: datetime) -> Floats:
+    """GPU-hours of clock hours (across), from the seconds of quarters."""
+    quarters = timedelta(hours=1) // BUCKET
+    left = quarters - timedelta(minutes=first.minute) // BUCKET
+    starts = [0, *range(left, seconds.shape[1], quarters)]
+    found: Floats = np.add.reduceat(seconds, starts, axis=1) / _HOUR
+    return found
 
 
 def _rows(buckets: Sequence[Bucket]) -> tuple[pa.Table, npt.NDArray[np.int64]]:
@@ -232,6 +247,11 @@ def _within(idle: Floats, buckets: Sequence[Bucket], spans: Sequence[Span]) -> f
     first, total = buckets[0].start, 0.0
     for number in np.nonzero(idle)[0].tolist():
         at = first + number * BUCKET
-        if any(since < at + BUCKET and at < until for since, until in spans):
+        if _in_any(at, spans):
             total += float(idle[number])
     return total
+
+
+def _in_any(quarter: datetime, spans: Iterable[Span]) -> bool:
+    """Whether a part of it lies in one of them."""
+    return any(since < quarter + BUCKET and quarter < until for since, until in spans)

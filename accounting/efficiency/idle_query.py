@@ -1,6 +1,6 @@
 """What is asked of the store about GPUs that may be idle, and why they are by its rows: pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -139,6 +139,18 @@ def excuses(incidents: Iterable[Incident], since: datetime | None = None) -> Exc
         elif stops is Stops.HOLDER or one.severity is Severity.CRITICAL:
             broken.update(keys)
     return Excuses(broken=frozenset(broken), cut_off=frozenset(cut_off), stuck=frozenset(stuck))
+
+
+def held_up(one: Incident, alone: Collection[str] = ()) -> tuple[str, ...]:
+    """Holders that an incident kept from computing while it stood.
+
+    `alone`: those that are known to be on one node. Of all others it is not known which nodes they have, so
+    that a node that is cut off excuses them.
+    """
+    found = excuses((one,), since=one.since)
+    if found.broken or found.stuck:
+        return one.impact.holders
+    return tuple(it for it in one.impact.holders if it not in alone) if found.cut_off else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from .address import SPAN_NAMES, Asked
 MOST_PERSONS, MOST_JOBS, MOST_LINKED = 60, 40, 4
 NO_USER, NO_TEAM = "user not known", "no team"
 _NOTE = (
-    "Idle: held at 0 %, however short. Blocked: held while an incident kept it from computing."
+    "Idle: held at 0 %, however short, and not blocked. Blocked: held while an incident kept it from computing."
     " Help: the advice on most GPU-hours. GPU-hours; clusters are never added up."
 )
 

@@ -192,3 +192,36 @@ def test_a_job_is_blocked_for_no_more_than_it_held() -> None:
     assert found.users[0].now.blocked == 3.0
     assert found.teams[0].now.blocked == 3.0
     assert found.everybody.now.blocked == 3.0
+
+
+@pytest.mark.parametrize(
+    ("key", "severity", "gpus", "idle"),
+    [
+        ("gpu_hung", Severity.WARNING, 8, 2.0),
+        ("node_silent", Severity.WARNING, 8, 2.0),
+        ("port_down", Severity.WARNING, 8, 2.0),
+        ("port_down", Severity.WARNING, 1, 10.0),  # one GPU needs no other node
+        ("host_fan", Severity.WARNING, 8, 10.0),
+    ],
+)
+def test_nobody_is_blamed_for_what_a_fault_left_idle(
+    key: str, severity: Severity, gpus: int, idle: float
+) -> None:
+    one = replace(share("job 1", "ann", 20.0, 10.0), gpus=gpus)
+    stood = replace(fault(NOON - HOUR, None, "job 1", severity=severity), fault=key)
+    found = made(one, incidents=[stood], prices=PRICED)
+    persons = [one.now for one in (*found.users, *found.teams, found.everybody)]
+    for now in (*persons, *(one.now for one in found.jobs)):
+        assert (now.idle, now.idle_cost) == (idle, 2 * idle)
+        assert now.blocked == 10.0 - idle
+    assert found.users[0].help == RELEASE
+    long = replace(stood, since=NOON - 2 * HOUR)
+    assert (made(one, incidents=[long]).users[0].help == RELEASE) is (idle == 10.0)
+
+
+def test_the_span_before_is_excused_as_this_one_is() -> None:
+    was = [ledger(share("job 0", "ann", 20.0, 10.0), start=SPAN[0] - 7 * DAY)]
+    stood = fault(SPAN[0] - HOUR, SPAN[0], "job 0")
+    ann = made(share("job 1", "ann", 20.0, 4.0), before=was, incidents=[stood]).users[0]
+    assert ann.before is not None
+    assert (ann.now.idle, ann.before.idle) == (4.0, 2.0)

@@ -8,13 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.cost.money import Prices
+from accounting.efficiency.efficiency import Advice
 from accounting.efficiency.holdings import holdings, idle_by_rule
+from accounting.efficiency.inefficient_hours import HOUR, Waste, WasteHour
 from accounting.usage import BUCKET
 from gpuvigil.config import CostSettings, PriceSettings
 from gpuvigil.model import Impact, Job, Rma, RmaState, Severity, Subject
 from report import formatting
 from report.build import build
 from report.content import Report
+from report.inputs import Past
+from report.waste import wasted
 from tests.report.weeks import END, START, WEEK, bucket, facts, gpu, idle, incident, share, usage
 
 NOBODY = Prices()
@@ -76,6 +80,44 @@ def test_less_than_half_an_hour_is_not_idle_by_the_rule_and_half_an_hour_is() ->
     ]
     assert found[0].idle == 0.0
     assert found[1].idle == pytest.approx(2.0 + 2 * 0.1)  # four GPUs for half an hour, and its ends
+
+
+@given(
+    quiet=st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=24),
+    unfilled=st.lists(st.floats(0.0, 8.0), min_size=7, max_size=7),
+    late=st.integers(0, 3),
+    advice=st.sampled_from(list(Advice)),
+)
+def test_nobody_wastes_more_than_he_held(
+    quiet: list[float], unfilled: list[float], late: int, advice: Advice
+) -> None:
+    start = START + late * BUCKET
+    held = [
+        [share(gpus=8, quiet=part, model="A100"), share(gpus=2, model="H100")] for part in quiet
+    ]
+    buckets = tuple(
+        bucket(start + n * BUCKET, one, gpus=16) for n, one in enumerate(held) if n not in {5, 6}
+    )
+    wastes = tuple(not_filled(n, hours, advice) for n, hours in enumerate(unfilled))
+    past = Past(usage=replace(usage(), buckets=buckets), wastes=wastes)
+    for one in wasted(past, facts()):
+        assert one.hours <= one.held.allocated + 1e-6
+        assert one.little >= 0.0
+
+
+def not_filled(hour: int, gpu_hours: float, advice: Advice) -> WasteHour:
+    """Of all GPUs of job 1."""
+    one = Waste("job 1", "ann", None, None, "H100", advice.value, 8, gpu_hours)
+    return WasteHour(cluster="alpha", start=START + hour * HOUR, wastes=(one,), scattered_gpus=0)
+
+
+def test_quiet_quarters_of_a_poorly_fed_job_are_idle_and_not_unfilled_besides() -> None:
+    """Eight GPUs for a day, idle for three quarters of each hour, a quarter busy in the other."""
+    parts = [share(gpus=8, quiet=1.0, used=0.0), share(gpus=8, used=0.25, idle=0.0)]
+    buckets = tuple(bucket(START + n * BUCKET, [parts[n % 4 == 3]]) for n in range(96))
+    wastes = tuple(not_filled(n, 7.5, Advice.GATHER) for n in range(24))
+    (found,) = wasted(Past(usage=replace(usage(), buckets=buckets), wastes=wastes), facts())
+    assert (found.held.allocated, found.idle, found.little) == (192.0, 144.0, 36.0)
 
 
 def test_a_quarter_of_an_earlier_version_makes_it_a_range() -> None:
@@ -162,6 +204,36 @@ def test_nobody_is_ranked_for_hours_that_a_fault_explains() -> None:
     half = replace(broken, resolved_at=START + WEEK / 2)
     report = build(facts(week, incidents=[half]))
     assert rows(report, "jobs")["job 1"]["wasted_gpu_hours"] == pytest.approx(336.0, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("fault", "severity", "nodes", "excused"),
+    [
+        ("host_space", Severity.INFO, (), 0.0),
+        ("host_space", Severity.WARNING, (), 672.0),
+        ("gpu_hung", Severity.WARNING, ("n1",), 672.0),
+        ("port_down", Severity.WARNING, ("n1",), 0.0),
+        ("port_down", Severity.WARNING, ("n1", "n2"), 672.0),
+        ("port_down", Severity.WARNING, (), 672.0),  # nobody told where it ran
+        ("host_fan", Severity.WARNING, (), 0.0),
+    ],
+)
+def test_hours_are_excused_as_the_idle_rule_excuses(
+    fault: str, severity: Severity, nodes: tuple[str, ...], excused: float
+) -> None:
+    week = usage([share("job 7", quiet=1.0, idle=1.0, used=0.0)])
+    hit = Impact(gpus=4, holders=("job 7",), users=("ann",))
+    stood = incident(fault, gpu().of_node(), since=START, until=END, severity=severity, impact=hit)
+    job = Job(
+        told_by=gpu().of_node(),
+        number="7",
+        state="RUNNING",
+        submitted_at=START,
+        seen_at=END,
+        nodes=nodes,
+    )
+    (found,) = wasted(Past(usage=week, incidents=(stood,), jobs=(job,)), facts(week))
+    assert found.held.excused == excused
 
 
 def test_free_hours_while_jobs_waited_are_at_most_what_was_asked_for() -> None:
@@ -261,6 +333,19 @@ def test_what_to_do_is_ranked_by_what_it_saves_and_told_a_week_later() -> None:
     assert still.became[0].became == "504 more GPU-hours were idle."
 
 
+def test_nobody_is_asked_to_let_go_what_a_fault_holds() -> None:
+    """Idle up to the end, by a fault that stands in the last quarter, or that was over before it."""
+    week = usage([share("job 7", quiet=1.0, idle=1.0, used=0.0)])
+    hit = Impact(gpus=4, holders=("job 7",), users=("ann",))
+    last = END - BUCKET
+    for over, asked in ((None, 0), (last + timedelta(seconds=1), 0), (last, 1)):
+        broken = incident(since=START + WEEK / 2, until=over, impact=hit)
+        found = build(facts(week, incidents=[broken])).actions
+        assert sum(one.text.startswith("Ask ann") for one in found) == asked
+    whole = incident(since=START, until=END, impact=hit)
+    assert build(facts(week, incidents=[whole])).actions == ()
+
+
 def test_what_failed_again_and_what_is_away_is_told() -> None:
     twice = [
         incident(
@@ -293,7 +378,7 @@ def test_a_link_is_told_with_the_jobs_behind_it_and_no_more_than_they_had() -> N
     hit = Impact(gpus=8, holders=("job 1",))
     down = incident("port_down", port, title="Network port is down", label="n2 mlx5_0", impact=hit)
     row = rows(build(facts(incidents=[down])), "network")["n2 mlx5_0"]
-    assert (row["gpu_hours"], row["jobs"]) == ((0.0, 192.0), "job 1")
+    assert (row["gpu_hours"], row["jobs"]) == ((0.0, 96.0), "job 1")  # it held four GPUs
 
 
 def test_hardware_incidents_are_counted_by_fault_and_the_worst_come_first() -> None:
