@@ -1,8 +1,7 @@
 """The report as one HTML file: no script, nothing from outside, made to be read and to be printed."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache, partial
-from importlib.resources import files
+from functools import partial
 
 from altair.utils.schemapi import debug_mode
 
@@ -10,34 +9,18 @@ from gpuvigil.web.markup import Html, joined, tag
 
 from . import charts, formatting, timeline
 from .content import Action, Figure, Report
+from .html_document import document
 from .shared_sentences import coverage_words, made
 from .tables import by_day, by_loss, by_state, rules, sheet_table, troubles
-
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 def html(reports: Sequence[Report]) -> str:
     """The whole document: one article per cluster."""
     title = ", ".join(report.title for report in reports)
-    head = tag(
-        "head",
-        Html('<meta charset="utf-8">'),
-        Html(f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'),
-        Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
-        Html('<meta name="referrer" content="no-referrer">'),
-        tag("title", f"{title}, {reports[0].span}"),
-        tag("style", _style()),
-    )
     # Altair checks each part of a chart against its schema as it is made: most of the time it takes.
     with debug_mode(False):
         articles = [_article(one, f"r{n}") for n, one in enumerate(reports, 1)]
-    main = tag("main", *articles)
-    return f"<!DOCTYPE html>\n{tag('html', head, tag('body', main), lang='en')}\n"
-
-
-@cache
-def _style() -> Html:
-    return Html((files("report") / "report.css").read_text(encoding="utf-8"))
+    return document(f"{title}, {reports[0].span}", *articles)
 
 
 def _article(report: Report, name: str) -> Html:

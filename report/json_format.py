@@ -22,7 +22,7 @@ def json_text(reports: Sequence[Report]) -> str:
 
 
 def _report(report: Report) -> dict[str, Any]:
-    found: dict[str, Any] = _plain(report)
+    found: dict[str, Any] = plain(report)
     found["step_seconds"] = found.pop("step")
     found["gpu_hours_decimals"] = found.pop("digits")
     found["figures"] = {one.key: _figure(one) for one in report.figures}
@@ -38,8 +38,8 @@ def _report(report: Report) -> dict[str, Any]:
 def _sheet(sheet: Sheet) -> dict[str, Any]:
     """A table by the keys of its columns; a range and a trend are lists."""
     names = [one.key for one in sheet.columns]
-    rows = [dict(zip(names, map(_plain, row), strict=True)) for row in sheet.rows]
-    total = None if sheet.total is None else dict(zip(names, map(_plain, sheet.total), strict=True))
+    rows = [dict(zip(names, map(plain, row), strict=True)) for row in sheet.rows]
+    total = None if sheet.total is None else dict(zip(names, map(plain, sheet.total), strict=True))
     return {"heading": sheet.heading, "caption": sheet.caption, "rows": rows, "all": total}
 
 
@@ -48,15 +48,16 @@ def _figure(figure: Figure) -> dict[str, Any]:
     return {name: getattr(figure, name) for name in names}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A value of dataclasses as JSON has it: times as text, lengths as seconds."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
+        return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
     if isinstance(value, tuple | list):
-        return [_plain(one) for one in value]
+        return [plain(one) for one in value]
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): plain(one) for key, one in value.items()}
     if isinstance(value, datetime):
         return to_text(value)
     return value.total_seconds() if isinstance(value, timedelta) else value

@@ -33,6 +33,8 @@ _SUFFIXES = {
 }
 # What is about reports that come by themselves.
 VERBS = ("schedule", "send", "list")
+# What is about one part, for its maker.
+PARTS = ("node", "incident")
 FORMATS = ("html", "json", "csv", "md", "pdf")
 # These are for a file: a terminal shows nothing useful of them.
 _FILES = frozenset({"html", "pdf"})
@@ -44,6 +46,10 @@ def main(arguments: Sequence[str]) -> int:
         from .schedule_command import main as by_itself  # noqa: PLC0415 - loads every channel
 
         return by_itself(arguments[0], arguments[1:])
+    if arguments and arguments[0] in PARTS:
+        from .root_cause_command import main as of_part  # noqa: PLC0415 - it imports this module
+
+        return of_part(arguments[0], arguments[1:])
     commands = _parser()
     chosen = commands.parse_args(arguments)
     try:
@@ -57,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser(
         "report",
         "Write how the GPUs were used in a span, and what went wrong. With a verb (schedule, send, list):"
-        " reports that come by themselves.",
+        " reports that come by themselves; with node NAME or incident ID: what failed, for a maker's ticket.",
     )
     commands.add_argument(
         "--last", metavar="LENGTH", help=f"15m, 6h, 7d or 2w until --to; {DEFAULT} if left out"
@@ -107,10 +113,15 @@ def _entry(form: str, chosen: argparse.Namespace, now: datetime) -> Record:
 
 def form_of(form: str | None, out: Path | None) -> str:
     """The format that is asked for; ConfigError when it is not clear or needs a file."""
+    return format_in(form, out, FORMATS)
+
+
+def format_in(form: str | None, out: Path | None, formats: Sequence[str]) -> str:
+    """The same among those that there are."""
     found = form or (_SUFFIXES.get(out.suffix.lower()) if out is not None else None)
-    if found is None:
+    if found is None or found not in formats:
         what = f"--out {out} does not say a format" if out is not None else "no format is named"
-        raise ConfigError(f"{what}: add -o {', '.join(FORMATS)} or --out report.html")
+        raise ConfigError(f"{what}: add -o {', '.join(formats)} or --out report.html")
     if out is None and found in _FILES:
         raise ConfigError(f"{found} needs a file: add --out report.{found}")
     return found

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from accounting.hardware.node_changes import changed
 from gpuvigil.clock import moment
 from gpuvigil.model import Acceptance, Act, NodeAction, Setup
 
-from ..model.node_changes import changed
 from .marks import Mark
 from .window import Window
 

@@ -4,12 +4,13 @@ import json
 from collections.abc import Sequence
 from datetime import datetime
 
+from accounting.hardware.incident_steps import Moment, span
+from accounting.hardware.node_changes import Changed
+from accounting.hardware.similar_incidents import Before, outcome
 from gpuvigil.clock import moment
 
-from ..model.node_changes import Changed
 from .hub_queries import Story
-from .similar import Before, outcome
-from .story import Moment, span, whose
+from .story import whose
 
 
 def as_json(story: Story) -> str:

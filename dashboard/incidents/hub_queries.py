@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from accounting.hardware.similar_incidents import MOST_SHOWN, Before, Said, alike, before
 from accounting.usage.model import cluster_key
 from gpuvigil.hub_client import Hub
 from gpuvigil.lifecycle import State
@@ -22,7 +23,6 @@ from gpuvigil.model import (
 )
 
 from .listing import Entry, entry
-from .similar import MOST_SHOWN, Before, Said, alike, before
 
 OVER = (State.RESOLVED.value, State.DISMISSED.value)
 # What ended last is read often; only where that does not reach back far enough, more is. Beyond

@@ -5,6 +5,7 @@ from datetime import datetime
 
 import streamlit as st
 
+from accounting.hardware.node_changes import changed
 from gpuvigil.clock import moment
 from gpuvigil.errors import HubError
 from gpuvigil.model import Incident, Silence, Subject
@@ -14,7 +15,6 @@ from ..components import style
 from ..data import live
 from ..layout import panels
 from ..layout.tree import el, show
-from ..model.node_changes import changed
 from . import (
     acknowledgement,
     drawing,

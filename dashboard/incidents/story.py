@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 
-from gpuvigil.clock import duration, moment
+from accounting.hardware.incident_steps import Moment, steps
+from gpuvigil.clock import duration
 from gpuvigil.lifecycle import STANDING, State
-from gpuvigil.model import Acknowledgement, Act, CoveredBy, Incident, NodeAction, Record, Transition
+from gpuvigil.model import CoveredBy, Incident, Record, Transition
 from gpuvigil.numbers_in_words import counted
 
 from .hub_queries import Story
@@ -76,71 +77,13 @@ def analyzer_silence(pulses: Iterable[Record], now: datetime) -> str:
     return f"it is silent for {duration(silent)}. Look after `gpuvigil analyze`."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
-    """One thing that happened: a step of the incident, or what a person wrote."""
-
-    at: datetime
-    kind: str  # a key of the style: the state that followed, or "note"
-    title: str
-    text: str
-
-
-_TITLES = {
-    "confirmed": "Opened",
-    "changed": "Changed",
-    "acknowledged": "Acknowledged",
-    "returned": "Came back",
-    "flapped": "Flaps",
-    "cleared": "Resolved",
-}
-
-
 def timeline(story: Story) -> tuple[Moment, ...]:
     """Everything that happened, oldest first; the first is when the fault began."""
-    incident = story.incident
-    steps = [_step(step) for step in story.transitions]
-    said = {step.text for step in steps}
-    notes = [_note(one) for one in story.acknowledgements if _reason(one) not in said]
-    began = Moment(at=incident.since, kind="began", title="Began", text="the first sign of it")
-    done = [_action(one) for one in story.actions]
-    return (began, *sorted([*steps, *notes, *done], key=lambda it: it.at))
-
-
-def _step(step: Transition) -> Moment:
-    covered = step.to_state == State.RESOLVED.value and isinstance(step.cause, CoveredBy)
-    title = "Told with another incident" if covered else _TITLES.get(step.signal, step.signal)
-    return Moment(at=step.at, kind=step.to_state, title=title, text=step.reason)
-
-
-def _note(one: Acknowledgement) -> Moment:
-    if one.to:
-        title = f"{one.by} handed it to {one.to}"
-    else:
-        title = f"{one.by} wrote" if one.note else f"{one.by} took it"
-    return Moment(at=one.at, kind="note", title=title, text=one.note)
-
-
-def _action(one: NodeAction) -> Moment:
-    did = "took the node out of service" if one.act is Act.DRAIN else "gave the node back"
-    return Moment(at=one.at, kind="note", title=f"gpuvigil {did}", text=f"undo: {one.undo}")
-
-
-def _reason(one: Acknowledgement) -> str:
-    """How the analyzer tells of it: what the step says already needs no line of its own."""
-    return f"acknowledged by {one.by}" + (f": {one.note}" if one.note else "")
+    return steps(story.incident, story.transitions, story.acknowledgements, story.actions)
 
 
 def _ends(step: Transition) -> bool:
     return step.to_state == State.RESOLVED.value
-
-
-def span(incident: Incident, now: datetime) -> str:
-    """Since when, until when, and how long."""
-    if incident.resolved_at is None:
-        return f"since {moment(incident.since)}, for {duration(now - incident.since)}"
-    lasted = duration(incident.resolved_at - incident.since)
-    return f"{moment(incident.since)} until {moment(incident.resolved_at)}, lasted {lasted}"
 
 
 def covered_by(story: Story) -> str:

@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from accounting.hardware import similar_incidents as similar
+from accounting.hardware.incident_steps import Moment, span
+from accounting.hardware.node_changes import LOOKED_BACK, Changed
 from gpuvigil.clock import duration, moment, to_text
 from gpuvigil.model import Evidence, Incident
 from gpuvigil.numbers_in_words import counted
@@ -10,14 +13,12 @@ from gpuvigil.web import page_links
 
 from ..layout.job_links import nodes
 from ..layout.tree import Node, each, el
-from ..model.node_changes import LOOKED_BACK, Changed
-from . import similar
 from .closing import silence_link
 from .covers import MOST_PLACES, Covered
 from .filters import Filters
 from .hub_queries import Similar, Story
 from .messages import Channel, Message
-from .story import Hands, Moment, Taken, covered_by, span, whose
+from .story import Hands, Taken, covered_by, whose
 
 MOST_EVIDENCE, MOST_CHANGES, MOST_STEPS, MOST_OTHERS = 7, 5, 6, 3
 # The end of a link's window moves in steps, so that the link stays the same while one reads.

@@ -10,6 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 import pytest
 
+from accounting.hardware.node_changes import LOOKED_BACK, changed
+from accounting.hardware.similar_incidents import Said, alike, before, helped, outcome, summary
 from dashboard.device.grid import Grid
 from dashboard.device.hub_queries import OFFSETS, Numbers
 from dashboard.incidents import evidence_chart
@@ -17,10 +19,8 @@ from dashboard.incidents.closing import MUTED, false_alarm, handed_over, matcher
 from dashboard.incidents.covers import covered, members, ranges
 from dashboard.incidents.export import as_json, as_markdown
 from dashboard.incidents.hub_queries import Story
-from dashboard.incidents.similar import Said, alike, before, helped, outcome, summary
 from dashboard.incidents.story import Taken, hands, timeline
 from dashboard.incidents.story_drawing import place
-from dashboard.model.node_changes import LOOKED_BACK, changed
 from gpuvigil.matching.matchers import covered as silenced
 from gpuvigil.matching.matchers import labels_of
 from gpuvigil.model import (

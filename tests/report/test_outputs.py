@@ -23,7 +23,8 @@ from report import sheet as report_sheet
 from report.build import build
 from report.content import Report
 from report.csv_format import COLUMNS, csv_text
-from report.html_format import POLICY, html
+from report.html_document import POLICY
+from report.html_format import html
 from report.json_format import json_text
 from report.markdown_format import markdown, summary
 from report.pdf_format import pdf

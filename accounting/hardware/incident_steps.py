@@ -1,0 +1,76 @@
+"""What happened in an incident's life, step by step, as people read it; pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from gpuvigil.clock import duration, moment
+from gpuvigil.lifecycle import State
+from gpuvigil.model import Acknowledgement, Act, CoveredBy, Incident, NodeAction, Transition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """One thing that happened: a step of the incident, or what a person wrote."""
+
+    at: datetime
+    kind: str  # a key of the style: the state that followed, or "note"
+    title: str
+    text: str
+
+
+_TITLES = {
+    "confirmed": "Opened",
+    "changed": "Changed",
+    "acknowledged": "Acknowledged",
+    "returned": "Came back",
+    "flapped": "Flaps",
+    "cleared": "Resolved",
+}
+
+
+def steps(
+    incident: Incident,
+    transitions: Iterable[Transition],
+    acknowledgements: Iterable[Acknowledgement] = (),
+    actions: Iterable[NodeAction] = (),
+) -> tuple[Moment, ...]:
+    """Everything that happened, oldest first; the first is when the fault began."""
+    told = [_step(step) for step in transitions]
+    said = {step.text for step in told}
+    notes = [_note(one) for one in acknowledgements if _reason(one) not in said]
+    began = Moment(at=incident.since, kind="began", title="Began", text="the first sign of it")
+    done = [_action(one) for one in actions]
+    return (began, *sorted([*told, *notes, *done], key=lambda it: it.at))
+
+
+def _step(step: Transition) -> Moment:
+    covered = step.to_state == State.RESOLVED.value and isinstance(step.cause, CoveredBy)
+    title = "Told with another incident" if covered else _TITLES.get(step.signal, step.signal)
+    return Moment(at=step.at, kind=step.to_state, title=title, text=step.reason)
+
+
+def _note(one: Acknowledgement) -> Moment:
+    if one.to:
+        title = f"{one.by} handed it to {one.to}"
+    else:
+        title = f"{one.by} wrote" if one.note else f"{one.by} took it"
+    return Moment(at=one.at, kind="note", title=title, text=one.note)
+
+
+def _action(one: NodeAction) -> Moment:
+    did = "took the node out of service" if one.act is Act.DRAIN else "gave the node back"
+    return Moment(at=one.at, kind="note", title=f"gpuvigil {did}", text=f"undo: {one.undo}")
+
+
+def _reason(one: Acknowledgement) -> str:
+    """How the analyzer tells of it: what the step says already needs no line of its own."""
+    return f"acknowledged by {one.by}" + (f": {one.note}" if one.note else "")
+
+
+def span(incident: Incident, now: datetime) -> str:
+    """Since when, until when, and how long."""
+    if incident.resolved_at is None:
+        return f"since {moment(incident.since)}, for {duration(now - incident.since)}"
+    lasted = duration(incident.resolved_at - incident.since)
+    return f"{moment(incident.since)} until {moment(incident.resolved_at)}, lasted {lasted}"

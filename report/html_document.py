@@ -1,0 +1,28 @@
+"""One HTML file that needs nothing from outside: no script, its style in it."""
+
+from functools import cache
+from importlib.resources import files
+
+from gpuvigil.web.markup import Html, tag
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+
+def document(title: str, *body: str) -> str:
+    """The whole file around what it says."""
+    head = tag(
+        "head",
+        Html('<meta charset="utf-8">'),
+        Html(f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'),
+        Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
+        Html('<meta name="referrer" content="no-referrer">'),
+        tag("title", title),
+        tag("style", _style()),
+    )
+    main = tag("main", *body)
+    return f"<!DOCTYPE html>\n{tag('html', head, tag('body', main), lang='en')}\n"
+
+
+@cache
+def _style() -> Html:
+    return Html((files("report") / "report.css").read_text(encoding="utf-8"))
