@@ -154,7 +154,7 @@ def limits(path: Path | None, environment: Mapping[str, str] = os.environ) -> li
     found = []
     for section in fields(Config):
         settings, written = getattr(config, section.name), tree.get(section.name, {})
-        for setting in fields(settings):
+        for setting in fields(settings) if is_dataclass(settings) else ():
             value = getattr(settings, setting.name)
             if isinstance(value, bool | int | float):
                 keys = (section.name, setting.name)
