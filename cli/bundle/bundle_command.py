@@ -23,6 +23,10 @@ from .redaction import Redactor
 from .site import redactor
 
 _DEFAULT = "30d"
+_NO_NAMES = (
+    "not all names could be read from the hub, so logs and the doctor's texts are left out,"
+    " and all other names are hashed"
+)
 
 
 def support_main(arguments: Sequence[str]) -> int:
@@ -74,7 +78,8 @@ def _run(
     except GpuvigilError as error:
         return fail(program, error)
     sys.stdout.write("".join(f"  {name}\n" for name in found))
-    sys.stdout.write(f"wrote {out}; names in it are hashed. Look through it before you send it.\n")
+    hidden = "names in it are hashed" if site.knows_names() else _NO_NAMES
+    sys.stdout.write(f"wrote {out}; {hidden}. Look through it before you send it.\n")
     return 0
 
 

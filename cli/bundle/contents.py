@@ -35,8 +35,11 @@ def support(site: Site, redactor: Redactor, state: Path | None) -> Contents:
         "status.json": redactor.value(site.status()),
         "doctor.json": _doctor(site, redactor),
     }
-    for name, lines in _logs(state, redactor):
-        found[f"log/{name}"] = lines
+    if site.knows_names():
+        for name, lines in _logs(state, redactor):
+            found[f"log/{name}"] = lines
+    else:
+        site.unread["logs"] = site.unread["doctor's texts"] = "left out: names are not known"
     return {**found, "unread.json": dict(site.unread)}
 
 
@@ -92,7 +95,7 @@ def _doctor(site: Site, redactor: Redactor) -> Contents:
             {
                 "what": redactor.words(one["what"]),
                 "state": one["state"],
-                "text": redactor.words(one["text"]),
+                "text": redactor.words(one["text"]) if site.knows_names() else "",
             }
             for one in said
         ]

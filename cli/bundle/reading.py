@@ -13,6 +13,8 @@ from gpuvigil.hub_client import Hub
 from gpuvigil.model import Record, RecordKind
 
 _MOST_RECORDS = 100_000
+# What names nodes, users, jobs and pods.
+_NAMING = (RecordKind.INVENTORY, RecordKind.ALLOCATION, RecordKind.INCIDENT)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -23,6 +25,7 @@ class Site:
     file: Path | None
     hub: Hub | None
     now: datetime
+    most_records: int = _MOST_RECORDS
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
     unread: dict[str, str] = field(default_factory=dict)  # by what: the kind of error
     _kept: dict[RecordKind, tuple[Record, ...]] = field(default_factory=dict)
@@ -33,10 +36,19 @@ class Site:
             self._kept[kind] = ()
             if self.hub is not None:
                 try:
-                    self._kept[kind] = self.hub.records(kind, limit=_MOST_RECORDS)
+                    self._kept[kind] = self.hub.records(kind, limit=self.most_records)
                 except GpuvigilError as error:
-                    self.unread[f"records of kind {kind.value}"] = type(error).__name__
+                    self.unread[_records_of(kind)] = type(error).__name__
+                if len(self._kept[kind]) >= self.most_records:
+                    self.unread[_records_of(kind)] = f"only the newest {self.most_records} are read"
         return self._kept[kind]
+
+    def knows_names(self) -> bool:
+        """Whether all records that name somebody or something were read."""
+        for kind in _NAMING:
+            self.records(kind)
+        unread = [kind for kind in _NAMING if _records_of(kind) in self.unread]
+        return self.hub is not None and not unread
 
     def status(self) -> Mapping[str, Any]:
         """The hub about itself; empty where it does not answer."""
@@ -47,3 +59,7 @@ class Site:
         except GpuvigilError as error:
             self.unread["hub"] = type(error).__name__
             return {}
+
+
+def _records_of(kind: RecordKind) -> str:
+    return f"records of kind {kind.value}"

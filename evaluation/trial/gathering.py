@@ -165,19 +165,34 @@ class _Gatherer:
         if not of_gpus:
             targets = {name: n for name, n in targets.items() if self._known(name)}
         for question in asked(exporter, there) if targets else ():
-            span = fast if question.fast and of_gpus else slow
-            try:
-                for batch in _batches(targets):
-                    self._ask(question, batch, span, told)
-            except OutOfTime:
-                self.notes.append(f"{question.metric}: not asked: the time for questions was over")
-            except StoreError as error:
-                if question.presence and of_gpus:
-                    raise
-                self.notes.append(f"{question.metric}: {error}")
+            self._ask_all(question, targets, fast if question.fast and of_gpus else slow, told)
         if of_gpus:
             self.nodes |= {_host(one): node_of(one) for one in told.labels.values()}
         return told
+
+    def _ask_all(
+        self, question: Question, targets: Mapping[str, int], span: Span, told: Told
+    ) -> None:
+        """Ask it of every target; StoreError where it is not known which GPUs there are."""
+        needed = question.presence and question.exporter.measurement is GPU
+        done = 0
+        try:
+            for batch in _batches(targets):
+                self._ask(question, batch, span, told)
+                done += len(batch)
+        except OutOfTime:
+            if needed:
+                raise StoreError(
+                    f"the time for questions was over when {done} of {len(targets)} targets had been"
+                    f" asked which GPUs they have ({question.metric}); give it more --minutes, a"
+                    " shorter --last, or fewer nodes by --match"
+                ) from None
+            of = f"asked of {done} of {len(targets)} targets" if done else "not asked"
+            self.notes.append(f"{question.metric}: {of}: the time for questions was over")
+        except StoreError as error:
+            if needed:
+                raise
+            self.notes.append(f"{question.metric}: {error}")
 
     def _known(self, instance: str) -> bool:
         """Whether a host has GPUs, as far as its address or its own name says."""

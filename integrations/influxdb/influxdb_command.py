@@ -13,12 +13,20 @@ from datetime import timedelta
 from gpuvigil import __version__
 from gpuvigil.clock import Clock, SystemClock
 from gpuvigil.config import Config, startup
-from gpuvigil.errors import ConfigError
+from gpuvigil.errors import ConfigError, StoreError
 from gpuvigil.hub_client import Hub
 from gpuvigil.lifecycle import STANDING
 from gpuvigil.log import Log
 from gpuvigil.loop import Persistence, run_steps
-from gpuvigil.model import AllocationState, Incident, Inventory, RecordKind, Subject
+from gpuvigil.model import (
+    AllocationState,
+    Incident,
+    Inventory,
+    Record,
+    RecordKind,
+    Subject,
+    readable,
+)
 from gpuvigil.private_files import write_private
 from gpuvigil.store.configured import hubs
 from gpuvigil.store.external import store_of
@@ -33,7 +41,8 @@ _POLL_SECONDS = 2.0
 _DRAIN_SECONDS = 4.0
 # A row that is older says nothing of now.
 _YOUNG = timedelta(minutes=5)
-_MOST = 100_000
+# One less than the hub gives at once, so that it is seen where there are more.
+_MOST = 99_999
 _PLACE = "sequence"
 
 
@@ -76,7 +85,10 @@ class Follower:
 class States:
     """Writes what state GPUs are in, again and again."""
 
-    def __init__(self, hub: Hub, waiting: Waiting, config: Config, clock: Clock) -> None:
+    def __init__(
+        self, hub: Hub, waiting: Waiting, config: Config, clock: Clock, most: int = _MOST
+    ) -> None:
+        self._most = most
         self._hub, self._store = hub, store_of(hub)
         self._waiting, self._clock = waiting, clock
         self._interval = config.influxdb.interval_seconds
@@ -91,20 +103,27 @@ class States:
         self._clock.wait(stop, self._due - self._clock.monotonic())
 
     def _look(self) -> list[str]:
-        now, hub = self._clock.now(), self._hub
-        held = hub.records(RecordKind.ALLOCATION, states=[AllocationState.HELD], limit=_MOST)
-        standing = hub.records(
-            RecordKind.INCIDENT, states=[state.value for state in STANDING], limit=_MOST
-        )
+        now = self._clock.now()
+        held = self._records(RecordKind.ALLOCATION, [AllocationState.HELD.value])
+        standing = self._records(RecordKind.INCIDENT, [state.value for state in STANDING])
         rows = self._store.latest("gpu", STATE_FIELDS, now - _YOUNG)
-        inventories = hub.records(RecordKind.INVENTORY, limit=_MOST)
         return of_states(
-            [Inventory.from_record(one) for one in inventories],
+            list(readable(self._records(RecordKind.INVENTORY), Inventory.from_record)),
             rows.to_pylist(),
-            [Subject.parse(one.subject) for one in held],
-            [Incident.from_record(one) for one in standing],
+            readable(held, lambda one: Subject.parse(one.subject)),
+            readable(standing, Incident.from_record),
             now,
         )
+
+    def _records(self, kind: RecordKind, states: Sequence[str] = ()) -> tuple[Record, ...]:
+        """All of a kind; StoreError where there may be more, as GPUs that were held longest would look free."""
+        found = self._hub.records(kind, states=states, limit=self._most + 1)
+        if len(found) > self._most:
+            raise StoreError(
+                f"the hub has more than {self._most} records of kind {kind.value} that count now, so"
+                " nobody can say what state GPUs are in; none is written"
+            )
+        return found
 
 
 def run(config: Config, _: Namespace, stop: threading.Event) -> None:

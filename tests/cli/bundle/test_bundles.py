@@ -3,13 +3,16 @@
 import json
 import stat
 import tarfile
+import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 
 from cli.bundle.bundle_command import evidence_main, support_main
+from cli.bundle.reading import Site
 from cli.bundle.redaction import Redactor
+from gpuvigil.config import load
 from gpuvigil.model import (
     Allocation,
     GpuIdentity,
@@ -143,6 +146,25 @@ def test_a_site_without_a_hub_or_with_wrong_settings_gets_a_bundle_all_the_same(
     assert json.loads(found["settings.json"])["mistakes_at"]
 
 
+def test_where_names_cannot_be_read_no_free_text_is_in_a_bundle(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "gpuvigil.toml"
+    file.write_text('[hub]\nurl = "http://127.0.0.1:9"\n', encoding="utf-8")
+    (tmp_path / "log").mkdir()
+    line = "2026-01-01T00:00:00.000Z warning hub heron port=8428\n"
+    (tmp_path / "log" / "hub.log").write_text(line, encoding="utf-8")
+    out = tmp_path / "s.tar.gz"
+    assert support_main(["--config", str(file), "--out", str(out)]) == 0
+    found = opened(out)
+    assert "heron" not in "".join(found.values())
+    assert {"logs", "doctor's texts"} <= set(json.loads(found["unread.json"]))
+    told = json.loads(found["doctor.json"])["diagnoses"]
+    assert told
+    assert not any(one["text"] for one in told)
+    assert "not all names could be read" in capsys.readouterr().out.splitlines()[-1]
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -171,8 +193,41 @@ def test_a_name_is_one_word_in_a_bundle_and_another_in_the_next() -> None:
     assert one.name("gpu-01") == one.name("gpu-01") != other.name("gpu-01")
 
 
-def test_names_shorter_than_three_letters_are_no_names_in_sentences() -> None:
-    assert Redactor(names=["ab", "abc"]).words("ab abc").startswith("ab name-")
+def test_a_short_name_is_hidden_as_a_whole_word_and_a_short_number_is_none() -> None:
+    one = Redactor(names=["ab", "q", "7", "701"])
+    assert one.words("ab abc xq, q: 7 701") == (
+        f"{one.name('ab')} abc xq, {one.name('q')}: 7 {one.name('701')}"
+    )
+
+
+def test_the_longest_name_at_a_place_is_hidden_whatever_signs_are_in_it() -> None:
+    one = Redactor(names=["gpu-01", "gpu-01 GPU 0", "team", "team/job-0", "job"])
+    assert one.words("gpu-01 GPU 0, team/job-0; gpu-01 GPU 1_") == (
+        f"{one.name('gpu-01 GPU 0')}, {one.name('team/job-0')}; {one.name('gpu-01')} GPU 1_"
+    )
+
+
+def test_a_large_site_has_many_names() -> None:
+    names = [f"gpu-{number:06}" for number in range(150_000)]
+    began = time.monotonic()
+    one = Redactor(names=names)
+    assert one.words(f"lost {names[-1]}") == f"lost {one.name(names[-1])}"
+    assert time.monotonic() - began < 5.0
+
+
+def test_a_key_that_is_not_ours_is_hidden() -> None:
+    one = Redactor()
+    told = one.value({"store": {"rows": 1, "heron": 2}, "tables": {"gpu": 3}})
+    assert told == {"store": {"rows": 1, one.name("heron"): 2}, "tables": {"gpu": 3}}
+
+
+@pytest.mark.server
+def test_of_more_records_than_are_read_names_are_not_known(tmp_path: Path) -> None:
+    with HubProcess(tmp_path / "hub") as hub:
+        file = site(hub, tmp_path / "state")
+        for most, known in ((1, False), (2, True)):
+            one = Site(config=load(file), file=file, hub=hub.hub(), now=AT, most_records=most)
+            assert one.knows_names() is known
 
 
 def test_a_log_line_of_another_form_is_left_out() -> None:

@@ -105,12 +105,6 @@ def test_a_query_never_has_more_points_than_it_may(tried: Tried, tmp_path: Path)
     assert found.asker.cost.queries > 12
 
 
-def test_what_was_not_asked_for_want_of_time_is_named(tried: Tried, tmp_path: Path) -> None:
-    load = Load(points_per_query=8, rest=0.0, seconds=6.0)
-    found = look(tried.server, tmp_path / "kept", load)
-    assert any("the time for questions was over" in note for note in found.gathered.notes)
-
-
 def test_where_nothing_is_known_one_line_says_so(
     tried: Tried, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

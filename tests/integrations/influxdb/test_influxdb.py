@@ -32,7 +32,7 @@ from gpuvigil.model import (
     Subject,
 )
 from gpuvigil.model.holder import job_holder
-from integrations.influxdb.influxdb_command import run
+from integrations.influxdb.influxdb_command import States, run
 from integrations.influxdb.lines import of_record, of_states
 from integrations.influxdb.target import Target, Waiting
 from tests.polling import wait_until
@@ -315,6 +315,31 @@ def test_nothing_is_lost_over_an_outage_and_a_new_start(
     with running(hub, into):
         wait_until("what came meanwhile", lambda: points("gpuvigil_incidents") == asked + 1)
         wait_until("its place", lambda: place.read_text() != before)
+
+
+@pytest.mark.server
+def test_a_record_of_another_version_costs_no_other_state_and_more_than_are_read_are_said(
+    server: InfluxDB2, tmp_path: Path
+) -> None:
+    with HubProcess(tmp_path / "hub") as own:
+        here = Inventory(subject=NODE, at=NOON, boot="b", tick_seconds=10.0, version="1", gpus=())
+        node = here.to_record()
+        other = replace(node, id="c/n2", subject="c/n2", body={"later": True})
+        bad = replace(LOST.to_record(), body={"state": "open", "later": True})
+        own.hub().write_records([node, other, bad])
+        clock, into = SystemClock(), settings(server.url, tmp_path)
+        config = Config(influxdb=into)
+        for most in (2, 1):
+            waiting = Waiting(Target(into, clock), 100)
+            states = States(own.hub(), waiting, config, clock, most)
+            if most == 1:
+                with pytest.raises(StoreError, match="more than 1 records of kind inventory"):
+                    states.step(threading.Event())
+            else:
+                stop = threading.Event()
+                stop.set()
+                states.step(stop)
+            assert [name for name, _, _ in server.points] == ["gpuvigil_gpu_states"]
 
 
 @pytest.mark.server

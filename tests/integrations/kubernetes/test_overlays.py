@@ -17,6 +17,7 @@ FOLDERS = [FOLDER / "base", *sorted((FOLDER / "overlays").iterdir())]
 FOREIGN = {"PodMonitor"}
 # What a person makes before, as the page says.
 SECRETS = {"gpuvigil-collector", "gpuvigil-service", "gpuvigil-watcher"}
+READERS = ("analyzer", "dashboard")
 PARTS = {"hub", "analyzer", "alerts", "dashboard", "collector", "watcher"}
 
 
@@ -192,6 +193,32 @@ def test_a_site_says_its_image_and_lets_prometheus_ask_collectors() -> None:
     asked = [it for it in found if it["kind"] == "PodMonitor"]
     assert {e["port"] for it in asked for e in it["spec"]["podMetricsEndpoints"]} <= monitored
     assert {it["spec"]["jobLabel"] for it in asked} == {"app"}
+
+
+def test_only_a_site_lets_its_dashboard_out_to_a_provider_of_sign_in() -> None:
+    for folder in FOLDERS:
+        found = render(folder)
+        ways = {one: _ways_out(found, {"app": f"gpuvigil-{one}"}) or () for one in READERS}
+        assert all(("TCP", 8428) in one for one in ways.values())
+        out = {one for one, ports in ways.items() if ("TCP", 443) in ports}
+        assert out == ({"dashboard"} if folder.name == "site" else set())
+        # Its receivers are anywhere, at any port.
+        assert _ways_out(found, {"app": "gpuvigil-alerts"}) is None
+
+
+def _ways_out(found: list[Object], labels: Object) -> set[tuple[str, int]] | None:
+    """To which ports a pod gets that policies leave no other way; None for one without a bound."""
+    own = [
+        it["spec"]
+        for it in found
+        if it["kind"] == "NetworkPolicy"
+        and "Egress" in it["spec"]["policyTypes"]
+        and labels in _wanted(it["spec"]["podSelector"])
+    ]
+    if not own:
+        return None
+    ports = [port for it in own for rule in it["egress"] for port in rule["ports"]]
+    return {(it.get("protocol", "TCP"), it["port"]) for it in ports}
 
 
 def test_what_the_renderer_does_not_know_it_refuses(tmp_path: Path) -> None:
