@@ -7,9 +7,10 @@ size with `#wrong`, and at the end `# Out of bounds values : N OK` or `FAILED`, 
 """
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -43,30 +44,51 @@ def judge(output: str, least_bandwidth: float | None = None) -> Verdict:
     """
     if len(output) > LONGEST_OUTPUT:
         return _unjudged("", "it is larger than 4 MiB")
-    if "# Out of bounds values" in output or re.search(r"#\s+size\s+count\s+type", output):
-        return _nccl(output, least_bandwidth)
-    begin = output.find("{")
-    if begin >= 0 and '"DCGM' in output:
-        return _dcgm_json(output[begin : output.rfind("}") + 1])
-    if "| Diagnostic" in output or "Successfully ran diagnostic" in output:
-        return _dcgm(list(_table(output)), _said_errors(output))
-    return _unjudged("", "it is neither of dcgmi diag nor of nccl-tests")
+    found = list(_told(output, least_bandwidth))
+    if not found:
+        return _unjudged("", "it is neither of dcgmi diag nor of nccl-tests")
+    return _all_of(found)
+
+
+def _told(output: str, least: float | None) -> Iterator[Verdict]:
+    """Of each tool whose output is in it: a file may hold the log of several."""
+    if '"DCGM' in output:
+        yield from _dcgm_json(output)
+    if _HEADER in output or _SUCCESS in output:
+        yield _dcgm_table(output)
+    if "# Out of bounds values" in output or _NCCL_HEADER.search(output):
+        yield _nccl(output, least)
+
+
+def _all_of(found: Sequence[Verdict]) -> Verdict:
+    """What failed is the verdict, then what is not judged; it passed where all did."""
+    for outcome in (Outcome.FAILED, Outcome.UNJUDGED):
+        for one in found:
+            if one.outcome is outcome:
+                return replace(one, hosts=_hosts(found))
+    tools = " and ".join(dict.fromkeys(one.tool for one in found))
+    text = "; ".join(one.text for one in found)
+    return Verdict(outcome=Outcome.PASSED, tool=tools, text=text, hosts=_hosts(found))
+
+
+def _hosts(found: Sequence[Verdict]) -> frozenset[str]:
+    return frozenset[str]().union(*(one.hosts for one in found))
 
 
 def together(found: Sequence[Verdict], node: str) -> Verdict:
-    """Of all outputs of a node: it passed where all did and each that names hosts names it."""
+    """Of all outputs of a node: it passed where all did and each that names hosts names it.
+
+    An output of other hosts is no verdict on this one, whatever it says.
+    """
     if not found:
         return _unjudged("", "no output was given")
-    for one in found:
-        if one.outcome is not Outcome.PASSED:
-            return one
     strange = [one for one in found if one.hosts and not _names(one.hosts, node)]
-    if strange:
+    ours = [one for one in found if one not in strange]
+    said = _all_of(ours) if ours else None
+    if said is None or (strange and said.outcome is not Outcome.FAILED):
         hosts = ", ".join(sorted(strange[0].hosts)[:_MOST_NAMED])
         return _unjudged(strange[0].tool, f"it was run on {hosts}, and not on {node}")
-    tools = " and ".join(dict.fromkeys(one.tool for one in found))
-    text = "; ".join(one.text for one in found)
-    return Verdict(outcome=Outcome.PASSED, tool=tools, text=text)
+    return said
 
 
 def _names(hosts: frozenset[str], node: str) -> bool:
@@ -74,10 +96,14 @@ def _names(hosts: frozenset[str], node: str) -> bool:
     return node.partition(".")[0] in {host.partition(".")[0] for host in hosts}
 
 
-def _unjudged(tool: str, why: str) -> Verdict:
-    return Verdict(outcome=Outcome.UNJUDGED, tool=tool, text=f"{tool or 'output'}: {why}")
+def _unjudged(tool: str, why: str, hosts: frozenset[str] = frozenset()) -> Verdict:
+    text = f"{tool or 'output'}: {why}"
+    return Verdict(outcome=Outcome.UNJUDGED, tool=tool, text=text, hosts=hosts)
 
 
+# What dcgmi says before the table, the table's head, and the border that closes it.
+_SUCCESS, _HEADER = "Successfully ran diagnostic", "| Diagnostic"
+_BORDER = re.compile(r"\+-+\+-+\+")
 # A row of the table: `| PCIe                      | Pass - All                                     |`.
 _ROW = re.compile(r"^\|\s*([^|]*?)\s*\|\s*([^|]*?)\s*\|\s*$", re.MULTILINE)
 _WORD = re.compile(r"(?i)(?:GPU\s*\d+:\s*)?(pass|fail|warn|skip)")
@@ -94,20 +120,44 @@ def _table(output: str) -> Iterator[tuple[str, str]]:
             yield test, word[1].lower()
 
 
+def _dcgm_table(output: str) -> Verdict:
+    """A table without its end may lack the test that fails."""
+    said = _dcgm(list(_table(output)), _said_errors(output))
+    runs = output.split(_SUCCESS)
+    whole = _HEADER not in runs[0] and all(map(_closed, runs[1:]))
+    if said.outcome is Outcome.PASSED and not whole:
+        return _unjudged("dcgmi diag", "its table was cut short")
+    return said
+
+
+def _closed(run: str) -> bool:
+    """Whether what follows the success line is one table, to its closing border."""
+    _, _, table = run.partition(_HEADER)
+    lines = [line for line in map(str.strip, table.splitlines()) if line.startswith(("|", "+"))]
+    return _HEADER not in table and bool(lines) and _BORDER.fullmatch(lines[-1]) is not None
+
+
 def _said_errors(output: str) -> str:
     found = _ERROR.search(output)
     return found[1].strip() if found else ""
 
 
-def _dcgm_json(text: str) -> Verdict:
-    try:
-        told = json.loads(text)
-        inner = next(value for key, value in told.items() if key.startswith("DCGM"))
-        results = list(_results(inner))
-        error = str(inner.get("runtime_error") or "")
-    except (ValueError, AttributeError, KeyError, TypeError, StopIteration):
-        return _unjudged("dcgmi diag", "its JSON cannot be read, or was cut short")
-    return _dcgm(results, error)
+_OBJECT = re.compile(r'\{\s*"')
+
+
+def _dcgm_json(output: str) -> Iterator[Verdict]:
+    """Of each object of JSON that is dcgmi's, whatever stands around it."""
+    end = 0
+    while (begin := _OBJECT.search(output, end)) is not None and '"DCGM' in output[end:]:
+        try:
+            told, end = json.JSONDecoder().raw_decode(output, begin.start())
+            inner = next(value for key, value in told.items() if key.startswith("DCGM"))
+            results = list(_results(inner))
+            error = str(inner.get("runtime_error") or "")
+        except (ValueError, AttributeError, KeyError, TypeError, StopIteration, RecursionError):
+            yield _unjudged("dcgmi diag", "its JSON cannot be read, or was cut short")
+            return
+        yield _dcgm(results, error)
 
 
 def _results(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -148,6 +198,7 @@ def _listed(names: Sequence[str]) -> str:
 # a launcher may write a rank before each line (`0: 1024 ...`), and releases before 2.12 have no root
 # and an error in place of #wrong.
 _PREFIX = re.compile(r"(?m)^\s*(?:\[?\d+(?:,\d+)?\]?(?:<stdout>)?:)\s")
+_NCCL_HEADER = re.compile(r"#\s+size\s+count\s+type")
 _HOST = re.compile(r"#\s+Rank\s+\d+.*?\bon\s+(\S+)\s+device\b")
 _BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(\d+)\s+(OK|FAILED)")
 _BROKEN = re.compile(r"Test (?:NCCL|CUDA) failure.*")
@@ -164,15 +215,18 @@ def _nccl(output: str, least: float | None) -> Verdict:
         return _failed(tool, broken[0].strip(), hosts)
     bounds = _BOUNDS.findall(text)
     rows = [found for line in text.splitlines() if (found := _row(line)) is not None]
-    if not bounds or not rows:
-        return _unjudged(tool, "it did not run to its end")
     wrong = sum(row.wrong for row in rows)
     if wrong or any(word == "FAILED" for _, word in bounds):
         return _failed(tool, f"{wrong or bounds[-1][0]} wrong values", hosts)
+    # Each run begins with a header and ends with what was out of bounds.
+    if not rows or len(bounds) != len(_NCCL_HEADER.findall(text)):
+        return _unjudged(tool, "it did not run to its end", hosts)
+    if not all(math.isfinite(row.bandwidth) for row in rows):
+        return _unjudged(tool, "a bandwidth in it is no number", hosts)
     size = max(row.size for row in rows)
     bandwidth = min(row.bandwidth for row in rows if row.size == size)
     said = f"{bandwidth:.1f} GB/s bus bandwidth at {size / 2**20:,.0f} MiB"
-    if least is not None and bandwidth < least:
+    if least is not None and not bandwidth >= least:
         return _failed(tool, f"{said}, less than {least:g}", hosts)
     said += f", at least {least:g} asked for" if least is not None else ", no least was given"
     return Verdict(outcome=Outcome.PASSED, tool=tool, text=f"{tool}: {said}", hosts=hosts)
@@ -195,9 +249,15 @@ def _row(line: str) -> _Row | None:
     if len(parts) < 11 or not parts[0].isdigit() or not parts[1].isdigit():
         return None
     out, into = parts[-8:-4], parts[-4:]
-    try:
-        bandwidth = max(float(out[2]), float(into[2]))
-        wrong = sum(int(it[3]) for it in (out, into) if it[3].isdigit())
-    except ValueError:
-        return None
+    both = [_number(it[2]) for it in (out, into)]
+    wrong = sum(int(it[3]) for it in (out, into) if it[3].isdigit())
+    bandwidth = max(both) if all(map(math.isfinite, both)) else math.nan
     return _Row(size=int(parts[0]), bandwidth=bandwidth, wrong=wrong)
+
+
+def _number(text: str) -> float:
+    """What is no number is NaN: a row without one is not left out of what is judged."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

@@ -6,16 +6,25 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuvigil.faults import FAULTS, found_by
-from gpuvigil.model import Evidence, Finding, Incident, Subject
+from gpuvigil.model import Evidence, Finding, Incident, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
-from ..window.columns import Floats, Mask, clusters, models, nodes, per_group, seconds, together
+from ..window.columns import (
+    Floats,
+    Mask,
+    clusters,
+    models,
+    nodes,
+    per_group,
+    seconds,
+    stacked_memory,
+    together,
+)
 from ..window.rows import Row, Rows
 from ..window.window import Need, Span, Window
 from . import Detector
 
-# What holds a clock down for a good reason, in seconds of it. A power limit takes from the SM clock;
-# the memory of a data centre's GPU keeps its own.
+# What holds a clock down for a good reason, in seconds of it.
 _HEAT_OR_BRAKE = tuple(
     Aggregate(function=Function.INCREASE, field=name)
     for name in (
@@ -25,7 +34,10 @@ _HEAT_OR_BRAKE = tuple(
     )
 )
 _CAP = Aggregate(function=Function.INCREASE, field="power_cap_seconds")
-_EXPLAINED = (_CAP, *_HEAT_OR_BRAKE)
+# Of the samples the one with the highest bits: one that rests between kernels hides no setting.
+_REASONS = Aggregate(function=Function.MAX, field="clock_event_reasons")
+# nvml.h: nvmlClocksEventReasonApplicationsClocksSetting, somebody set the clocks.
+_SOMEBODY_SET = 0x2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +47,7 @@ class _Clock:
     name: str
     at: Aggregate
     highest: Aggregate
-    explained_by: tuple[Aggregate, ...]
+    of_memory: bool  # HBM keeps its clock at any power limit
 
 
 _CLOCKS = (
@@ -43,13 +55,13 @@ _CLOCKS = (
         name="SM clock",
         at=Aggregate(function=Function.MAX, field="sm_clock_hertz"),
         highest=Aggregate(function=Function.MAX, field="sm_clock_max_hertz"),
-        explained_by=_EXPLAINED,
+        of_memory=False,
     ),
     _Clock(
         name="memory clock",
         at=Aggregate(function=Function.MAX, field="memory_clock_hertz"),
         highest=Aggregate(function=Function.MAX, field="memory_clock_max_hertz"),
-        explained_by=_HEAT_OR_BRAKE,
+        of_memory=True,
     ),
 )
 _BUSY = Aggregate(function=Function.MEAN, field="utilization_percent")
@@ -57,7 +69,10 @@ NEEDS = (
     Need(
         measurement="gpu",
         span=Span.STEADY,
-        aggregates=(_BUSY, *_EXPLAINED, *(it for c in _CLOCKS for it in (c.at, c.highest))),
+        aggregates=(
+            *(_BUSY, _REASONS, _CAP, *_HEAT_OR_BRAKE),
+            *(it for c in _CLOCKS for it in (c.at, c.highest)),
+        ),
     ),
 )
 
@@ -87,14 +102,15 @@ def stuck_clocks(window: Window) -> list[Finding]:
     rows = window.get("gpu", Span.STEADY)
     busy = rows.values(_BUSY.column) >= _BUSY_PERCENT
     busy &= seconds(rows) >= _COVERAGE * window.settings.steady_seconds
-    low = [(clock, *_stuck(window, rows, busy, clock)) for clock in _CLOCKS]
-    found = np.logical_or.reduce([stuck for _, stuck, _ in low])
+    low = [(clock, _stuck(window, rows, busy, clock)) for clock in _CLOCKS]
+    found = np.logical_or.reduce([its.stuck for _, its in low])
     return [
         _finding(
             window,
             subject,
             row,
-            [(clock, float(usual[place])) for clock, stuck, usual in low if stuck[place]],
+            [(clock, float(its.usual[place])) for clock, its in low if its.stuck[place]],
+            is_note=all(its.may_be_set[place] for _, its in low if its.stuck[place]),
         )
         for place, (subject, row) in zip(
             np.flatnonzero(found).tolist(), rows.where(found), strict=True
@@ -102,29 +118,54 @@ def stuck_clocks(window: Window) -> list[Finding]:
     ]
 
 
-def _stuck(window: Window, rows: Rows, busy: Mask, clock: _Clock) -> tuple[Mask, Floats]:
-    """Which GPUs a clock is stuck of, and what share of its highest the cluster's others have it at."""
-    span = window.settings.steady_seconds
-    explained = sum(np.nan_to_num(rows.values(it.column)) for it in clock.explained_by)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Low:
+    """Of one clock, for each GPU."""
+
+    stuck: Mask
+    usual: Floats  # the share of its highest that the cluster's others have it at
+    may_be_set: (
+        Mask  # nothing tells whether somebody set it: neither its node's others nor the driver
+    )
+
+
+def _stuck(window: Window, rows: Rows, busy: Mask, clock: _Clock) -> _Low:
+    """Which GPUs a clock is stuck of."""
     share = np.divide(rows.values(clock.at.column), rows.values(clock.highest.column))
     share[~busy] = np.nan
     usual, peers = per_group(together(clusters(rows), models(window, rows)), share)
     of_node, at_work = per_group(together(nodes(rows), models(window, rows)), share)
+    reasons = rows.values(_REASONS.column)
     stuck = (share < _LOW) & (share * _PEERS_HIGHER < usual) & (peers >= _PEERS)
     stuck &= (share * _PEERS_HIGHER < of_node) | (at_work < 2)
-    stuck &= explained < _EXPLAINED_SHARE * span
-    return stuck, usual
+    stuck &= _explained(window, rows, clock) < _EXPLAINED_SHARE * window.settings.steady_seconds
+    stuck &= (np.nan_to_num(reasons).astype(np.int64) & _SOMEBODY_SET) == 0
+    return _Low(stuck=stuck, usual=usual, may_be_set=(at_work < 2) & np.isnan(reasons))
+
+
+def _explained(window: Window, rows: Rows, clock: _Clock) -> Floats:
+    """For how many seconds heat, the power brake or, where it takes from this clock, the power limit held it."""
+    capped = np.nan_to_num(rows.values(_CAP.column))
+    if clock.of_memory:
+        capped = np.where(stacked_memory(window, rows), 0.0, capped)
+    held: Floats = capped + sum(np.nan_to_num(rows.values(it.column)) for it in _HEAT_OR_BRAKE)
+    return held
 
 
 def _finding(
-    window: Window, subject: Subject, row: Row, low: Sequence[tuple[_Clock, float]]
+    window: Window,
+    subject: Subject,
+    row: Row,
+    low: Sequence[tuple[_Clock, float]],
+    *,
+    is_note: bool,
 ) -> Finding:
     """Of one GPU, with the clocks that are low and the share of them that its peers have."""
     minutes = window.settings.steady_seconds / 60.0
     return Finding(
         fault="gpu_clocks",
         subject=subject,
-        severity=_FAULT.severity,
+        severity=Severity.INFO if is_note else _FAULT.severity,
         since=row["first_at"],
         evidence=(
             *(

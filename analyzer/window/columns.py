@@ -1,5 +1,6 @@
 """What a rule needs to hold every subject against its peers at once."""
 
+import re
 import zlib
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,12 @@ def rails(rows: Rows) -> Codes:
 def models(window: Window, rows: Rows) -> Codes:
     """A number per GPU's row; GPUs of the same model have the same one, unknown ones 0."""
     return whole_numbers(window.of_inventories(rows, _model))
+
+
+def stacked_memory(window: Window, rows: Rows) -> Mask:
+    """Of each GPU's row whether its model is known to have HBM, whose clock no power limit takes from."""
+    has: Mask = window.of_inventories(rows, _stacked) == 1.0
+    return has
 
 
 def racks(window: Window, rows: Rows) -> Codes:
@@ -215,6 +222,16 @@ def _coded(names: Any) -> Codes:
 def _model(subject: Subject, inventory: Inventory | None) -> float:
     gpus = () if inventory is None else inventory.gpus
     return next((float(number(gpu.model)) for gpu in gpus if gpu.uuid == subject.gpu), np.nan)
+
+
+# By NVIDIA's data sheets; the A10, A16, A40, L4, L40 and RTX have GDDR, the GB10 LPDDR.
+_HBM = re.compile(r"\b(?:P100|V100|A30|A100|A800|H20|H100|H200|H800|G?B[123]00|GH200)\b")
+
+
+def _stacked(subject: Subject, inventory: Inventory | None) -> float:
+    gpus = () if inventory is None else inventory.gpus
+    model = next((gpu.model for gpu in gpus if gpu.uuid == subject.gpu), None)
+    return float(bool(model and _HBM.search(model)))
 
 
 def _rack(_: Subject, inventory: Inventory | None) -> float:

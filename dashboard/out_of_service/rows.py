@@ -1,8 +1,8 @@
 """What is known of each node that is out of service, and the next step: pure."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
 from accounting.hardware.returns import newest, said
@@ -25,9 +25,14 @@ from gpuvigil.schedulers.out_of_service import Checks, LostTo, lost_to, name_of,
 
 # Who set a Slurm reason and when, as `scontrol show node` prints it: `fan [ada@2026-01-31T11:00:00]`.
 _BY = re.compile(r"\s*\[([^\[\]@]+)@([^\[\]]+)\]\s*$")
-# `OPS-123`, `#4711`, `INC0012345`, `ticket 99`, `case 4711`.
+# `OPS-123`, `#4711`, `INC0012345`, `ticket 99`, `case 4711`. Keys are upper-case, as in Jira.
 _TICKET = re.compile(
-    r"(?i)\b([A-Z][A-Z0-9]+-\d+|(?:INC|CHG|RITM|REQ)\d{5,}|(?:ticket|case|rma)[ :#]*\d[\w-]*)|(#\d{2,})"
+    r"\b([A-Z][A-Z0-9]+-\d+|(?:INC|CHG|RITM|REQ)\d{5,})(?![\w-])"
+    r"|\b((?i:ticket|case|rma)[ :#]*\d[\w-]*)|(#\d{2,})"
+)
+# What is written as a key and is none.
+_PARTS = re.compile(
+    r"(?:GPU|XID|RACK|NODE|HOST|NIC|PORT|SLOT|CPU|PSU|FAN|DIMM|NVME|UTF|ISO|CVE|SHA|RTX|[ABHLV]\d+)-"
 )
 
 
@@ -54,10 +59,10 @@ class Row:
     why: str
     since: datetime | None
     who: str
-    ticket: str
     step: str  # what to do next
     accepted: Acceptance | None
     incident: Incident | None  # the worst that stands there
+    ticket: str = ""
 
 
 def rows(known: Known) -> Sequence[Row]:
@@ -69,6 +74,7 @@ def rows(known: Known) -> Sequence[Row]:
     }
     standing = _by_node(known.incidents)
     repairs = _repairs(known.rmas)
+    names = _names(known.inventories)
     found = []
     for inventory in known.inventories:
         node = inventory.subject
@@ -77,7 +83,9 @@ def rows(known: Known) -> Sequence[Row]:
         critical = {it.fault for it in here if it.severity is Severity.CRITICAL}
         lost = lost_to(scheduled, critical, in_repair=node in repairs, checks=known.checks)
         if lost is not None:
-            found.append(_row(inventory, scheduled, lost, here, repairs.get(node), known))
+            repair = repairs.get(node)
+            row = _row(inventory, scheduled, lost, here, repair, known)
+            found.append(replace(row, ticket=_ticket(scheduled, repair, names)))
     return sorted(found, key=_rank)
 
 
@@ -119,7 +127,6 @@ def _row(
     )
     accepted = known.acceptances.get(node.key)
     since = _since(by, ours, here if scheduled is None else ())
-    notes = (reason, "" if repair is None else repair.note)
     return Row(
         node=node,
         gpus=len(inventory.gpus),
@@ -127,7 +134,6 @@ def _row(
         why="" if scheduled is None else why_out(scheduled),
         since=since,
         who=by[1] if by else "gpuvigil" if ours is not None and scheduled is not None else "",
-        ticket=next((found for text in notes if (found := ticket(text))), ""),
         step=next_step(lost, scheduled, here, repair, accepted, since),
         accepted=accepted,
         incident=here[0] if here else None,
@@ -152,10 +158,26 @@ def _since(
     return min((it.since for it in here), default=None)
 
 
-def ticket(text: str) -> str:
+def _names(inventories: Iterable[Inventory]) -> frozenset[str]:
+    """Nodes, as they are called and for short, and racks: of these none is a ticket."""
+    known = {it.subject.node for it in inventories} | {it.rack for it in inventories if it.rack}
+    return frozenset(known | {name.partition(".")[0] for name in known})
+
+
+def _ticket(scheduled: ScheduledNode | None, repair: Rma | None, names: Collection[str]) -> str:
+    """Of the scheduler's reason, or of the note on the part that is returned."""
+    reason = "" if scheduled is None else scheduled.reason or ""
+    notes = (reason, "" if repair is None else repair.note)
+    return next((found for text in notes if (found := ticket(text, names))), "")
+
+
+def ticket(text: str, names: Collection[str] = ()) -> str:
     """The first ticket that a text names; empty for none."""
-    found = _TICKET.search(text)
-    return "" if found is None else next(it for it in found.groups() if it)
+    for found in _TICKET.finditer(text):
+        key = found[0]
+        if key not in names and _PARTS.match(key) is None:
+            return key
+    return ""
 
 
 def next_step(
@@ -171,15 +193,24 @@ def next_step(
         word = said(repair)
         wait = "ship the part" if repair.state is RmaState.OPEN else "wait for the replacement"
         return f"{wait} ({word})"
-    if here:
-        return here[0].action or "resolve what stands"
-    if accepted is not None and since is not None and accepted.at > since:
+    counts = accepted is not None and since is not None and accepted.at > since
+    known = accepted.at if accepted is not None and counts else None
+    if (worst := next((it for it in here if _comes_first(it, known)), None)) is not None:
+        return worst.action or "resolve what stands"
+    if counts:
         return f"accepted: give it back to its scheduler{_command(scheduled)}"
     if lost is LostTo.MAINTENANCE:
         return "give it back when the work is done"
     if lost is LostTo.UNKNOWN:
         return "find out who took it out, and why"
     return "test it, then gpuvigil node accept NODE --results FILE"
+
+
+def _comes_first(one: Incident, accepted_at: datetime | None) -> bool:
+    """Notes never; of warnings whoever accepted the node knew. With a critical fault none is given back."""
+    if one.severity is Severity.CRITICAL:
+        return True
+    return one.severity is Severity.WARNING and (accepted_at is None or one.since > accepted_at)
 
 
 def _command(scheduled: ScheduledNode | None) -> str:

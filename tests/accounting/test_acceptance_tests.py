@@ -29,6 +29,7 @@ TEXT = """Successfully ran diagnostic for group.
 | Targeted Stress           | Skip - All                                     |
 +---------------------------+------------------------------------------------+
 """
+FINE = TEXT.format(pcie="Pass - All")
 # As DCGM 4 prints it: a line for each entity below the test's own.
 FOUR = """| Diagnostic                | Result                                         |
 | memory                    | Fail                                           |
@@ -89,6 +90,22 @@ def told(status: str, key: str = "DCGM GPU Diagnostic") -> str:
             "Test NCCL failure",
         ),
         ("\n".join(f" 0: {line}" for line in GOOD.splitlines()), Outcome.PASSED, "190.1 GB/s"),
+        # A table that was cut after rows that passed, or that no success line stands before.
+        (FINE.split("+-----  Stress")[0], Outcome.UNJUDGED, "table was cut short"),
+        (FINE.partition("\n")[2], Outcome.UNJUDGED, "table was cut short"),
+        (FINE + FINE.split("+-----  Stress")[0], Outcome.UNJUDGED, "table was cut short"),
+        (FINE + FINE, Outcome.PASSED, "4 tests passed"),
+        # Each tool in a file is judged.
+        (TEXT.format(pcie="Fail - GPU") + GOOD, Outcome.FAILED, "PCIe failed"),
+        (told("Fail") + GOOD, Outcome.FAILED, "Memory failed"),
+        (told("PASS") + told("Fail"), Outcome.FAILED, "Memory failed"),
+        (told("PASS") + GOOD, Outcome.PASSED, "2 tests passed; all_reduce_perf: 190.1"),
+        (FINE + GOOD.split("# Out of")[0], Outcome.UNJUDGED, "did not run to its end"),
+        # The second run of a log was cut short.
+        (GOOD + GOOD.split("# Out of")[0], Outcome.UNJUDGED, "did not run to its end"),
+        (GOOD + GOOD, Outcome.PASSED, "190.1 GB/s"),
+        (GOOD.replace("190.09", "nan"), Outcome.UNJUDGED, "no number"),
+        (GOOD.replace("190.09", "N/A"), Outcome.UNJUDGED, "no number"),
         ("all is well", Outcome.UNJUDGED, "neither"),
         ("", Outcome.UNJUDGED, "neither"),
         ("x" * (LONGEST_OUTPUT + 1), Outcome.UNJUDGED, "4 MiB"),
@@ -124,6 +141,21 @@ def test_a_test_of_other_nodes_accepts_none(node: str, outcome: Outcome) -> None
 def test_one_that_failed_is_the_verdict_of_all() -> None:
     found = together([judge(GOOD), judge(FOUR)], "n017")
     assert found.text == "dcgmi diag: memory failed"
+
+
+def test_what_failed_on_another_host_is_no_verdict_on_this_one() -> None:
+    failed = judge(NCCL.format(wrong=3, bounds="0 OK"))
+    assert together([failed], "n017").outcome is Outcome.FAILED
+    found = together([failed], "n019")
+    assert found.outcome is Outcome.UNJUDGED
+    assert "n017, n018, and not on n019" in found.text
+    assert together([failed, judge(FOUR)], "n019").text == "dcgmi diag: memory failed"
+
+
+def test_a_bandwidth_that_is_no_number_reaches_nothing() -> None:
+    both = GOOD.replace("190.02", "nan").replace("190.09", "nan")
+    assert judge(both, 400.0).outcome is Outcome.UNJUDGED
+    assert judge(GOOD, float("nan")).outcome is Outcome.FAILED
 
 
 @given(some.text(max_size=300))

@@ -514,6 +514,49 @@ def test_both_clocks_of_a_gpu_that_are_low_are_one_finding() -> None:
     assert [it.name for it in found.evidence] == ["SM clock", "memory clock", "utilisation"]
 
 
+def as_model(scene: Scene, model: str) -> Scene:
+    return replace(
+        scene,
+        inventories=tuple(
+            replace(it, gpus=tuple(replace(one, model=model) for one in it.gpus))
+            for it in scene.inventories
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "count"),
+    [
+        *((name, 1) for name in ("NVIDIA A100-SXM4-80GB", "NVIDIA H200", "NVIDIA GB200")),
+        *((name, 0) for name in ("NVIDIA A10", "NVIDIA L4", "NVIDIA GB10", "NVIDIA L40S")),
+    ],
+)
+def test_a_power_limit_explains_a_low_memory_clock_of_all_but_hbm(model: str, count: int) -> None:
+    capped = as_model(memory_at(0.5), model).rising(gpu(), "power_cap_seconds", 0.9)
+    assert len(stuck_clocks(capped.window())) == count
+
+
+def test_clocks_that_the_driver_says_somebody_set_are_not_stuck() -> None:
+    low = {"sm_clock_hertz": 1_386_000_000}
+    scene = healthy(nodes=5, gpus=1)
+    for reasons, told in ((0x0, [WARNING]), (0x4, [WARNING]), (0x2, []), (0x3, []), (None, [INFO])):
+        changed = scene.changed(gpu(), {**low, "clock_event_reasons": reasons})
+        found = stuck_clocks(changed.window())
+        assert [it.severity for it in found] == told, reasons
+    # It rests for a moment at the end.
+    rests = scene.changed(gpu(), {**low, "clock_event_reasons": 0x2})
+    rests = rests.changed(gpu(), {"clock_event_reasons": 0x1}, 15)
+    assert stuck_clocks(rests.window()) == []
+
+
+@pytest.mark.parametrize(("gpus", "severity"), [(1, INFO), (2, WARNING)])
+def test_without_reasons_one_gpu_at_work_is_a_note(gpus: int, severity: Severity) -> None:
+    scene = healthy(nodes=5, gpus=gpus)
+    low = {"sm_clock_hertz": 1_386_000_000, "clock_event_reasons": None}
+    (found,) = stuck_clocks(scene.changed(gpu(), low).window())
+    assert found.severity is severity
+
+
 def test_a_node_cut_in_slices_on_purpose_is_no_odd_one() -> None:
     scene = healthy(gpus=4).changed(gpu(), {"mig_mode": 1})
     assert conditions(odd_settings(scene.window())) == [("mig_on", INFO)]

@@ -99,6 +99,37 @@ def test_a_fault_that_stands_comes_before_everything_but_a_return_of_a_part() ->
     assert row.step.startswith("test it, then gpuvigil node accept")
 
 
+INFO, WARNING, CRITICAL = Severity.INFO, Severity.WARNING, Severity.CRITICAL
+
+
+@pytest.mark.parametrize(
+    ("severity", "after", "step"),
+    [
+        # A note, and a warning that whoever accepted the node knew.
+        (INFO, SECOND, "accepted: give it back"),
+        (WARNING, -SECOND, "accepted: give it back"),
+        (WARNING, SECOND, "Look."),
+        # With a critical fault it is not fit.
+        (CRITICAL, -SECOND, "Look."),
+    ],
+)
+def test_an_accepted_node_is_given_back_but_with_a_new_warning_or_a_critical_fault(
+    severity: Severity, after: timedelta, step: str
+) -> None:
+    at = NOON - HOUR / 2
+    one = replace(incident("gpu_hot", gpu(0, N1), severity), action="Look.", since=at + after)
+    accepted = Acceptance(node=N1, by="bob", note="dcgmi diag", at=at)
+    (row,) = rows(known(drained(), incidents=(one,), acceptances={N1.key: accepted}))
+    assert row.step.startswith(step)
+
+
+@pytest.mark.parametrize(("severity", "step"), [(INFO, "give it back when"), (WARNING, "Look.")])
+def test_in_maintenance_a_note_is_no_next_step(severity: Severity, step: str) -> None:
+    one = replace(incident("gpu_hot", gpu(0, N1), severity), action="Look.", since=NOON)
+    (row,) = rows(known(drained(), incidents=(one,)))
+    assert row.step.startswith(step)
+
+
 def test_what_gpuvigil_drained_is_its_own_and_the_longest_wait_comes_first() -> None:
     ours = NodeAction(incident="i", node=N2, act=Act.DRAIN, at=NOON - 2 * HOUR, undo="u")
     here = known(drained(), drained("gpuvigil: lost", name="n2"), actions=(ours,))
@@ -116,11 +147,17 @@ def test_what_gpuvigil_drained_is_its_own_and_the_longest_wait_comes_first() -> 
         ("INC0012345: fan", "INC0012345"),
         ("fan, ticket 99", "ticket 99"),
         ("GPU 3 is bad", ""),
+        ("gpu-3 fell off the bus", ""),
+        ("Xid-79 in rack-4, XID-79, RACK-4", ""),
+        ("GPU-3f2a-11 and GPU-3, UTF-8, H100-80, A100-80GB", ""),
+        ("DGX-01 in DC1-7: see OPS-12.", "OPS-12"),
+        ("GPU-3, Ticket 99", "Ticket 99"),
+        ("RMA 77", "RMA 77"),
         ("", ""),
     ],
 )
 def test_a_ticket_is_found_in_a_reason(text: str, found: str) -> None:
-    assert ticket(text) == found
+    assert ticket(text, {"DGX-01", "DC1-7"}) == found
 
 
 def test_where_no_scheduler_answers_it_is_said() -> None:
