@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from accounting.hours_of_people import Amounts, JobUse, People, Person, change_percent
+from accounting.hours_of_people import LEAST_HOURS, Amounts, JobUse, People, Person, change_percent
 from gpuvigil.clock import moment
 from gpuvigil.model import SIMULATED_CLUSTER, Holder
 from gpuvigil.numbers_in_words import counted
@@ -40,8 +40,8 @@ def sentence(one: People, money: Money | None) -> str:
     if money and now.idle_cost is not None:
         said += f", {money.said(now.idle_cost)} {money.currency}"
     worst = max((it for it in one.teams if it.name), key=lambda it: it.now.idle, default=None)
-    if worst is not None and worst.now.idle > 0 and one.teams[1:]:
-        said += f". Most of that is {worst.name}'s: {worst.now.idle:,.0f}"
+    if worst is not None and worst.now.idle >= LEAST_HOURS and one.teams[1:]:
+        said += f". Of that {worst.name} has most, {worst.now.idle:,.0f}"
     return said + "."
 
 

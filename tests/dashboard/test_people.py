@@ -57,7 +57,7 @@ def test_what_nobody_names_is_said_so_and_is_no_link() -> None:
 
 def test_the_sentence_says_who_leaves_most_idle() -> None:
     assert sentence(found(), EUROS) == (
-        "31 GPU-hours held, 50 % of it used; 3 idle (+200 %), 6 EUR. Most of that is vision's: 2."
+        "31 GPU-hours held, 50 % of it used; 3 idle (+200 %), 6 EUR. Of that vision has most, 2."
     )
     assert "Nobody held a GPU" in sentence(made(), None)
 
