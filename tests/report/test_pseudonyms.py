@@ -14,11 +14,12 @@ from report import report_command
 from tests.accounting.people.scene import GPU, NOON, STRANGER, incident, records
 from tests.dashboard.scene import inventory
 from tests.hub.in_process import HubThread
+from tests.servers import HubProcess
 
 pytestmark = pytest.mark.server
 
 
-def written(hub: HubThread, directory: Path, days: float, name: str) -> str:
+def written(hub: HubProcess, directory: Path, days: float, name: str) -> str:
     config, out = directory / f"{name}.toml", directory / f"{name}.json"
     config.write_text(
         f'[hub]\nurl = "{hub.url}"\nservice_token_file = "{hub.service_token_file}"\n'
