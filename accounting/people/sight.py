@@ -21,8 +21,12 @@ from .roles import Person, Role
 from .tables import PACKED, Row, with_others
 
 # `NVRM: Xid (PCI:0000:9b:00): 31, pid=4711, name=train.py, ...`, and the collector's own
-# `Xid 31: MMU fault [0000:9b:00.0, train.py (pid 4711)]`; a program's name may have blanks.
-_PROGRAM = re.compile(r"(\bname=)[^,]+|([\[,] ?)[^\[\],]+(?= \(pid \d+\))")
+# `Xid 31: MMU fault [0000:9b:00.0, train.py (pid 4711)]`; a program's name may have blanks and commas.
+_PROGRAM = re.compile(
+    r"(\bname=).*?(?=, |$)"
+    r"|(\[(?:nvswitch\d+, )?(?:[\da-fA-F]+:[\da-fA-F:.]+, )?(?:MIG instance \d+, )?)"
+    r"[^\[\]]+?(?= \(pid \d+\))"
+)
 SOMEBODY, OTHERS = "someone", "others"
 WITHHELD, TOO_OLD = "(shown to operators)", "(too old to be shown)"
 # What a dashboard without a key of its own makes pods' numbers with: until its end.

@@ -67,6 +67,10 @@ ADDRESSES = [
     ("efficiency", {}),
     ("silences", {}),
     ("pipeline", {}),
+    ("people", {}),
+    ("hardware", {}),
+    ("out_of_service", {}),
+    ("handover", {}),
 ]
 
 

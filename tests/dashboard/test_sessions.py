@@ -1,8 +1,11 @@
 """What a session's cookie is still worth: after settings have changed, and after its time."""
 
+import asyncio
+import socket
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
@@ -10,11 +13,14 @@ from accounting.people.roles import HOLDER_OF_THE_LINK, Role
 from dashboard.auth.accounts import Accounts, new_person
 from dashboard.auth.groups import Groups, Word
 from dashboard.auth.keys import Keys
+from dashboard.auth.replies import Message
 from dashboard.auth.sessions import PROVIDER, PROXY, PROXY_LIFE, Sessions
+from dashboard.auth.sign_in import OIDC, SIGN_IN
 from dashboard.auth.sign_in_attempts import Tries
 from gpuvigil.config import PeopleSettings
 
 from .test_door import Site
+from .test_oidc import Sited, config
 from .test_sign_in import CHEAP, PASSWORD, Named, proxied
 
 
@@ -105,3 +111,41 @@ def test_names_that_somebody_makes_up_push_no_real_one_out(site: Named) -> None:
     for number in range(Tries.MOST_ADDRESSES + 1):
         tried(f"made-up-{number}", 100 + number)
     assert tried("mira", 5000) == 429
+
+
+def test_a_provider_that_hangs_holds_up_no_password(tmp_path: Path) -> None:
+    async def asked(site: Sited, path: str, body: bytes) -> int:
+        sent: list[Message] = []
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": body}
+
+        async def send(answer: Message) -> None:
+            sent.append(answer)
+
+        scope = {
+            "type": "http",
+            "method": "POST" if body else "GET",
+            "path": path,
+            "query_string": b"",
+            "headers": [(b"host", b"here:8501"), (b"origin", b"http://here:8501")],
+            "client": ("10.0.0.1", 1),
+            "scheme": "http",
+        }
+        await site.door(scope, receive, send)
+        return int(sent[0]["status"])
+
+    async def all_at_once(site: Sited) -> tuple[int, list[int]]:
+        leaving = [asyncio.ensure_future(asked(site, OIDC, b"")) for _ in range(40)]
+        await asyncio.sleep(0.05)
+        body = urlencode({"name": "mira", "password": PASSWORD}).encode()
+        status = await asyncio.wait_for(asked(site, SIGN_IN, body), 8)
+        refused = [one.result() for one in leaving if one.done()]
+        for one in leaving:
+            one.cancel()
+        return status, refused
+
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as hanging:
+        issuer = f"http://127.0.0.1:{hanging.getsockname()[1]}"
+        site = Sited(tmp_path / "secrets", config=config(issuer))
+        assert asyncio.run(all_at_once(site)) == (303, [429] * 8)

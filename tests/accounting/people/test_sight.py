@@ -213,7 +213,7 @@ def test_the_operator_of_the_scene_is_somebody_else() -> None:
     assert OPERATOR not in {ME, STRANGER}
 
 
-@pytest.mark.parametrize("program", ["carol_thesis.py", "carol thesis.py"])
+@pytest.mark.parametrize("program", ["carol_thesis.py", "carol thesis.py", "carol,thesis"])
 @pytest.mark.parametrize("pci_address", ["0000:9b:00.0", None])
 def test_no_kernel_event_names_a_program(program: str, pci_address: str | None) -> None:
     report = KernelEvent(
@@ -231,6 +231,7 @@ def test_no_kernel_event_names_a_program(program: str, pci_address: str | None) 
         assert "carol" not in shown.body["message"]
         assert "thesis" not in shown.body["message"]
         assert "4711" in shown.body["message"]
+        assert not pci_address or "9b:00" in shown.body["message"]
 
 
 # Sentences and what machines call things: names in them are found, and nothing else is taken out.
