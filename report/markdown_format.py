@@ -1,16 +1,13 @@
 """The report as Markdown: eight lines for a chat, then the tables."""
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
+
+from gpuvigil.markdown import text
 
 from . import formatting
 from .content import Figure, Report
 from .shared_sentences import coverage_words, made
 from .sheet import said
-
-_SPECIAL = re.compile(r"([\\`*_\[\]<>#|~&])")
-# What chats make of a plain text: a call for somebody, a link.
-_LIVELY = (("@", "@\u200b"), ("://", ":\u200b//"), ("www.", "www\u200b."))
 
 
 def markdown(reports: Sequence[Report]) -> str:
@@ -218,11 +215,3 @@ def _table(
     yield f"| {' | '.join(heads)} |"
     yield f"|{'---|' * len(heads)}"
     yield from (f"| {' | '.join(text(cell) for cell in row)} |" for row in listed)
-
-
-def text(value: str) -> str:
-    """Text from outside as itself: no markup, no line of its own, no link, and nobody is called."""
-    plain = _SPECIAL.sub(r"\\\1", " ".join(value.replace(formatting.GAP, " ").split()))
-    for lively, still in _LIVELY:
-        plain = plain.replace(lively, still)
-    return plain

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from accounting.hardware.returns import said as rma_said
-from gpuvigil.lifecycle import STANDING, State
+from gpuvigil.lifecycle import State
 from gpuvigil.model import (
     Acceptance,
     Acknowledgement,
@@ -18,7 +18,6 @@ from gpuvigil.model import (
 )
 
 SHIFT = timedelta(hours=12)
-_STANDING = frozenset(state.value for state in STANDING)
 _SUSPICION = frozenset({State.SUSPECT.value, State.DISMISSED.value})
 
 

@@ -8,8 +8,9 @@ from accounting.hardware.incident_steps import Moment, span
 from accounting.hardware.node_changes import Changed
 from accounting.hardware.similar_incidents import Before, outcome
 from gpuvigil.clock import moment
+from gpuvigil.markdown import text
 
-from .hub_queries import Story
+from .hub_queries import Similar, Story
 from .story import whose
 
 
@@ -30,19 +31,20 @@ def as_markdown(
     story: Story,
     moments: Sequence[Moment],
     changes: Sequence[Changed],
-    past: Sequence[Before],
+    past: Similar,
     now: datetime,
 ) -> str:
     """What the page says, for a ticket or a post-mortem."""
     one = story.incident
     lines = [
-        f"# {one.title}: {one.label or one.subject.key}",
+        f"# {text(one.title)}: {text(one.label or one.subject.key)}",
         "",
-        f"{one.severity.value}, {one.state}, {span(one, now)}. Cluster {one.subject.cluster}.",
+        f"{one.severity.value}, {one.state}, {span(one, now)}. "
+        f"Cluster {text(one.subject.cluster)}.",
         "",
-        whose(one),
+        text(whose(one)),
     ]
-    lines += ["", f"Do now: {one.action}"] if one.action else []
+    lines += ["", f"Do now: {text(one.action)}"] if one.action else []
     lines += _part("Evidence", [item.text for item in one.evidence])
     lines += _part("Covers", one.covers)
     lines += _part("Timeline", [_moment(step) for step in moments])
@@ -50,18 +52,14 @@ def as_markdown(
         "Changed before it",
         [f"{moment(it.at)} {it.what}: {it.old} → {it.new}" for it in changes],
     )
-    lines += _part("Similar before", [_before(it, now) for it in past])
-    lines += ["", f"Incident {one.id}, fault {one.fault}, subject {one.subject.key}."]
+    before = ["not known: the hub does not answer"] if past.unknown else []
+    lines += _part("Similar before", before or [_before(it, now) for it in past.shown])
+    lines += ["", text(f"Incident {one.id}, fault {one.fault}, subject {one.subject.key}.")]
     return "\n".join(lines) + "\n"
 
 
 def _part(name: str, lines: Sequence[str]) -> list[str]:
-    return ["", f"## {name}", "", *(f"- {_line(line)}" for line in lines)] if lines else []
-
-
-def _line(text: str) -> str:
-    """On one line, so that nothing in it becomes a heading."""
-    return " ".join(text.split())
+    return ["", f"## {name}", "", *(f"- {text(line)}" for line in lines)] if lines else []
 
 
 def _moment(step: Moment) -> str:

@@ -112,6 +112,7 @@ class Similar:
 
     shown: tuple[Before, ...] = ()
     amount: int = 0
+    unknown: bool = False  # the hub did not answer
 
 
 def similar(hub: Hub, one: Incident, now: datetime) -> Similar:

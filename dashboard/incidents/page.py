@@ -148,13 +148,13 @@ def _index(gpu: Subject) -> int | None:
 
 
 def _similar(one: Incident, now: datetime) -> Similar:
-    """What is not known yet is none: the page goes on without it."""
+    """Where the hub does not answer the page goes on without it."""
     try:
         said = live.shared().questions.ask(
             ("similar", one.id), lambda hub: similar(hub, one, now), SIMILAR_SECONDS
         )
     except HubError:
-        return Similar()
+        return Similar(unknown=True)
     found: Similar = said.value
     return found
 
@@ -165,7 +165,7 @@ def _more(found: Story, holding: Hands, key: tuple[str, str], now: datetime) -> 
 
     def markdown() -> str:
         changes = changed(found.setups, one.since)
-        return as_markdown(found, timeline(found), changes, _similar(one, now).shown, now)
+        return as_markdown(found, timeline(found), changes, _similar(one, now), now)
 
     may = live.shared().may_change
     what = "Hand over, close as false, return a part, rate this alert, export" if may else "Export"

@@ -222,7 +222,9 @@ def _covers(one: Incident, places: Sequence[Covered], now: datetime) -> Node:
 
 def _similar(past: Similar, asked: Filters, now: datetime) -> Node:
     if not past.shown:
-        nothing = el("p", f"None in {similar.LOOKED_BACK.days} days.", class_="empty")
+        none = f"None in {similar.LOOKED_BACK.days} days."
+        said = "Not known: the hub does not answer." if past.unknown else none
+        nothing = el("p", said, class_="empty")
         return el("section", el("h3", "Similar before"), nothing, key="similar")
     rows = [
         el(

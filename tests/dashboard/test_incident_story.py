@@ -18,7 +18,7 @@ from dashboard.incidents import evidence_chart
 from dashboard.incidents.closing import MUTED, false_alarm, handed_over, matchers, silence_link
 from dashboard.incidents.covers import covered, members, ranges
 from dashboard.incidents.export import as_json, as_markdown
-from dashboard.incidents.hub_queries import Story
+from dashboard.incidents.hub_queries import Similar, Story
 from dashboard.incidents.story import Taken, hands, timeline
 from dashboard.incidents.story_drawing import place
 from gpuvigil.matching.matchers import covered as silenced
@@ -32,6 +32,7 @@ from gpuvigil.model import (
     Evidence,
     Group,
     GroupKind,
+    Impact,
     Incident,
     RecordKind,
     Rma,
@@ -283,10 +284,20 @@ def test_an_export_holds_all_records_and_no_line_becomes_a_heading() -> None:
     story = story_of(hostile, note("reseated"), transitions=(ended(Ended(by=EndedBy.GONE)),))
     kinds = [one["kind"] for one in json.loads(as_json(story))]
     assert kinds == ["incident", "transition", "acknowledgement"]
-    past = [before(LOST, over(2), Said(), ())]
+    past = Similar(shown=(before(LOST, over(2), Said(), ()),), amount=1)
     told = [setup(3, driver="550"), setup(2, driver="555")]
     text = as_markdown(story, timeline(story), changed(told, NOON), past, NOON)
     assert "Driver: 550 → 555" in text
     assert "nobody said, came back after" in text
-    assert "- message: x # y" in text
+    assert "- message: x \\# y" in text
     assert "\n# y" not in text
+
+
+def test_an_export_takes_nothing_for_markup_and_says_what_is_not_known() -> None:
+    bad = "[x](http://a.example) **b** <i> @all"
+    one = replace(LOST, title=bad, label=bad, action=bad, covers=(bad,), impact=Impact(text=bad))
+    text = as_markdown(story_of(one), (), (), Similar(unknown=True), NOON)
+    assert text.count("\\[x\\](http:\u200b//a.example) \\*\\*b\\*\\* \\<i\\> @\u200ball") == 5
+    assert "[x]" not in text
+    assert "## Similar before\n\n- not known: the hub does not answer" in text
+    assert "Similar before" not in as_markdown(story_of(one), (), (), Similar(), NOON)

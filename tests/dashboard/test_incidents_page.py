@@ -377,6 +377,18 @@ def test_a_story_names_its_evidence_what_it_hides_and_leads_to_its_place_at_that
         assert part in said
 
 
+@pytest.mark.parametrize(
+    ("past", "said"),
+    [
+        (Similar(), "None in 90 days."),
+        (Similar(unknown=True), "Not known: the hub does not answer."),
+    ],
+)
+def test_what_the_hub_did_not_tell_is_not_none(past: Similar, said: str) -> None:
+    drawn = story_drawing.beside(told(LOST), (), past, (), Filters(), NOON)
+    assert said in texts(["div", {}, *drawn])
+
+
 def test_a_story_says_why_nobody_is_told_of_what_is_out_of_service() -> None:
     def said(one: Incident) -> str:
         story = told(one)
