@@ -4,9 +4,8 @@ import json
 import platform
 import subprocess
 import sys
-from collections import Counter, deque
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Mapping
 from datetime import timedelta
 from importlib.metadata import distributions
 from pathlib import Path
@@ -19,10 +18,10 @@ from gpuvigil.config.mistakes import limits, mistakes
 from gpuvigil.errors import GpuvigilError
 from gpuvigil.model import Incident, Inventory, Opinion, RecordKind, readable
 
+from .logs import logs
 from .reading import Site
 from .redaction import Redactor
 
-_TAIL_LINES = 2_000
 _DOCTOR_SECONDS = 60.0
 Contents = Mapping[str, Any]
 
@@ -35,11 +34,10 @@ def support(site: Site, redactor: Redactor, state: Path | None) -> Contents:
         "status.json": redactor.value(site.status()),
         "doctor.json": _doctor(site, redactor),
     }
-    if site.knows_names():
-        for name, lines in _logs(state, redactor):
-            found[f"log/{name}"] = lines
-    else:
-        site.unread["logs"] = site.unread["doctor's texts"] = "left out: names are not known"
+    if not site.knows_names():
+        site.unread["doctor's texts"] = "left out: names are not known"
+    for name, lines in logs(site, redactor, state):
+        found[f"log/{name}"] = lines
     return {**found, "unread.json": dict(site.unread)}
 
 
@@ -100,17 +98,6 @@ def _doctor(site: Site, redactor: Redactor) -> Contents:
             for one in said
         ]
     }
-
-
-def _logs(state: Path | None, redactor: Redactor) -> Iterator[tuple[str, list[str]]]:
-    """The tails of `up`'s logs: lines of our own form, and how many others there were."""
-    files = sorted((state / "log").glob("*.log")) if state is not None else []
-    for file in files:
-        with suppress(OSError), file.open(encoding="utf-8", errors="replace") as lines:
-            tail = deque(lines, _TAIL_LINES)
-            kept = [line for one in tail if (line := redactor.log_line(one)) is not None]
-            others = len(tail) - len(kept)
-            yield file.name, [*kept, f"{others} lines of another form are left out"]
 
 
 def _fleet(site: Site, redactor: Redactor) -> list[Contents]:

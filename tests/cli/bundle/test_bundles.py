@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from cli.bundle.bundle_command import evidence_main, support_main
+from cli.bundle.logs import logs
 from cli.bundle.reading import Site
 from cli.bundle.redaction import Redactor
-from gpuvigil.config import load
+from gpuvigil.config import Config, load
 from gpuvigil.model import (
     Allocation,
     GpuIdentity,
@@ -228,6 +229,34 @@ def test_of_more_records_than_are_read_names_are_not_known(tmp_path: Path) -> No
         for most, known in ((1, False), (2, True)):
             one = Site(config=load(file), file=file, hub=hub.hub(), now=AT, most_records=most)
             assert one.knows_names() is known
+
+
+@pytest.mark.server
+def test_a_site_without_files_of_logs_gets_its_journal_or_how_to_read_them(tmp_path: Path) -> None:
+    program = tmp_path / "journalctl"
+    with HubProcess(tmp_path / "hub") as hub:
+
+        def told(**more: str) -> tuple[dict[str, list[str]], str]:
+            seen = {"PATH": str(tmp_path), **more}
+            here = Site(config=Config(), file=None, hub=hub.hub(), now=AT, environment=seen)
+            found = dict(logs(here, Redactor(names=["heron"]), tmp_path))
+            return found, here.unread.get("logs", "")
+
+        assert told()[0] == {}
+        assert "journalctl -u 'gpuvigil@*' -u 'gpuvigil-*' -n 2000" in told()[1]
+        line = "2026-01-01T00:00:00.000Z info hub listening port=8428 node=heron"
+        program.write_text(f"#!/bin/sh\necho '{line}'; echo 'heron: exited'\n", encoding="utf-8")
+        program.chmod(0o755)
+        (found,) = told()[0].values()
+        assert found[0].startswith(
+            "2026-01-01T00:00:00.000Z info hub listening port=8428 node=name-"
+        )
+        assert found[1:] == ["1 lines of another form are left out"]
+        assert told()[1] == ""
+        in_pod = told(KUBERNETES_SERVICE_HOST="10.0.0.1")
+        assert (in_pod[0], "kubectl -n gpuvigil logs" in in_pod[1]) == ({}, True)
+        program.write_text(f"#!/bin/sh\necho '{line}'; exit 1\n", encoding="utf-8")
+        assert told()[0] == {}
 
 
 def test_a_log_line_of_another_form_is_left_out() -> None:
