@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from accounting.people.roles import Role
+from accounting.people.typist import typed
 from dashboard.auth.accounts import Account, Accounts, new_person
 from dashboard.auth.keys import Keys
 from gpuvigil.clock import SystemClock
@@ -20,7 +21,6 @@ from gpuvigil.hub_client import service_hubs
 from gpuvigil.model import Deed
 from gpuvigil.private_files import UMASK
 from gpuvigil.state_directory import config_of_up
-from gpuvigil.typist import typed
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from accounting.people.typist import typed
 from gpuvigil.clock import SystemClock, duration, from_text, moment
 from gpuvigil.config import load
 from gpuvigil.config.startup import configured_anywhere, fail, parser
@@ -15,7 +16,6 @@ from gpuvigil.matching.matchers import LABELS
 from gpuvigil.matching.silences import LONGEST, made
 from gpuvigil.model import Deed, Record, RecordKind, Silence, readable
 from gpuvigil.state_directory import config_of_up
-from gpuvigil.typist import typed
 
 _UNITS = {"m": 60, "h": 3600, "d": 86_400}
 

@@ -18,8 +18,8 @@ from .judge.fault_names import names
 # What begins to be said so long after a fault is still about it.
 _ECHO = timedelta(minutes=12)
 UNEVEN = "uneven_stage"
-# How what blames nobody's hardware begins.
-_OF_RANKS = ("A rank of the job", "Ranks on one node", "Some ranks of the job")
+# What is said of ranks blames nobody's hardware.
+_OF_RANKS = frozenset({UNEVEN, "slow_rank"})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -100,7 +100,7 @@ def _follow(one: Told, step: Transition, incident: Incident) -> None:
         one.loud_at = step.at
     one.members |= frozenset((incident.subject.key, *incident.members))
     one.condition, one.title = incident.condition, incident.title
-    one.blames |= loud and one.slow and not incident.title.startswith(_OF_RANKS)
+    one.blames |= loud and one.slow and incident.condition not in _OF_RANKS
     one.evidence = one.evidence or "; ".join(f"{it.name}: {it.value}" for it in incident.evidence)
     named = tuple(it.value for it in incident.evidence if it.name == "the others wait for")
     one.waited_for = named or one.waited_for

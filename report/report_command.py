@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from accounting.people.configured import with_pseudonyms
+from accounting.people.typist import typed
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import load
 from gpuvigil.config.startup import fail, parser
@@ -16,7 +17,6 @@ from gpuvigil.errors import ConfigError, GpuvigilError
 from gpuvigil.model import Deed, Record
 from gpuvigil.state_directory import config_of_up
 from gpuvigil.store.configured import hubs
-from gpuvigil.typist import typed
 
 from .build import build
 from .content import Report

@@ -7,13 +7,13 @@ from datetime import datetime
 
 from gpuvigil import __version__
 from gpuvigil.clock import duration
+from gpuvigil.markdown import text
 from gpuvigil.model import GpuIdentity
 from gpuvigil.numbers_in_words import NOT_MEASURED, counted
 from gpuvigil.web.markup import Html, tag
 
 from .html_document import document
 from .json_format import plain
-from .markdown_format import text
 from .root_cause import Account, Code, Cost, Page, Version
 
 FORMAT = 1  # grows when a key changes its meaning or goes away

@@ -7,7 +7,7 @@ import sys
 PROGRAM = """
 from datetime import datetime, timezone
 from gpuvigil.model import Deed
-from gpuvigil.typist import typed
+from accounting.people.typist import typed
 entry = typed(Deed.PERSON, "mira", "removed", datetime.now(timezone.utc))
 print(entry.person, entry.detail, sep="|")
 """

@@ -4,7 +4,7 @@ import os
 import pwd
 from datetime import datetime
 
-from .model import Audit, Deed
+from gpuvigil.model import Audit, Deed
 
 
 def typist() -> str:
