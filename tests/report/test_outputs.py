@@ -353,9 +353,9 @@ def test_who_got_little_is_told_in_every_output_with_hours_and_money() -> None:
     priced = Prices(
         settings=CostSettings(currency="CHF", prices=(PriceSettings(per_gpu_hour=2.0),))
     )
-    many = [share(f"job {n}", "ann", 1, seconds=900.0) for n in range(13)]
+    many = [share(f"job {n}", "ann", 4) for n in range(13)]
     for prices in (priced, Prices()):
-        found = facts(usage(many, gpus=16), prices=prices)
+        found = facts(usage(many, gpus=64), prices=prices)
         report = build(replace(found, now=replace(found.now, wastes=hours)))
         sheet = report.sheet("jobs")
         assert sheet is not None
