@@ -273,7 +273,8 @@ def test_a_node_is_accepted_by_name_and_what_still_fires_there_is_said(
     assert told.returncode == 2
     assert "c/n7 is not accepted: failed: dcgmi diag: PCIe failed" in told.stderr
     assert "say what was tested with --note" in gpuvigil(*accept, config=config).stderr
-    results.write_text("| Diagnostic | Result |\n| PCIe | Pass - All |\n", encoding="utf-8")
+    table = "+---+---+\n| Diagnostic | Result |\n+===+===+\n| PCIe | Pass - All |\n+---+---+\n"
+    results.write_text(f"Successfully ran diagnostic for group.\n{table}", encoding="utf-8")
     told = gpuvigil(*accept, "--results", str(results), config=config)
     assert ": dcgmi diag: 1 test passed" in told.stdout
     record = server.hub().record(RecordKind.ACCEPTANCE, "c/n7")

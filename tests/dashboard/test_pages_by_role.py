@@ -71,6 +71,7 @@ ADDRESSES = [
     ("hardware", {}),
     ("out_of_service", {}),
     ("handover", {}),
+    ("reports", {}),
 ]
 
 
