@@ -1,6 +1,7 @@
 """How numbers are written for people."""
 
 import re
+from collections.abc import Iterable
 
 from .metrics import Kind, Metric
 
@@ -23,6 +24,17 @@ def natural(text: str) -> list[tuple[int, str]]:
     """A key that sorts `rack 2` before `rack 10`."""
     parts = re.split(r"(\d+)", text)
     return [(int(part) if part.isdecimal() else -1, part) for part in parts]
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """`0-3, 6` for 0, 1, 2, 3, 6; ascending."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def counted(number: int, thing: str) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from gpuvigil.model import SWITCH_DEVICE, Subject
+from gpuvigil.numbers_in_words import ranges
 
 from .window import Window
 
@@ -29,18 +30,7 @@ def gpus(window: Window, subjects: Iterable[Subject]) -> str:
     indices = sorted(index for index in known if index is not None)
     if len(indices) < len(those) or len({gpu.of_node() for gpu in those}) > 1:
         return count
-    return f"{count} (GPU {_ranges(indices)})"
-
-
-def _ranges(numbers: Iterable[int]) -> str:
-    """`0-3, 6` for 0, 1, 2, 3, 6; ascending."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    return f"{count} (GPU {ranges(indices)})"
 
 
 def _index(window: Window, gpu: Subject) -> int | None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from gpuvigil.model import SWITCH_DEVICE, Incident, Subject
-from gpuvigil.numbers_in_words import natural
+from gpuvigil.numbers_in_words import natural, ranges
 
 # More places nobody reads one by one.
 MOST_PLACES = 12
@@ -58,14 +58,3 @@ def _port(one: Subject) -> str:
     if one.device == SWITCH_DEVICE:
         return "" if one.port == "0" else one.port or ""
     return f"{one.device}/{one.port}"
-
-
-def ranges(numbers: Iterable[int]) -> str:
-    """`0-3, 6` for 0, 1, 2, 3, 6; ascending."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

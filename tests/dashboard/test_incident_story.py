@@ -16,7 +16,7 @@ from dashboard.device.grid import Grid
 from dashboard.device.hub_queries import OFFSETS, Numbers
 from dashboard.incidents import evidence_chart
 from dashboard.incidents.closing import MUTED, false_alarm, handed_over, matchers, silence_link
-from dashboard.incidents.covers import covered, members, ranges
+from dashboard.incidents.covers import covered, members
 from dashboard.incidents.export import as_json, as_markdown
 from dashboard.incidents.hub_queries import Similar, Story
 from dashboard.incidents.story import Taken, hands, timeline
@@ -43,6 +43,7 @@ from gpuvigil.model import (
     Subject,
     Transition,
 )
+from gpuvigil.numbers_in_words import ranges
 
 from .scene import NOON, gpu, incident, node, pulses
 
