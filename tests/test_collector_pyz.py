@@ -146,7 +146,7 @@ def layout(kind: type[ctypes.Structure | ctypes.Union]) -> list[tuple[str, int, 
 def test_it_knows_its_own_commands_and_says_where_others_are(pyz: Path) -> None:
     shown = run(*ALONE, pyz, "--help").stdout
     commands = re.findall(r"^  ([a-z]+) ", shown, re.MULTILINE)
-    assert {"collect", "check", "doctor", "join"} == set(commands)
+    assert {"collect", "check", "doctor", "join", "try"} == set(commands)
     done = run(*ALONE, pyz, "hub")
     assert done.returncode == 2
     assert done.stderr == (

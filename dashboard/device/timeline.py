@@ -97,10 +97,10 @@ def said(span: Span) -> str:
         if span.kind in _TEXT_ALONE
         else _word(span.kind) + (f": {span.text}" if span.text else "")
     )
-    times = f"{span.start:%H:%M:%S} to {span.end:%H:%M:%S}"
+    times = f"{span.start:%H:%M:%S} to {span.end:%H:%M:%S} UTC"
     if span.start.date() != span.end.date():
         times = f"{moment(span.start)} to {moment(span.end)}"
-    return f"{what} · {times} UTC · {duration(span.end - span.start)}"
+    return f"{what} · {times} · {duration(span.end - span.start)}"
 
 
 _TEXT_ALONE = frozenset({"held", "critical", "warning", "info"})

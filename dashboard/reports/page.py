@@ -20,8 +20,12 @@ _Archive = tuple[Sequence[ReportRun], Mapping[str, Sequence[Letter]]]
 
 
 def draw() -> None:
-    """The whole page; one that a link names comes first."""
+    """The whole page, which renews itself; a report that a link names comes first."""
     style("incidents")
+    st.fragment(_live, run_every=live.refresh_seconds())()
+
+
+def _live() -> None:
     view = live.current().view()
     heading = tag("h1", "Reports", class_="gv-page")
     try:
@@ -31,8 +35,9 @@ def draw() -> None:
         st.html(joined(heading, panels.banners(view.warnings), unknown))
         return
     runs, letters = said.value
+    late = live.outdated("this list is", said)
     note = [] if runs else [nothing(may_see=live.shared().may_change)]
-    st.html(joined(heading, panels.banners(view.warnings), panels.notes(note)))
+    st.html(joined(heading, panels.banners(view.warnings), panels.notes([*late, *note])))
     for number, run in enumerate(first(runs, st.query_params.get("report", ""))):
         left, right = st.columns([7, 1], vertical_alignment="center")
         left.html(joined(tag("h2", f"{run.title}, {run.span}"), tag("p", told(run, letters))))

@@ -267,7 +267,7 @@ def _report(file: Path) -> None:
     assert report["figures"]["energy_kwh"]["value"] > 0
     assert report["figures"]["allocated_percent"]["value"] is None
     assert report["figures"]["idle_held_gpu_hours"]["value"] is None
-    assert report["verdict"][0] == HOLDERS_UNKNOWN
+    assert report["verdict"][0]["text"] == HOLDERS_UNKNOWN
     assert [day["allocated_gpu_hours"] for day in report["days"]] == [None]
     used = report["figures"]["used_of_allocated_percent"]
     assert (used["value"], used["low"], used["high"]) == (None, None, None)
