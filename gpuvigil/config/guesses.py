@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Collection, Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from .channels import RECEIVERS
@@ -57,6 +56,8 @@ def meant(key: str, known: Collection[str]) -> str:
     """`; did you mean X?`, or nothing where no name is near: also one that only has another unit."""
     stem = key.rpartition("_")[0]
     alike = [one for one in known if stem and one.rpartition("_")[0] == stem]
+    from difflib import get_close_matches  # noqa: PLC0415 - for what is wrong; a node keeps all it loads
+
     near = alike or get_close_matches(key.lower(), sorted(known), n=1, cutoff=_NEAR)
     return f"; did you mean {near[0]}?" if near else ""
 

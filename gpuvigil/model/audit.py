@@ -1,6 +1,6 @@
 """Who did what, and when: kept beside what they did, and never with a secret."""
 
-import secrets
+import os
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -38,7 +38,7 @@ class Audit:
         """Kind `audit`; its subject is the word itself, since it may be about anything."""
         return Record(
             kind=RecordKind.AUDIT,
-            id=f"{to_text(self.at)}|{secrets.token_hex(8)}",
+            id=f"{to_text(self.at)}|{os.urandom(8).hex()}",
             at=self.at,
             subject="audit",
             body={
