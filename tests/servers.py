@@ -64,8 +64,6 @@ class HubProcess:
         wait_until("the hub says its address", lambda: address.exists() or not self.running, 40.0)
         assert self.running, self.log.read_text(encoding="utf-8")
         self.url = address.read_text(encoding="utf-8").strip()
-        # For programs of this configuration: another gpuvigil may listen at the usual port.
-        self.write_config()
         wait_until("the hub is ready", self._ready)
 
     def spawn(self) -> None:
@@ -129,7 +127,6 @@ class HubProcess:
     def write_config(self) -> None:
         given = {
             "port": int(self.url.rpartition(":")[2]) if self.url else 0,
-            **({"url": self.url} if self.url else {}),
             "data_directory": str(self.data),
             "service_token_file": str(self.service_token_file),
             "collector_token_file": str(self.collector_token_file),

@@ -125,7 +125,11 @@ def test_what_is_restored_and_what_is_made_without_a_hub_is_private_too(tmp_path
         hub.data.rename(tmp_path / "former")
         command = [sys.executable, "-m", "gpuvigil", "store", "restore", str(copy)]
         done = subprocess.run(
-            [*command, "--config", str(hub.config)], cwd=ROOT, umask=_WIDE, check=False
+            [*command, "--config", str(hub.config)],
+            cwd=ROOT,
+            umask=_WIDE,
+            env={**os.environ, "GPUVIGIL_HUB_URL": hub.url},  # another may be at the usual port
+            check=False,
         )
         assert done.returncode == 0
         assert open_to_others(hub.data) == []

@@ -1,5 +1,6 @@
 """With which token `gpuvigil slurm` comes, and what it does when the hub takes no word of a scheduler by it."""
 
+import os
 import re
 import shlex
 import signal
@@ -62,7 +63,11 @@ def test_with_an_old_token_it_says_once_what_mends_it_and_goes_on_by_itself(tmp_
         assert len(found) == 1
         words = [*shlex.split(found[0]), "--config", str(hub.config)]
         made = subprocess.run(
-            [sys.executable, "-m", "gpuvigil", *words], cwd=ROOT, capture_output=True, check=False
+            [sys.executable, "-m", "gpuvigil", *words],
+            cwd=ROOT,
+            env={**os.environ, "GPUVIGIL_HUB_URL": hub.url},  # another may be at the usual port
+            capture_output=True,
+            check=False,
         )
         assert made.returncode == 0, made.stderr
         file = tmp_path / "scheduler-token"
