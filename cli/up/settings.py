@@ -2,14 +2,12 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import Field, asdict, dataclass, fields, is_dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-import tomllib
-
-from gpuvigil.config import Config, load
+from gpuvigil.config import Config, Place, from_text, text_of, tree_of
 
 Tree = dict[str, Any]  # tables by section, and lists of tables
 
@@ -39,29 +37,29 @@ class Given:
 
 def given(path: Path | None, environment: Mapping[str, str] = os.environ) -> Given:
     """The user's settings; ConfigError with one line when they are wrong."""
-    config = load(path, environment)
-    tree = {} if path is None else tomllib.loads(path.read_text(encoding="utf-8"))
-    keys = {(name, key) for name, it in tree.items() if isinstance(it, dict) for key in it}
-    for section in _sections(config):
-        for key in fields(getattr(config, section.name)):
-            if _variable(section.name, key.name) in environment:
-                keys.add((section.name, key.name))
+    where = Place(
+        name=str(path),
+        text="" if path is None else text_of(path),
+        base=Path() if path is None else path.parent,
+        environment=environment,
+    )
+    config = from_text(where.text, where)
+    tree = tree_of(where.text, where)
+    # By the names that the settings have now: a file may use others, or one that was retired.
+    keys = {
+        (section, key)
+        for section, table in tree.items()
+        if isinstance(table, dict)
+        for key in table
+        if hasattr(getattr(config, section), key)
+    }
     return Given(config=config, keys=frozenset(keys))
-
-
-def _sections(config: Config) -> Iterator[Field[Any]]:
-    """Those that are one table."""
-    return (one for one in fields(Config) if is_dataclass(getattr(config, one.name)))
 
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
     """`environment` without the variables that are settings: the written file holds their values."""
-    sections = tuple(_variable(section.name, "") for section in fields(Config))
+    sections = tuple(f"GPUVIGIL_{section.name}_".upper() for section in fields(Config))
     return {key: value for key, value in environment.items() if not key.startswith(sections)}
-
-
-def _variable(section: str, key: str) -> str:
-    return f"GPUVIGIL_{section}_{key}".upper()
 
 
 def choices(state: Path, ports: Ports, nodes: int, listen: tuple[str, str]) -> Tree:

@@ -54,10 +54,10 @@ def other_number(key: str, beside: Collection[str]) -> str:
 
 def meant(key: str, known: Collection[str]) -> str:
     """`; did you mean X?`, or nothing where no name is near: also one that only has another unit."""
-    stem = key.rpartition("_")[0]
-    alike = [one for one in known if stem and one.rpartition("_")[0] == stem]
     from difflib import get_close_matches  # noqa: PLC0415 - for what is wrong; a node keeps all it loads
 
+    stem = key.rpartition("_")[0]
+    alike = [one for one in known if stem and one.rpartition("_")[0] == stem]
     near = alike or get_close_matches(key.lower(), sorted(known), n=1, cutoff=_NEAR)
     return f"; did you mean {near[0]}?" if near else ""
 

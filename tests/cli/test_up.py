@@ -118,6 +118,14 @@ def test_webhooks_reach_the_children_whole(tmp_path: Path) -> None:
     assert (second.url, second.send_resolved) == ("http://127.0.0.1:9/x", False)
 
 
+def test_a_setting_by_another_number_or_an_older_name_is_as_good(tmp_path: Path) -> None:
+    config = written(
+        tmp_path,
+        '[[alerts.webhook]]\nurl = "http://127.0.0.1:9/x"\n[actions]\nresume_after_seconds = 60\n',
+    )
+    assert [it.url for it in config.alerts.webhooks] == ["http://127.0.0.1:9/x"]
+
+
 def test_ports_that_are_really_used_reach_everybody(tmp_path: Path) -> None:
     moved = Ports(hub=8429, dashboard=8503, metrics=9432)
     config = written(tmp_path, "[dashboard]\nport = 8501\n", moved)
