@@ -9,7 +9,7 @@ from accounting.cost.money import Prices
 from accounting.job_ending import Clue, Ending, Verdict, verdict
 from dashboard.lists.one_job import Told, around_its_end, standing, told_of
 from dashboard.lists.one_job_now import Running, running_now, sentences
-from dashboard.lists.table import Column, Grid, Value, length
+from dashboard.lists.table import Column, Grid, Value, length, percents, tenths
 from gpuvigil.clock import to_text
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import Incident, Inventory, Subject, readable
@@ -28,11 +28,11 @@ COLUMNS = (
     Column(key="ended_at", title="ENDED", show=to_text),
     Column(key="bound", title="BOUND BY"),
     Column(key="bound_said", title="BECAUSE", flexible=True),
-    Column(key="confidence", title="CONFIDENCE"),
-    Column(key="pace_percent", title="PACE"),
+    Column(key="confidence", title="CONFIDENCE", show="{:.2f}".format, right=True),
+    Column(key="pace_percent", title="PACE", show=percents, right=True),
     Column(key="held_up_by", title="HELD UP BY"),
-    Column(key="checkpoint_age_seconds", title="CHECKPOINT", show=length),
-    Column(key="at_risk_gpu_hours", title="AT RISK"),
+    Column(key="checkpoint_age_seconds", title="CHECKPOINT", show=length, right=True),
+    Column(key="at_risk_gpu_hours", title="AT RISK", show=tenths, right=True),
     Column(key="cluster", title="CLUSTER", flexible=True),
 )
 _FOR_PEOPLE = 4
