@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from accounting.job_ending import Ending, Why, verdict
-from cli.why import grid
+from cli.why import COLUMNS, grid
 from dashboard.lists.one_job import Told, of_nodes
-from dashboard.lists.table import json_text, text
+from dashboard.lists.table import Grid, json_text, text
 from gpuvigil.model import Holder, Incident, Severity, Subject
 from tests.dashboard.scene import LONG_AGO, NOON, allocation, gpu, incident, node
 
@@ -67,3 +67,10 @@ def test_of_a_job_that_runs_it_says_what_stands_on_its_nodes() -> None:
     calm = text(grid(told, running), 80)
     assert calm.splitlines()[-1] == "Nothing stands on its nodes."
     assert "before its end" not in said + calm
+
+
+def test_its_numbers_have_the_digits_that_matter() -> None:
+    values = {"confidence": 0.6011979166666667, "pace_percent": 97.62, "at_risk_gpu_hours": 7.644}
+    columns = [one for one in COLUMNS if one.key in values]
+    shown = text(Grid(columns=columns, rows=[[values[one.key] for one in columns]]), None)
+    assert shown.split()[-4:] == ["0.60", "98", "%", "7.6"]

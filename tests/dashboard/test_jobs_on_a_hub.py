@@ -1,7 +1,6 @@
 """The pages of jobs as Streamlit runs them, `gpuvigil jobs` and `gpuvigil why`: one real hub tells all of them."""
 
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -174,5 +173,3 @@ def test_the_terminal_tells_the_same(hub: HubProcess) -> None:
     assert why.stdout.startswith("job 7 of ann runs on 8 GPUs of 1 node for 2 h")
     assert ", bound by communication in the node (confidence 0." in why.stdout
     assert "Held up by GPU fell off the bus" in why.stdout
-    assert re.search(r" 0\.\d\d ", why.stdout)  # the column, as the sentence has it
-    assert not re.search(r"\d\.\d{3}", why.stdout)
