@@ -18,7 +18,7 @@ from .judge.fault_names import names
 # What begins to be said so long after a fault is still about it.
 _ECHO = timedelta(minutes=12)
 UNEVEN = "uneven_stage"
-# What is said of ranks blames nobody's hardware.
+# What is said of ranks blames nobody's hardware, but for a lower clock.
 _OF_RANKS = frozenset({UNEVEN, "slow_rank"})
 
 
@@ -100,10 +100,15 @@ def _follow(one: Told, step: Transition, incident: Incident) -> None:
         one.loud_at = step.at
     one.members |= frozenset((incident.subject.key, *incident.members))
     one.condition, one.title = incident.condition, incident.title
-    one.blames |= loud and one.slow and incident.condition not in _OF_RANKS
+    one.blames |= loud and one.slow and blames(incident.condition, incident.title)
     one.evidence = one.evidence or "; ".join(f"{it.name}: {it.value}" for it in incident.evidence)
     named = tuple(it.value for it in incident.evidence if it.name == "the others wait for")
     one.waited_for = named or one.waited_for
+
+
+def blames(condition: str, title: str) -> bool:
+    """Whether words blame hardware: those of a rank do where they call it its GPU or its node."""
+    return condition not in _OF_RANKS or title.startswith(("GPU ", "Node "))
 
 
 def judged(fleet: Fleet, said: Sequence[Told]) -> dict[str, Any]:

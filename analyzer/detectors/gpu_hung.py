@@ -153,6 +153,8 @@ def _without_steps(window: Window, gpus: list[tuple[Subject, Row]]) -> Finding:
         subject=subjects[0] if len(subjects) == 1 else [*blamed, *nodes][0],
         severity=Severity.WARNING,
         since=last["at"] - timedelta(seconds=last[AGE]),
+        # All of its ranks have said so for as long as that; one more look would say the same.
+        certain=bool(blamed),
         evidence=(
             Evidence(
                 name="its steps",

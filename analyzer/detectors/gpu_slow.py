@@ -335,7 +335,7 @@ def _finding(window: Window, look: Look, change: Change, row: int) -> Finding:
         fault="gpu_slow",
         subject=subject,
         severity=_FAULT.severity,
-        since=EPOCH + timedelta(microseconds=float(change.rows.values("first_at")[row])),
+        since=_changed_at(change, row),
         evidence=(
             *(() if pace is None else (pace,)),
             Evidence(
@@ -357,6 +357,11 @@ def _finding(window: Window, look: Look, change: Change, row: int) -> Finding:
         source=_FAULT.source,
         own_limit=_FAULT.own_limit,
     )
+
+
+def _changed_at(change: Change, row: int) -> datetime:
+    first, last = (float(change.rows.values(name)[row]) for name in ("first_at", "last_at"))
+    return EPOCH + timedelta(microseconds=last - float(change.part[row]) * (last - first))
 
 
 DETECTOR = Detector(

@@ -135,6 +135,7 @@ class Change:
     back: Mask
     watts: Floats
     hertz: Floats
+    part: Floats  # of the span, for which it was so: a mean of it is as far as that of what was so lately
 
 
 def change_of(window: Window, look: Look) -> Change | None:
@@ -169,15 +170,15 @@ def change_of(window: Window, look: Look) -> Change | None:
     far = np.fmax(far, _LEAST_OF_LOSS * lost)
     below = (draws <= -far) & (draws >= -_FARTHEST) & (late[0] <= draws / 2.0)
     slower = (clock <= -far_clock) & (clock >= -_FARTHEST) & (late[1] <= clock / 2.0)
-    slow = (below | slower) & (peers >= look.peers)
-    slow &= (lost >= look.least_loss) & (lost <= MOST_LOSS)
-    slow &= _goes_on(one, lost, _pace(lately, before))
+    slow = (below | slower) & (peers >= look.peers) & (lost >= look.least_loss)
+    slow &= (lost <= MOST_LOSS) & _goes_on(one, lost, _pace(lately, before))
     slow &= (below & _stands_out(one, draws, slow)) | (slower & _stands_out(one, clock, slow))
     slow &= recent.beside(rows, _BUSY.column)[some] >= _BUSY_PERCENT
     slow &= counted(one, slow) <= _MOST_SHARE * peers
     back = ((draws >= far) | (clock >= far_clock)) & (peers >= PEERS) & (lost <= -look.least_loss)
-    told = [draws, clock, peers, now[_WATTS.column], now[_CLOCK.column], slow, back]
-    draws, clock, peers, watts, hertz, slow, back = _of_all(told, some, len(rows))
+    part = np.where(clock <= -look.least_clock, _share(clock, late[1]), _share(draws, late[0]))
+    told = [draws, clock, peers, now[_WATTS.column], now[_CLOCK.column], slow, back, part]
+    draws, clock, peers, watts, hertz, slow, back, part = _of_all(told, some, len(rows))
     return Change(
         rows=rows,
         job=job,
@@ -189,7 +190,14 @@ def change_of(window: Window, look: Look) -> Change | None:
         back=back == 1.0,
         watts=watts,
         hertz=hertz,
+        part=part,
     )
+
+
+def _share(mean: Floats, lately: Floats) -> Floats:
+    """What part of a span has been as it was lately, by its mean: all of it where that is as far."""
+    found: Floats = np.clip(divided(-mean, -lately), 0.0, 1.0)
+    return np.where(np.isnan(found), 1.0, found)
 
 
 def _picked(them: "Numbers", some: Codes) -> "Numbers":

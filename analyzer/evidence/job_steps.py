@@ -28,6 +28,7 @@ NEED = Need(
 # `step_phase`, and what a rank does in it that the others wait for.
 _COLLECTIVE, _PAUSES, _STOPPED = 2, frozenset({3, 4}), 5
 _DOES = {0: "still at its own work", 1: "waits for its input", _STOPPED: "stopped by a signal"}
+_WORK, _INPUT = 0, 1
 # Without a step for so long, and for so many of the longest hundredth of its own steps.
 STEP_SECONDS, STEP_TIMES = 60.0, 5.0
 # Where ranks say that the others wait for some of them, no longer gap than their own is waited out.
@@ -109,6 +110,10 @@ def waited_for(late: Sequence[tuple[Subject, Row]]) -> list[tuple[Subject, Row]]
         return by_signal
     waiting = [gpu for gpu, row in late if row[PHASE] == _COLLECTIVE]
     others = [(gpu, row) for gpu, row in late if row[PHASE] in _DOES]
+    if not waiting:
+        # Of a program that tells its input and no collectives, these are in its work; input comes first.
+        waiting = [gpu for gpu, row in late if row[PHASE] == _WORK]
+        others = [(gpu, row) for gpu, row in others if row[PHASE] == _INPUT]
     return others if len(others) < len(waiting) else []
 
 
@@ -129,7 +134,7 @@ class Gone:
 
     gpus: tuple[Subject, ...]
     since: datetime
-    is_sure: bool  # all others wait
+    is_sure: bool  # all others wait, of whom it can be known yet
     evidence: tuple[Evidence, ...]
 
 
@@ -152,8 +157,8 @@ def _gone(window: Window, dead: list[tuple[Subject, Row]]) -> Gone | None:
     # Where most are gone the job ends.
     if len(dead) > len(others) or any(_has_ended_a_step(row, since) for _, row in others):
         return None
-    # What was read before says nothing of whether it waits.
-    others = [(gpu, row) for gpu, row in others if row["at"] > since]
+    # What was read before says nothing of whether it waits, nor does what was read too soon after.
+    others = [(gpu, row) for gpu, row in others if row["at"] > since and not _is_early(row)]
     waiting = [row for _, row in others if _waits(row)]
     if not waiting:
         return None
@@ -182,6 +187,11 @@ def _gone(window: Window, dead: list[tuple[Subject, Row]]) -> Gone | None:
 def _has_ended_a_step(row: Row, since: datetime) -> bool:
     ended = row["at"] - timedelta(seconds=row[AGE])
     return bool(ended > since + timedelta(seconds=_IN_FLIGHT_SECONDS))
+
+
+def _is_early(row: Row) -> bool:
+    """Whether it had no time to wait yet: its last step was on its way when the other rank died."""
+    return row[PHASE] not in _PAUSES and bool(row[AGE] < _WAIT_SECONDS)
 
 
 def _waits(row: Row) -> bool:

@@ -29,16 +29,20 @@ OWN, FIRST, INPUT, STEP = (
 _MEAN, _COUNT = (
     Aggregate(function=function, field=OWN) for function in (Function.MEAN, Function.COUNT)
 )
+_LEAST_OWN, _MOST_OWN = (
+    Aggregate(function=function, field=OWN) for function in (Function.MIN, Function.MAX)
+)
 CLOCK = Aggregate(function=Function.MEAN, field="sm_clock_hertz")
 _WATTS = Aggregate(function=Function.MEAN, field="power_watts")
+_ASKED = (_MEAN, _COUNT, _LEAST_OWN, _MOST_OWN, CLOCK, _WATTS)
 NEEDS = (
     Need(
         measurement="gpu",
         span=Span.NOW,
         fields=(OWN, FIRST, INPUT, STEP, "rank", job_steps.AGE, job_steps.P99),
     ),
-    Need(measurement="gpu", span=Span.RECENT, aggregates=(_MEAN, _COUNT, CLOCK, _WATTS)),
-    Need(measurement="gpu", span=Span.STEADY, aggregates=(_MEAN, _COUNT, CLOCK, _WATTS)),
+    Need(measurement="gpu", span=Span.RECENT, aggregates=_ASKED),
+    Need(measurement="gpu", span=Span.STEADY, aggregates=_ASKED),
 )
 
 # Who is slow works so much longer than the middle of its job: MegaScale (NSDI 24) found about one
@@ -46,6 +50,14 @@ NEEDS = (
 # from half of that. And so many deviations of the others, more for few of them.
 LEAST, LEAST_CHANGE = 0.1, 0.05
 _DEVIATIONS, _DEVIATION_OF_MEDIAN, _FEW = 5.0, 1.4826, 6.0
+# What one reading is off by is known from how far those of a span lie apart, of the job's middle rank: a
+# normal distribution's range in deviations, by the number of readings (d2 of control charts,
+# ASTM E2587, and Tippett, Biometrika 17, beyond 25).
+# What a rank took at first is one reading. Where the last ten minutes have so many, and none is off by what is
+# told of a rank, few ranks are less of a guess; where data differ they are as much.
+_READINGS = (2.0, 3.0, 6.0, 12.0, 25.0, 60.0, 600.0)
+_RANGES = (1.13, 1.69, 2.53, 3.26, 3.93, 4.64, 6.17)
+_READING_DEVIATIONS, _ENOUGH, _LEAST_SCATTER, _FEW_KNOWN = 4.0, 12.0, 0.5, 2.0
 # It does so now, by its last steps, and has for half of the recent span: data make another one slow.
 _LASTS = 0.5
 # What it was at first is how the work was cut, where that was half as far from the others and more.
@@ -97,12 +109,13 @@ def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
     all_of = np.stack([now, mean, first, clock])
     usual, count = per_group(job, all_of)
     apart, lately, at_first, slower = all_of - usual
-    far = _far(job, apart, count[0], LEAST)
+    scatter, few = _scatter(window, rows, job, ~np.isnan(own))
+    far = np.fmax(_far(job, apart, count[0], LEAST), scatter)
     waits = (count[0] >= PEERS) & _waits_least(job, rows, own)
     slow = (apart >= far) & (lately >= _LASTS * apart) & waits
-    turned, as_before = _turned(job, now - first, mean - first, count[0])
+    turned, as_before = _turned(job, np.stack([now - first, mean - first]), count[0], few, scatter)
     turned &= waits & (apart > 0.0)
-    lower = slower <= np.log1p(-LOWER_CLOCK)
+    lower = _runs_lower(job, slower, count[0])
     begun = slow & ~turned & ~lower & (at_first >= _WAS_SO * apart)
     weak = begun & _draws_less(window, rows, job, ~np.isnan(own))
     stands_out = turned | weak | (slow & lower)
@@ -133,22 +146,59 @@ def _share(part: Floats, whole: Floats) -> Floats:
     return share
 
 
-def _far(job: Codes, apart: Floats, count: Floats, least: float) -> Floats:
+def _runs_lower(job: Codes, slower: Floats, count: Floats) -> Mask:
+    """Whose clock is lower than its job's; where many run half as low, so are nodes of another kind or heat."""
+    many = counted(job, slower <= np.log1p(-_LASTS * LOWER_CLOCK)) > _MOST_SHARE * count
+    found: Mask = (slower <= np.log1p(-LOWER_CLOCK)) & ~many
+    return found
+
+
+def _scatter(window: Window, rows: Rows, job: Codes, known: Mask) -> tuple[Floats, Floats]:
+    """By how much one reading of a rank of the job is off, as a logarithm, and for how few a middle is a guess.
+
+    Of the last minute, for a job that turns slower altogether scatters no more for it; of that minute less
+    is believed than half of the steady span, since in a pause the readings are one and the same.
+    """
+    steady = window.get("gpu", Span.STEADY)
+    lately = _reading(window.get("gpu", Span.RECENT), rows, job, known)
+    usual = _LEAST_SCATTER * _reading(steady, rows, job, known)
+    readings, _ = per_group(job, steady.beside(rows, _COUNT.column))
+    scatter = _READING_DEVIATIONS * np.fmax(lately, usual)
+    is_known = (readings >= _ENOUGH) & (lately >= usual) & (scatter <= np.log1p(LEAST))
+    return scatter, np.where(is_known, _FEW_KNOWN, _FEW)
+
+
+def _reading(of: Rows, rows: Rows, job: Codes, known: Mask) -> Floats:
+    count, least, most = (of.beside(rows, it.column) for it in (_COUNT, _LEAST_OWN, _MOST_OWN))
+    there = known & (least > 0.0)
+    apart = np.log(np.where(there, most, np.nan)) - np.log(np.where(there, least, np.nan))
+    times = np.interp(np.log(np.fmax(count, 1.0)), np.log(_READINGS), _RANGES)
+    middle, _ = per_group(job, apart / times)
+    found: Floats = np.nan_to_num(middle)
+    return found
+
+
+def _far(
+    job: Codes, apart: Floats, count: Floats, least: float, few: float | Floats = _FEW
+) -> Floats:
     """How far from the middle of its job would be too far."""
     spread, _ = per_group(job, np.abs(apart))
-    deviation = _DEVIATION_OF_MEDIAN * spread * (1.0 + _FEW / np.fmax(count, 1.0))
+    deviation = _DEVIATION_OF_MEDIAN * spread * (1.0 + few / np.fmax(count, 1.0))
     found: Floats = np.fmax(np.log1p(least), _DEVIATIONS * deviation)
     return found
 
 
-def _turned(job: Codes, now: Floats, mean: Floats, count: Floats) -> tuple[Mask, Mask]:
+def _turned(
+    job: Codes, changes: Floats, count: Floats, few: Floats, scatter: Floats
+) -> tuple[Mask, Mask]:
     """Which ranks take longer than at first while the others do not, and which do not by half as much.
 
     By the last steps, or by the mean of the recent span, which scatters less.
     """
-    changes = np.stack([now, mean])
     now, lately = changes - per_group(job, changes)[0]
-    far, far_lately = (_far(job, it, count, LEAST_CHANGE) for it in (now, lately))
+    far, far_lately = (
+        np.fmax(_far(job, it, count, LEAST_CHANGE, few), scatter) for it in (now, lately)
+    )
     soon = (now >= far) & (lately >= _LASTS * now)
     surely = (lately >= far_lately) & (now >= _LASTS * lately) & (now <= _MOST_NOW * lately)
     return soon | surely, ~((now >= _LASTS * far) | (lately >= _LASTS * far_lately))

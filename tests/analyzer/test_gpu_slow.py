@@ -155,6 +155,18 @@ def test_a_longer_look_tells_of_three_percent(lost: float, count: int) -> None:
     assert len(found(replace(scene, settings=FAR))) == count
 
 
+@pytest.mark.parametrize("fields", [LESS, {"sm_clock_hertz": 1_800_000_000}])
+@pytest.mark.parametrize("seconds", [65.0, 85.0, 105.0])
+def test_the_mean_of_a_longer_look_says_when_it_turned_slow(
+    seconds: float, fields: dict[str, Any]
+) -> None:
+    """Of four GPUs, of which the last minute alone tells nothing."""
+    scene = slowed(QUIET.changed(gpu(), fields, seconds), seconds=seconds)
+    few = tuple(a for a in scene.allocations if a.subject in GPUS[:4])
+    (it,) = found(replace(scene, allocations=few, settings=FAR))
+    assert (NOON - it.since).total_seconds() == pytest.approx(seconds, abs=11.0)
+
+
 @pytest.mark.parametrize(("gpus", "seconds", "count"), [(7, 65, 0), (8, 65, 1), (4, 105, 1)])
 def test_a_minute_needs_eight_gpus_and_a_longer_look_four(
     gpus: int, seconds: float, count: int

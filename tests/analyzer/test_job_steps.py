@@ -44,6 +44,10 @@ def late(phase: int | None, seconds: float | None = 65.0) -> dict[str, Any]:
         ((COLLECTIVE, WORK), ""),
         ((COLLECTIVE, COLLECTIVE, COLLECTIVE), ""),
         ((None, None, WORK), ""),  # nobody says that they wait
+        # A program that tells its input and no collectives waits in its work for who has no input.
+        ((WORK, WORK, INPUT), "rank 2, node-3 GPU 0: waits for its input for 65 s"),
+        ((WORK, INPUT), ""),
+        ((COLLECTIVE, WORK, INPUT), ""),
         ((None, None, STOPPED), "rank 2, node-3 GPU 0: stopped by a signal for 65 s"),
         ((WORK, COLLECTIVE, STOPPED), "rank 2, node-3 GPU 0: stopped by a signal for 65 s"),
     ],
@@ -56,6 +60,8 @@ def test_of_a_job_that_stands_the_rank_is_named_that_did_not_come_so_far(
     assert it.subject == (node(3) if blamed else node(1))
     named = [evidence.value for evidence in it.evidence if "wait for" in evidence.name]
     assert named == ([blamed] if blamed else [])
+    # Who is waited for is told at the first look; of a job that stands as one a second must say so.
+    assert it.certain is bool(blamed)
 
 
 def test_a_job_of_which_all_ranks_are_stopped_is_suspended() -> None:
@@ -119,7 +125,7 @@ def test_what_was_read_of_a_rank_before_another_was_gone_says_nothing(
     later: float, certain: bool
 ) -> None:
     """Gone for five seconds by lines that are ten seconds old."""
-    early = {**WAITS, "step_age_seconds": 1.0}
+    early = {**WAITS, "step_age_seconds": 1.0, "step_phase": EVALUATION}
     scene = job(WAITS, gone(5.0), early)
     old = NOON - timedelta(seconds=10.0 + later)
     kept = [
@@ -129,6 +135,15 @@ def test_what_was_read_of_a_rank_before_another_was_gone_says_nothing(
     ]
     (it,) = found(replace(scene, samples=tuple(kept)))
     assert (it.condition, it.certain) == ("rank_gone", certain)
+
+
+@pytest.mark.parametrize(("seconds", "certain"), [(3.9, [True]), (4.0, [])])
+def test_what_was_read_of_a_rank_too_soon_after_another_was_gone_says_nothing(
+    seconds: float, certain: list[bool]
+) -> None:
+    """A step that ended within two seconds after it was on its way; one that ended later was not."""
+    early = {"step_age_seconds": 1.9, "step_seconds": 0.5}
+    assert [it.certain for it in found(job(WAITS, gone(seconds), early))] == certain
 
 
 @pytest.mark.parametrize(("age", "count"), [(10.0, 1), (9.9, 0)])

@@ -145,13 +145,73 @@ def test_who_draws_less_than_those_that_wait_has_no_more_to_do_than_they(
     assert ("been slow since the job began" in it.title) is (kind == "slow_rank")
 
 
-@pytest.mark.parametrize(("seconds", "count"), [(1.19, 1), (1.187, 0)])
-def test_of_ranks_that_differ_it_stands_out(seconds: float, count: int) -> None:
-    """By five deviations: 1.3 %, times 1.48 for a median, times 1.75 for eight."""
+@pytest.mark.parametrize(
+    ("ran", "seconds", "count"),
+    [(110.0, 1.19, 1), (110.0, 1.187, 0), (120.0, 1.133, 1), (120.0, 1.131, 0)],
+)
+def test_of_ranks_that_differ_it_stands_out(ran: float, seconds: float, count: int) -> None:
+    """By five deviations: 1.3 %, times 1.48 for a median, times 1.75 for eight, or 1.25 once they are known."""
     works = [0.98, 0.99, 0.99, 1.0, 1.0, 1.0, 1.01, 1.02]
     works = [1.0 + (one - 1.0) * 1.32 for one in works]
     said = {rank: own(one) for rank, one in enumerate(works)}
-    assert len(found(job({**said, 5: own(seconds)}))) == count
+    assert len(found(job({**said, 5: own(seconds)}, ran=ran))) == count
+
+
+DIFFER = [1.0 + 1.32 * it for it in (-0.02, -0.01, -0.01, 0.0, 0.0, 0.0, 0.01, 0.02)]
+
+
+def with_one_reading(less: float, ago: float, slow: float) -> Scene:
+    """Ranks that differ, of which the sixth is slow, and all of which were once as much quicker."""
+    works = [*DIFFER[:5], slow, *DIFFER[6:]]
+    scene = job({rank: own(one) for rank, one in enumerate(works)}, ran=120.0)
+    for place, one in zip(RANKS, works, strict=True):
+        once = scene.changed(gpu(*place), own((1.0 - less) * one), ago)
+        scene = once.changed(gpu(*place), own(one), ago - 10.0)
+    return scene
+
+
+@pytest.mark.parametrize(("seconds", "count"), [(1.19, 1), (1.187, 0)])
+def test_in_a_pause_few_ranks_are_a_guess(seconds: float, count: int) -> None:
+    """Each reading of the last minute is the same one."""
+    assert len(found(with_one_reading(0.001, 75.0, seconds))) == count
+
+
+@pytest.mark.parametrize(("less", "count"), [(0.058, 1), (0.059, 0)])
+def test_few_ranks_whose_data_differ_are_a_guess(less: float, count: int) -> None:
+    """Where four deviations of a reading are more than a tenth."""
+    assert len(found(with_one_reading(less, 45.0, 1.16))) == count
+
+
+@pytest.mark.parametrize(
+    ("ago", "least", "count"),
+    [(45.0, 0.84, 1), (45.0, 0.83, 0), (75.0, 0.66, 1), (75.0, 0.65, 0)],
+)
+def test_no_rank_stands_out_by_what_a_reading_scatters(
+    ago: float, least: float, count: int
+) -> None:
+    """As uneven data make them; by half of the steady span's where a minute has one reading alone."""
+    scene = job({5: own(1.3)}, ran=120.0)
+    for place in RANKS:
+        if place != RANKS[5]:
+            once = scene.changed(gpu(*place), own(least), ago)
+            scene = once.changed(gpu(*place), own(1.0), ago - 10.0)
+    assert len(found(scene)) == count
+
+
+@pytest.mark.parametrize(
+    ("others", "clock", "is_gpu"),
+    [(1, 0.979, True), (2, 0.979, False), (2, 0.981, True)],
+)
+def test_where_a_third_of_a_job_runs_at_a_lower_clock_it_is_no_gpu_s_own(
+    others: int, clock: float, is_gpu: bool
+) -> None:
+    """Half as much lower as the one that is slow."""
+    scene = job({5: own(1.3, sm_clock_hertz=int(1_980_000_000 * 0.95))})
+    for place in RANKS[:others]:
+        scene = scene.changed(gpu(*place), {"sm_clock_hertz": int(1_980_000_000 * clock)})
+    (it,) = found(scene)
+    assert it.title.startswith("GPU slows its job down") is is_gpu
+    assert it.severity is (Severity.WARNING if is_gpu else Severity.INFO)
 
 
 @pytest.mark.parametrize(("since", "count"), [(30.0, 1), (25.0, 0)])

@@ -9,7 +9,7 @@ import pytest
 
 from evaluation.job_bounds import window
 from evaluation.job_fleets import HANGS, STRAGGLERS
-from evaluation.job_judge import Told, judged
+from evaluation.job_judge import Told, blames, judged
 from evaluation.job_section import section
 from gpuvigil.model import Subject
 from gpuvigil.store import Aggregate, Function
@@ -96,6 +96,22 @@ def test_of_a_hang_the_very_rank_must_be_named(named: tuple[str, ...], culprit: 
     result = judged(of, [said])
     [fault] = result["faults"]
     assert (fault["loud"], fault["culprit"], result["wrong"]) == (70.0, culprit, [])
+
+
+@pytest.mark.parametrize(
+    ("condition", "title", "hardware"),
+    [
+        ("", "GPU slows its job down", True),
+        ("slow_rank", "GPU slows its job down: its rank's own work takes longer", True),
+        ("slow_rank", "Node slows its job down: its ranks' own work takes longer", True),
+        ("slow_rank", "A rank of the job has become slow: its own work takes longer", False),
+        ("uneven_stage", "Some ranks of the job have had more to do since it began", False),
+    ],
+)
+def test_a_slow_rank_that_is_called_its_gpu_s_fault_blames_hardware(
+    condition: str, title: str, hardware: bool
+) -> None:
+    assert blames(condition, title) is hardware
 
 
 def test_healthy_hours_and_pauses_are_those_without_a_fault() -> None:
