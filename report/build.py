@@ -22,7 +22,7 @@ from .rule_feedback import worth
 from .sheet import Sheet
 from .summary import Case, verdict
 from .totals import Counted, counted
-from .waste import FACETS, Wasted, groups, jobs, wasted
+from .waste import Wasted, groups, jobs, wasted
 
 
 def build(facts: Facts) -> Report:
@@ -85,7 +85,7 @@ def _sheets(
     earlier = None if before is None else losses(facts.earlier, before)
     found = (
         act(losses(facts.now, rows), earlier, facts),
-        *(groups(one, rows, before, facts) for one in FACETS),
+        *groups(rows, before, facts),
         jobs(rows, facts),
         *hardware_sheets(facts, rows),
         cloud(facts, rows),

@@ -151,7 +151,7 @@ def _facts(
     length = counted.end - counted.start
     before = _usage(hub, cluster, (counted.start - length, counted.start), now)
     incidents = _confirmed(hub, cluster) if cluster else ()
-    jobs = _jobs(hub, cluster, before.start) if cluster else ()
+    jobs = _jobs(hub, cluster, (before.start, counted.end)) if cluster else ()
     month = replace(counted, start=min(counted.end - OFFENDERS_SPAN, counted.start), buckets=())
     return Facts(
         cluster=cluster,
@@ -181,10 +181,14 @@ def _past(hub: Hub, span: Usage, incidents: tuple[Incident, ...], jobs: tuple[Jo
     )
 
 
-def _jobs(hub: Hub, cluster: str, start: datetime) -> tuple[Job, ...]:
-    """Those that were submitted since, or up to a fortnight before: who waits longer is forgotten here."""
+def _jobs(hub: Hub, cluster: str, span: tuple[datetime, datetime]) -> tuple[Job, ...]:
+    """Those that were submitted within, or up to a fortnight before: who waits longer is forgotten here."""
     records = hub.records(
-        RecordKind.JOB, subject=cluster_key(cluster), since=start - _WAITS, limit=_MOST_RECORDS
+        RecordKind.JOB,
+        subject=cluster_key(cluster),
+        since=span[0] - _WAITS,
+        until=span[1],
+        limit=_MOST_RECORDS,
     )
     return tuple(readable(records, Job.from_record))
 

@@ -1,10 +1,12 @@
 """The command `gpuvigil report`: how the GPUs of a span were used, in one file."""
 
 import argparse
+import gc
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -53,10 +55,23 @@ def main(arguments: Sequence[str]) -> int:
     commands = _parser()
     chosen = commands.parse_args(arguments)
     try:
-        _run(chosen)
+        with _without_collections():
+            _run(chosen)
     except GpuvigilError as error:
         return fail(commands.prog, error)
     return 0
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """No looks for garbage: what a report is read into lives until it is written, and there is much of it."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,7 +1,7 @@
 """What was wasted, by whoever can act on it, and by team, user, project, partition and job."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
@@ -46,24 +46,59 @@ class Wasted:
 
     held: Holding
     little: float  # GPU-hours that were busy and not filled
+    idle: float
+    hours: float  # both
+    cost: float | None  # of these; None without a price
     advice: str
 
-    @property
-    def idle(self) -> float:
-        return max(self.held.idle - self.held.excused, 0.0)
+    @classmethod
+    def of(cls, held: Holding, little: float, advice: str) -> "Wasted":
+        """With its sums worked out once: every table asks for them in its own way."""
+        idle = max(held.idle - held.excused, 0.0)
+        hours = idle + little
+        cost = None if held.price is None else held.price * hours
+        return cls(held=held, little=little, idle=idle, hours=hours, cost=cost, advice=advice)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """What holders come to together, in GPU-hours."""
+
+    rows: int = 0
+    allocated: float = 0.0
+    measured: float = 0.0
+    used: float = 0.0
+    idle: float = 0.0
+    little: float = 0.0
+    hours: float = 0.0  # that were wasted
+    cost: float | None = None  # of those; None where none has a price
 
     @property
-    def hours(self) -> float:
-        return self.idle + self.little
+    def used_percent(self) -> float | None:
+        return rounded(100 * self.used / self.measured) if self.measured > 0 else None
 
-    @property
-    def cost(self) -> float | None:
-        return None if self.held.price is None else self.held.price * self.hours
+
+def _sum(them: Iterable[Wasted]) -> _Sum:
+    """In one pass: of a large cluster's week there are tens of thousands."""
+    rows, cost = 0, None
+    allocated = measured = used = idle = little = hours = 0.0
+    for rows, one in enumerate(them, 1):  # noqa: B007 - the last number is how many there are
+        held, lost = one.held, one.cost
+        allocated += held.allocated
+        measured += held.measured
+        used += held.used
+        idle += one.idle
+        little += one.little
+        hours += one.hours
+        if lost is not None:
+            cost = lost if cost is None else cost + lost
+    return _Sum(rows, allocated, measured, used, idle, little, hours, cost)
 
 
 def wasted(past: Past, facts: Facts) -> tuple[Wasted, ...]:
     """Every holder of a span with what it wasted, the worst first."""
-    excused = excused_by(past.incidents, past.usage.end, _on_one_node(past.jobs))
+    hit = {holder for one in past.incidents for holder in one.impact.holders}
+    excused = excused_by(past.incidents, past.usage.end, _on_one_node(past.jobs, hit))
     found = holdings(past.usage.buckets, facts.prices, facts.idle_after, excused)
     theirs: defaultdict[tuple[str, str], list[Holding]] = defaultdict(list)
     for one in found:
@@ -78,15 +113,16 @@ def wasted(past: Past, facts: Facts) -> tuple[Wasted, ...]:
         room = sum(max(it.allocated - it.idle, 0.0) for it in theirs[one.holder, one.user])
         # On GPUs of several models: nobody says on which of them it was.
         part = max(one.allocated - one.idle, 0.0) / room if room else 0.0
-        rows.append(Wasted(held=one, little=part * amount, advice=advice))
+        rows.append(Wasted.of(one, part * amount, advice))
     return tuple(sorted(rows, key=lambda row: (-row.hours, -row.held.allocated, row.held.holder)))
 
 
-def _on_one_node(jobs: Iterable[Job]) -> frozenset[str]:
-    """Holders that are jobs of one node each time they ran, as their scheduler told."""
+def _on_one_node(jobs: Iterable[Job], holders: Collection[str]) -> frozenset[str]:
+    """Those of the holders that are jobs of one node each time they ran, as their scheduler told."""
     nodes: defaultdict[str, int] = defaultdict(int)
-    for one in jobs:
-        nodes[str(one.holder)] = max(nodes[str(one.holder)], len(one.nodes))
+    for one in jobs if holders else ():
+        if (holder := str(one.holder)) in holders:
+            nodes[holder] = max(nodes[holder], len(one.nodes))
     return frozenset(holder for holder, most in nodes.items() if most == 1)
 
 
@@ -106,7 +142,7 @@ def _little(
         number = (hour.start - first) // HOUR
         for one in hour.wastes:
             key = one.holder, one.user or ""
-            held, idle = (_in_hour(theirs.get(key, ()), of, number) for of in (0, 1))
+            held, idle = _in_hour(theirs.get(key, ()), number)
             counts = max(min(one.gpu_hours, held) - idle, 0.0)
             hours[key][one.advice] += 0.0 if one.advice == Advice.FEWER.value else counts
     return {
@@ -115,41 +151,54 @@ def _little(
     }
 
 
-def _in_hour(rows: Iterable[Holding], of: int, number: int) -> float:
-    """What rows of one holder held in an hour, or had idle in it; 0 where nothing was counted."""
-    amounts = [one.hourly[of] for one in rows]
-    return float(sum(one[number] for one in amounts if 0 <= number < len(one)))
+def _in_hour(rows: Iterable[Holding], number: int) -> tuple[float, float]:
+    """What rows of one holder held in an hour, and had idle in it; 0 where nothing was counted."""
+    amounts = [one.hourly.get(number, (0.0, 0.0)) for one in rows]
+    return sum(held for held, _ in amounts), sum(idle for _, idle in amounts)
 
 
 def groups(
-    facet: Facet, now: Sequence[Wasted], before: Sequence[Wasted] | None, facts: Facts
-) -> Sheet | None:
-    """A row for each team, or user and so on, the one that wasted most first.
+    now: Sequence[Wasted], before: Sequence[Wasted] | None, facts: Facts
+) -> Iterator[Sheet | None]:
+    """A table for each facet: a row for each team, or user and so on, the one that wasted most first.
 
     None where nobody is named, and where all of them are one: that says nothing that the whole does not.
     """
+    whole = _sum(now), None if before is None else _sum(before)
+    for facet in FACETS:
+        yield _by(facet, now, before, whole, facts)
+
+
+def _by(
+    facet: Facet,
+    now: Sequence[Wasted],
+    before: Sequence[Wasted] | None,
+    whole: tuple[_Sum, _Sum | None],
+    facts: Facts,
+) -> Sheet | None:
     name = _namer(facet.of)
     if len({getattr(one.held, facet.of) for one in now}) < LEAST_GROUPS:
         return None
     found, earlier = _grouped(now, name), _grouped(before or (), name)
-    trends = _trends(facet, facts, found)
-    order = sorted(found, key=lambda key: (-_hours(found[key]), key))
+    sums = {key: _sum(them) for key, them in found.items()}
+    trends = _trends(facet, facts, sums, whole[0])
+    order = sorted(found, key=lambda key: (-sums[key].hours, key))
     # Who wasted next to nothing is one of the rest; of teams all are shown.
-    least = 0.0 if facet.of == "account" else LEAST_SHARE * _hours(now)
-    first = [key for key in order[:MOST_GROUPS] if _hours(found[key]) >= least][:MOST_GROUPS]
+    least = 0.0 if facet.of == "account" else LEAST_SHARE * whole[0].hours
+    first = [key for key in order[:MOST_GROUPS] if sums[key].hours >= least][:MOST_GROUPS]
     first = order if len(first) + 1 >= len(order) else first
-    lists = [(key, found[key], earlier.get(key)) for key in first]
+    lists = [(key, sums[key], earlier.get(key, ())) for key in first]
     rest = order[len(first) :]
     if rest:
-        of_rest = [one for key in rest for one in found[key]]
+        of_rest = _sum(one for key in rest for one in found[key])
         lists.append(
             (f"{len(rest):,} more", of_rest, [o for k in rest for o in earlier.get(k, ())])
         )
     rows = tuple(
-        _group(key, them, None if before is None else old or [], trends.get(key), facts)
-        for key, them, old in lists
+        _group(key, of_key, None if before is None else _sum(old), trends.get(key))
+        for key, of_key, old in lists
     )
-    total = _group("all", now, before, trends.get(""), facts)
+    total = _group("all", *whole, trends.get(""))
     return Sheet(
         key=facet.key,
         heading=facet.heading,
@@ -225,24 +274,17 @@ def advice(one: Wasted) -> str:
 
 
 def _group(
-    name: str,
-    them: Sequence[Wasted],
-    earlier: Sequence[Wasted] | None,
-    trend: tuple[float | None, ...] | None,
-    facts: Facts,
+    name: str, now: _Sum, earlier: _Sum | None, trend: tuple[float | None, ...] | None
 ) -> tuple[Cell, ...]:
-    used, before = _used(them), None if earlier is None else _used(earlier)
-    costs = [one.cost for one in them if one.cost is not None]
-    known = earlier is not None and bool(earlier)
-    hours = _hours(them)
+    used, before = now.used_percent, None if earlier is None else earlier.used_percent
     return (
         name,
-        exact(sum(one.held.allocated for one in them)),
+        exact(now.allocated),
         used,
-        exact(sum(one.idle for one in them)),
-        exact(sum(one.little for one in them)),
-        exact(sum(costs)) if costs else None,
-        moved(hours, _hours(earlier)) if known and earlier is not None else None,
+        exact(now.idle),
+        exact(now.little),
+        None if now.cost is None else exact(now.cost),
+        moved(now.hours, earlier.hours) if earlier is not None and earlier.rows else None,
         rounded(used - before) if used is not None and before is not None else None,
         trend or (),
     )
@@ -297,7 +339,7 @@ def _namer(of: str) -> Callable[[Wasted], str]:
 
 
 def _trends(
-    facet: Facet, facts: Facts, now: Mapping[str, Sequence[Wasted]]
+    facet: Facet, facts: Facts, now: Mapping[str, _Sum], all_now: _Sum
 ) -> dict[str, tuple[float | None, ...]]:
     """Used percent of each in the spans before, oldest first, and in this one; "" is all of them."""
     weeks = [week.get(facet.of, {}) for week in facts.history]
@@ -305,15 +347,11 @@ def _trends(
         return {}
     empty = NO_NAME.get(facet.of, "none")
     named = [{key or empty: value for key, value in week.items()} for week in weeks]
-    every = [one for them in now.values() for one in them]
-    found = {key: (*(week.get(key) for week in named), _used(them)) for key, them in now.items()}
+    found = {
+        key: (*(week.get(key) for week in named), one.used_percent) for key, one in now.items()
+    }
     whole = tuple(week.get("", {}).get("") for week in facts.history)
-    return {**found, "": (*whole, _used(every))}
-
-
-def _used(them: Sequence[Wasted]) -> float | None:
-    measured = sum(one.held.measured for one in them)
-    return rounded(100 * sum(one.held.used for one in them) / measured) if measured > 0 else None
+    return {**found, "": (*whole, all_now.used_percent)}
 
 
 def _hours(them: Iterable[Wasted]) -> float:

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,7 @@ from .idle_query import held_up
 _HOUR = 3600.0
 _KEY = ("holder", "user", "account", "project", "partition", "model")
 _AMOUNTS = ("allocated", "measured", "used", "idle", "quiet", "energy_joules")
+_MOST_NUMBERS = 2**62  # that an integer of 64 bits has room for
 Floats = npt.NDArray[np.float64]
 Span = tuple[datetime, datetime]
 Excused = Mapping[str, Sequence[Span]]  # by holder: when a fault kept it from working
@@ -54,8 +56,9 @@ class Holding:
     still: int  # GPUs that are idle by the rule at the span's end, and no fault explains it
     price: float | None  # of a GPU-hour; None where no part of it has one
     kilowatt_hours: float
-    # Of each clock hour from that of the first bucket on: GPU-hours that it held, and of them idle by the rule.
-    hourly: tuple[Floats, Floats] = field(compare=False, repr=False)
+    # By the number of a clock hour, from that of the first bucket on: GPU-hours that it held, and of them
+    # idle by the rule. An hour in which it held nothing is not there.
+    hourly: Mapping[int, tuple[float, float]] = field(compare=False, repr=False)
 
     @property
     def is_one(self) -> bool:
@@ -76,41 +79,46 @@ def holdings(
     if not rows.num_rows:
         return ()
     of, heads = _numbered(rows)
-    amounts = {name: _column(rows, name) for name in _AMOUNTS}
-    grid = _Grid(buckets, of, quarter, len(heads))
-    sums = {name: _sums(of, np.nan_to_num(one), len(heads)) for name, one in amounts.items()}
-    quiet, idle = grid.of(np.nan_to_num(amounts["quiet"])), grid.of(amounts["idle"])
-    by_rule = idle_by_rule(quiet, idle, max(after // BUCKET, 1))
-    dark = _sums(of, np.where(np.isnan(amounts["quiet"]), amounts["idle"], 0.0), len(heads))
-    hourly = tuple(
-        _by_hour(one, buckets[0].start)
-        for one in (grid.of(np.nan_to_num(amounts["allocated"])), by_rule)
-    )
-    cost, priced = _costs(buckets, heads, of, quarter, amounts["allocated"], prices)
-    last = by_rule[:, -1] / max(buckets[-1].counted.total_seconds(), 1.0)
+    known = {name: _column(rows, name) for name in _AMOUNTS}
+    amounts = {name: np.nan_to_num(one) for name, one in known.items()}
+    sums = {name: _sums(of, one, len(heads)) for name, one in amounts.items()}
+    cells = _Cells(buckets, of, quarter)
+    held, quiet = cells.sums(amounts["allocated"]), cells.sums(amounts["quiet"])
+    by_rule = cells.in_rows(quiet, cells.sums(known["idle"]), max(after // BUCKET, 1))
+    by_rule_of = _sums(cells.holder, by_rule, len(heads))
+    dark = _sums(of, np.where(np.isnan(known["quiet"]), known["idle"], 0.0), len(heads))
+    spans = [(excused or {}).get(head[0], ()) for head in heads]
     gpus = np.zeros(len(heads), np.int64)
     np.maximum.at(gpus, of, rows["gpus"].to_numpy())
-    found = []
-    for number, head in enumerate(heads):
-        spans = (excused or {}).get(head[0], ())
-        idle_seconds = float(by_rule[number].sum())
-        found.append(
-            Holding(
-                **dict(zip(_KEY, head, strict=True)),
-                gpus=int(gpus[number]),
-                allocated=float(sums["allocated"][number]) / _HOUR,
-                measured=float(sums["measured"][number]) / _HOUR,
-                used=float(sums["used"][number]) / _HOUR,
-                idle=idle_seconds / _HOUR,
-                idle_most=(idle_seconds + float(dark[number])) / _HOUR,
-                excused=_within(by_rule[number], buckets, spans) / _HOUR,
-                still=0 if _in_any(buckets[-1].start, spans) else round(float(last[number])),
-                price=float(cost[number] / priced[number]) if priced[number] > 0 else None,
-                kilowatt_hours=float(sums["energy_joules"][number]) / 3.6e6,
-                hourly=(hourly[0][number], hourly[1][number]),
-            )
-        )
+    columns = {
+        "gpus": gpus.tolist(),
+        **{name: (sums[name] / _HOUR).tolist() for name in ("allocated", "measured", "used")},
+        "idle": (by_rule_of / _HOUR).tolist(),
+        "idle_most": ((by_rule_of + dark) / _HOUR).tolist(),
+        "excused": (cells.within(by_rule, spans) / _HOUR).tolist(),
+        "still": _still(buckets[-1], cells, by_rule, spans),
+        "price": _prices(buckets, heads, of, quarter, known["allocated"], prices),
+        "kilowatt_hours": (sums["energy_joules"] / 3.6e6).tolist(),
+        "hourly": cells.by_hour(held, by_rule, len(heads)),
+    }
+    names = (*_KEY, *columns)
+    found = (
+        Holding(**dict(zip(names, (*head, *row), strict=True)))
+        for head, *row in zip(heads, *columns.values(), strict=True)
+    )
     return tuple(sorted(found, key=lambda one: (-one.allocated, one.holder, one.user, one.model)))
+
+
+def _still(
+    last: Bucket, cells: "_Cells", idle: Floats, spans: Sequence[Sequence[Span]]
+) -> list[int]:
+    """Of each holder the GPUs that are idle in the last quarter; none where a fault explains it."""
+    seconds = _sums(cells.holder, np.where(cells.is_last, idle, 0.0), len(spans))
+    gpus = (seconds / max(last.counted.total_seconds(), 1.0)).tolist()
+    return [
+        0 if _in_any(last.start, of_holder) else round(number)
+        for number, of_holder in zip(gpus, spans, strict=True)
+    ]
 
 
 def idle_by_rule(quiet: Floats, idle: Floats, quarters: int) -> Floats:
@@ -119,15 +127,17 @@ def idle_by_rule(quiet: Floats, idle: Floats, quarters: int) -> Floats:
     Of so many quarters in a row the least quiet one is idle in all of them; right before and after, what
     was at 0 % besides belongs to it as far as the row has so many GPUs.
     """
-    width = quiet.shape[1]
+    starts = quiet.shape[-1] - quarters + 1
     found = np.zeros_like(quiet)
-    for start in range(width - quarters + 1):
-        least = quiet[:, start : start + quarters].min(axis=1)
-        part = found[:, start : start + quarters]
-        np.maximum(part, least[:, None], out=part)
+    if starts > 0:
+        in_a_row = [quiet[..., shift : shift + starts] for shift in range(quarters)]
+        least = reduce(np.minimum, in_a_row)
+        for shift in range(quarters):
+            part = found[..., shift : shift + starts]
+            np.maximum(part, least, out=part)
     beside = np.zeros_like(found)
-    beside[:, 1:] = found[:, :-1]
-    beside[:, :-1] = np.maximum(beside[:, :-1], found[:, 1:])
+    beside[..., 1:] = found[..., :-1]
+    beside[..., :-1] = np.maximum(beside[..., :-1], found[..., 1:])
     ends = np.minimum(np.maximum(idle - found, 0.0), np.maximum(beside - found, 0.0))
     total: Floats = found + ends
     return total
@@ -144,33 +154,62 @@ def excused_by(
     return found
 
 
-class _Grid:
-    """Amounts by holder and quarter; a quarter that was not counted is 0."""
+class _Cells:
+    """Holders and the quarters in which each had anything: of a week that is a small part of all quarters."""
 
     def __init__(
         self,
         buckets: Sequence[Bucket],
         of: npt.NDArray[np.int64],
         quarter: npt.NDArray[np.int64],
-        holders: int,
     ) -> None:
-        first = buckets[0].start
-        place = np.array([(one.start - first) // BUCKET for one in buckets], np.int64)
-        self._shape = holders, int(place[-1]) + 1
-        self._cell = of * self._shape[1] + place[quarter]
+        self._first = buckets[0].start
+        places = np.array([(one.start - self._first) // BUCKET for one in buckets], np.int64)
+        width = int(places[-1]) + 1
+        found, self._cell = np.unique(of * width + places[quarter], return_inverse=True)
+        self.holder, self.place = np.divmod(found, width)
+        self.is_last = self.place == places[-1]
+        # One empty cell before each holder and each gap parts what is not in a row.
+        apart = (np.diff(found) > 1) | (np.diff(self.holder) > 0)
+        self._at = np.arange(len(found)) + np.concatenate(([0], np.cumsum(apart)))
 
-    def of(self, values: Floats) -> Floats:
-        found: Floats = _sums(self._cell, values, self._shape[0] * self._shape[1])
-        return found.reshape(self._shape)
+    def sums(self, values: Floats) -> Floats:
+        """The amounts of rows by cell."""
+        return _sums(self._cell, values, len(self.holder))
 
+    def in_rows(self, quiet: Floats, idle: Floats, quarters: int) -> Floats:
+        """Of each cell its idle seconds by the rule."""
+        found = idle_by_rule(self._line(quiet), self._line(idle), quarters)
+        return np.asarray(found[self._at])
 
-def _by_hour(seconds: Floats, first: datetime) -> Floats:
-    """GPU-hours of clock hours (across), from the seconds of quarters."""
-    quarters = timedelta(hours=1) // BUCKET
-    left = quarters - timedelta(minutes=first.minute) // BUCKET
-    starts = [0, *range(left, seconds.shape[1], quarters)]
-    found: Floats = np.add.reduceat(seconds, starts, axis=1) / _HOUR
-    return found
+    def _line(self, values: Floats) -> Floats:
+        line = np.zeros(self._at[-1] + 1)
+        line[self._at] = values
+        return line
+
+    def by_hour(
+        self, held: Floats, idle: Floats, holders: int
+    ) -> list[dict[int, tuple[float, float]]]:
+        """Of each holder its GPU-hours by clock hour, from the seconds of its cells."""
+        quarters = timedelta(hours=1) // BUCKET
+        hour = (self.place + timedelta(minutes=self._first.minute) // BUCKET) // quarters
+        starts = np.nonzero(np.diff(self.holder, prepend=-1) | np.diff(hour, prepend=-1))[0]
+        amounts = [np.add.reduceat(one, starts) / _HOUR for one in (held, idle)]
+        columns = (one.tolist() for one in (self.holder[starts], hour[starts], *amounts))
+        found: list[dict[int, tuple[float, float]]] = [{} for _ in range(holders)]
+        for holder, number, *both in zip(*columns, strict=True):
+            found[holder][number] = both[0], both[1]
+        return found
+
+    def within(self, idle: Floats, spans: Sequence[Sequence[Span]]) -> Floats:
+        """Of each holder the seconds of its idle ones in quarters that lie in one of its spans in part."""
+        found = np.zeros(len(spans))
+        some = np.isin(self.holder, [number for number, one in enumerate(spans) if one])
+        for cell in np.nonzero(some & (idle > 0))[0].tolist():
+            holder, at = int(self.holder[cell]), self._first + int(self.place[cell]) * BUCKET
+            if _in_any(at, spans[holder]):
+                found[holder] += idle[cell]
+        return found
 
 
 def _rows(buckets: Sequence[Bucket]) -> tuple[pa.Table, npt.NDArray[np.int64]]:
@@ -185,14 +224,19 @@ def _rows(buckets: Sequence[Bucket]) -> tuple[pa.Table, npt.NDArray[np.int64]]:
 
 def _numbered(rows: pa.Table) -> tuple[npt.NDArray[np.int64], list[tuple[str, ...]]]:
     """A number for each row's holder, and what each number is."""
-    code = np.zeros(rows.num_rows, np.int64)
+    code, numbers = np.zeros(rows.num_rows, np.int64), 1
     columns = []
     for name in _KEY:
-        column = pc.fill_null(rows[name].combine_chunks().indices, -1).to_numpy()
-        names = rows[name].combine_chunks().dictionary.to_pylist()
+        of_rows = rows[name].combine_chunks()
+        column = pc.fill_null(of_rows.indices, -1).to_numpy()
+        names = of_rows.dictionary.to_pylist()
         columns.append((column, names))
-        code = np.unique(code * (len(names) + 1) + column + 1, return_inverse=True)[1]
-    _, first = np.unique(code, return_index=True)
+        if numbers * (len(names) + 1) > _MOST_NUMBERS:
+            known, code = np.unique(code, return_inverse=True)
+            numbers = len(known)
+        numbers *= len(names) + 1
+        code = code * (len(names) + 1) + column + 1
+    _, first, code = np.unique(code, return_index=True, return_inverse=True)
     heads = [
         tuple("" if column[at] < 0 else names[column[at]] or "" for column, names in columns)
         for at in first.tolist()
@@ -202,20 +246,20 @@ def _numbered(rows: pa.Table) -> tuple[npt.NDArray[np.int64], list[tuple[str, ..
 
 def _column(rows: pa.Table, name: str) -> Floats:
     found: Floats = rows[name].to_numpy()
-    return found.astype(np.float64)
+    return found.astype(np.float64, copy=False)
 
 
-def _costs(
+def _prices(
     buckets: Sequence[Bucket],
     heads: Sequence[tuple[str, ...]],
     of: npt.NDArray[np.int64],
     quarter: npt.NDArray[np.int64],
     allocated: Floats,
     prices: Prices,
-) -> tuple[Floats, Floats]:
-    """What each holder's GPU-seconds cost by the hour, and how many of them have a price."""
+) -> list[float | None]:
+    """What a GPU-hour of each holder cost in the mean, of those that have a price; None where none has."""
     if not prices:
-        return np.zeros(len(heads)), np.zeros(len(heads))
+        return [None] * len(heads)
     models = sorted({head[-1] for head in heads})
     changes = prices.changes(buckets[0].start, buckets[-1].start + BUCKET)
     period = np.array([sum(at <= one.start for at in changes) for one in buckets])
@@ -227,7 +271,9 @@ def _costs(
     price = table[model[of], period[quarter]]
     known = ~np.isnan(price)
     cost = _sums(of, np.where(known, allocated * price, 0.0), len(heads))
-    return cost, _sums(of, np.where(known, allocated, 0.0), len(heads))
+    priced = _sums(of, np.where(known, allocated, 0.0), len(heads))
+    pairs = zip(cost.tolist(), priced.tolist(), strict=True)
+    return [amount / seconds if seconds > 0 else None for amount, seconds in pairs]
 
 
 def _sums(of: npt.NDArray[np.int64], values: Floats, size: int) -> Floats:
@@ -238,18 +284,6 @@ def _sums(of: npt.NDArray[np.int64], values: Floats, size: int) -> Floats:
 def _price(prices: Prices, cluster: str, model: str, at: datetime) -> float:
     found = prices.price(cluster, model or None, at)
     return float("nan") if found is None else found.per_gpu_hour
-
-
-def _within(idle: Floats, buckets: Sequence[Bucket], spans: Sequence[Span]) -> float:
-    """Seconds of one holder's idle ones in quarters that lie in one of the spans in part."""
-    if not spans:
-        return 0.0
-    first, total = buckets[0].start, 0.0
-    for number in np.nonzero(idle)[0].tolist():
-        at = first + number * BUCKET
-        if _in_any(at, spans):
-            total += float(idle[number])
-    return total
 
 
 def _in_any(quarter: datetime, spans: Iterable[Span]) -> bool:

@@ -80,8 +80,8 @@ class Job:
         body["nodes"], body["pods"] = tuple(body.get("nodes", ())), tuple(body.get("pods", ()))
         found = body.get("numbers", {})
         body["numbers"] = {node: tuple(of_node) for node, of_node in found.items()}
-        told_by = Subject.parse(record.subject)
-        return cls(**{**body, "told_by": told_by, "submitted_at": record.at})
+        body["told_by"], body["submitted_at"] = Subject.parse(record.subject), record.at
+        return cls(**body)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,3 +1,5 @@
+import json
+import tracemalloc
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -19,6 +21,7 @@ from report.build import build
 from report.content import Report
 from report.inputs import Past
 from report.waste import wasted
+from tests.report.week_of_jobs import SAID, numbers
 from tests.report.weeks import END, START, WEEK, bucket, facts, gpu, idle, incident, share, usage
 
 NOBODY = Prices()
@@ -80,6 +83,68 @@ def test_less_than_half_an_hour_is_not_idle_by_the_rule_and_half_an_hour_is() ->
     ]
     assert found[0].idle == 0.0
     assert found[1].idle == pytest.approx(2.0 + 2 * 0.1)  # four GPUs for half an hour, and its ends
+
+
+@given(
+    quiet=st.lists(
+        st.lists(st.sampled_from([None, 0.0, 0.5, 1.0]), min_size=12, max_size=12),
+        min_size=1,
+        max_size=3,
+    ),
+    idle=st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=12, max_size=12),
+    gap=st.sets(st.integers(0, 11), max_size=4),
+    quarters=st.integers(1, 4),
+)
+def test_holders_in_a_few_quarters_have_what_all_quarters_would_give(
+    quiet: list[list[float | None]], idle: list[float], gap: set[int], quarters: int
+) -> None:
+    """None: it held nothing in that quarter. What is in `gap` was not counted."""
+    counted = [n for n in range(12) if n not in gap]
+    buckets = [
+        bucket(
+            START + n * BUCKET,
+            [
+                share(f"job {job}", gpus=1, quiet=of[n], idle=idle[n])
+                for job, of in enumerate(quiet)
+                if of[n] is not None
+            ],
+        )
+        for n in counted
+    ]
+    found = {one.holder: one for one in holdings(buckets, NOBODY, quarters * BUCKET)}
+    for job, of in enumerate(quiet):
+        held = np.array([n in counted and one is not None for n, one in enumerate(of)])
+        still = 900.0 * np.array([one or 0.0 for one in of]) * held
+        low, high = (counted[0], counted[-1] + 1) if counted else (0, 0)
+        zero = np.maximum(900.0 * np.array(idle), still) * held
+        by_rule = idle_by_rule(still[None, low:high], zero[None, low:high], quarters)
+        one = found.get(f"job {job}")
+        assert (one is None) == (not held.any())
+        if one is not None:
+            assert one.idle == pytest.approx(by_rule.sum() / 3600)
+            assert one.still == round(by_rule[0, -1] / 900)
+            assert sum(hour for hour, _ in one.hourly.values()) == pytest.approx(held.sum() / 4)
+            assert sum(hour for _, hour in one.hourly.values()) == pytest.approx(one.idle)
+
+
+def test_a_week_of_jobs_takes_room_by_what_they_held_and_not_by_all_quarters_of_it() -> None:
+    """2,688 jobs of four quarters each; a number for each of them and each quarter is 14 MiB."""
+    names = [[share(f"job {first + n}") for n in range(16)] for first in range(0, 2_688, 16)]
+    buckets = [bucket(START + n * BUCKET, names[n // 4]) for n in range(672)]
+    whole = 2_688 * 672 * 8
+    tracemalloc.start()
+    try:
+        found = holdings(buckets, NOBODY, HALF)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(found) == 2_688
+    assert most < whole
+
+
+def test_the_numbers_of_a_week_stay_what_they_were() -> None:
+    """Jobs over midnight and both ends of the week, gaps, late data and an earlier version's quarters."""
+    assert numbers() == json.loads(SAID.read_text(encoding="utf-8"))
 
 
 @given(
