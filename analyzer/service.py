@@ -25,6 +25,7 @@ from gpuvigil.schedulers.out_of_service import Checks
 from gpuvigil.store.configured import hubs
 from gpuvigil.store.external import store_of
 from gpuvigil.store.prometheus import PrometheusStore
+from gpuvigil.store.without_pandas import go_without_pandas
 from gpuvigil.topology import Files, read
 from gpuvigil.web.metrics_page import Exporter
 
@@ -67,6 +68,7 @@ _TOKEN_REFUSED = frozenset({401, 403})
 
 def main(arguments: Sequence[str]) -> int:
     """`gpuvigil analyze`: run until SIGTERM or SIGINT."""
+    go_without_pandas()
     return run_service(parser("analyze", "Turn telemetry into incidents."), arguments, run)
 
 

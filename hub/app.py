@@ -24,6 +24,7 @@ from gpuvigil.config import Config, HubSettings
 from gpuvigil.config.startup import parser, run_service
 from gpuvigil.errors import ConfigError, GpuvigilError
 from gpuvigil.log import Log
+from gpuvigil.store.without_pandas import go_without_pandas
 from gpuvigil.web.connections import Limits, Places, most_connections, raise_open_files
 from gpuvigil.web.http_server import limited
 
@@ -103,6 +104,7 @@ class Parts:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the hub until it is told to stop; returns the exit code."""
+    go_without_pandas()
     options = parser("hub", "Keep telemetry and records, and answer for them.")
     options.add_argument(
         "--move-records",

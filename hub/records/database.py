@@ -11,7 +11,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from gpuvigil.config import HubSettings, read_secret
 from gpuvigil.errors import ConfigError, StoreError
 
-from .migrations import upgrade
+from .upgrade import upgrade
 
 SQLITE_NAME = "records.sqlite"
 

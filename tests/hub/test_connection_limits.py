@@ -17,7 +17,7 @@ from hub.bodies.deduplication import Seen
 from hub.embedded import Embedded, TooLarge
 from hub.endpoints.query import series
 from hub.records import open_records
-from hub.records.migrations.upgrade import LOCK
+from hub.records.upgrade import LOCK
 from hub.telemetry.body import Body
 from hub.telemetry.committer import commit
 from tests.hub.talk import Reply, ask

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from alembic import command
 from sqlalchemy import Engine, inspect, text
 from sqlalchemy.engine.interfaces import ReflectedIndex
 
@@ -14,7 +15,9 @@ from gpuvigil.config import HubSettings
 from gpuvigil.errors import ConfigError, StoreError
 from gpuvigil.model import Record, RecordKind
 from hub.records import Book, open_records
+from hub.records.migrations.by_alembic import config_of
 from hub.records.tables import metadata
+from hub.records.upgrade import NEWEST
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 OLD = Path(__file__).parent / "records_before_migrations.sql"
@@ -70,19 +73,39 @@ def _index(found: ReflectedIndex) -> str:
     return f"{found['name']} {found['column_names']} {found['unique']} {where}"
 
 
-def test_the_layouts_lead_to_the_tables_that_the_code_uses(
+def test_the_layouts_lead_to_what_an_empty_database_gets_at_once(
     settings: HubSettings, other: HubSettings
 ) -> None:
-    upgraded = open_records(settings)
-    made = open_records(other)
-    with made.begin() as connection:
+    at_once, followed = open_records(settings), open_records(other)
+    with followed.begin() as connection:
         metadata.drop_all(connection)
-        metadata.create_all(connection)
-    found = layout(upgraded)
-    assert found == layout(made)
+        connection.execute(text("DROP TABLE alembic_version"))
+        command.upgrade(config_of(connection), "head")
+    found = layout(at_once)
+    assert found == layout(followed)
     assert any("IS NOT NULL" in line for line in found["record"])
-    for engine in (upgraded, made):
+    for table in ("counter", "alembic_version"):
+        assert _rows(at_once, table) == _rows(followed, table)
+    assert _rows(at_once, "alembic_version") == [(NEWEST,)]
+    for engine in (at_once, followed):
         engine.dispose()
+
+
+def _rows(engine: Engine, table: str) -> list[tuple[object, ...]]:
+    with engine.connect() as connection:
+        return [tuple(row) for row in connection.execute(text(f"SELECT * FROM {table}"))]
+
+
+def test_tables_of_somebody_elses_are_left_alone(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "records.sqlite")
+    connection.execute("CREATE TABLE record (theirs)")
+    connection.close()
+    with pytest.raises(StoreError, match="already exists"):
+        open_records(HubSettings(data_directory=tmp_path))
+    connection = sqlite3.connect(tmp_path / "records.sqlite")
+    tables = connection.execute("SELECT name FROM sqlite_master").fetchall()
+    connection.close()
+    assert tables == [("record",)]
 
 
 def test_a_file_from_before_the_layouts_had_numbers_is_taken_over(old: HubSettings) -> None:

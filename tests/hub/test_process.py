@@ -18,6 +18,7 @@ from gpuvigil.clock import EPOCH, from_ns
 from gpuvigil.model import RecordKind
 from gpuvigil.store import Aggregate, Function
 from gpuvigil.store.hub import HubStore
+from tests.analyzer.process import Analyzer, running
 from tests.hub.talk import ask
 from tests.polling import wait_until
 from tests.servers import ROOT, HubProcess
@@ -119,6 +120,33 @@ def test_a_field_that_is_new_in_the_catalogue_becomes_a_column(stopped: HubProce
         rows = store.window("node", [mean], EPOCH, from_ns(10**9)).to_pylist()
         found = [(row["cluster"], row["node"], row["load_average_mean"]) for row in rows]
         assert found == [("", "old", None), ("c", "new", 1.0)]
+
+
+def packages(log: Path) -> set[str]:
+    """Of which packages modules were loaded, as Python told in the log of a process."""
+    lines = log.read_text(encoding="utf-8").splitlines()
+    names = [line.rpartition("|")[2].strip() for line in lines if line.startswith("import time:")]
+    # One that was looked for in vain is told of as well, but nothing in it.
+    return {name.partition(".")[0] for name in names if "." in name}
+
+
+def test_hub_and_analyzer_load_no_large_library_that_they_do_not_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+    large = {"alembic", "mako", "pandas", "scipy", "sklearn", "streamlit", "altair"}
+    with HubProcess(tmp_path) as process:
+        url = f"{process.url}/api/v2/write"
+        line = f"node,cluster=c,node=n driver_answering=1i {time.time_ns()}"
+        assert ask(url, line.encode(), token=process.service_token).status == 204
+        analyzer = Analyzer(process)
+        with contextlib.contextmanager(running)(analyzer):
+            pass
+        process.restart()
+        assert "duckdb" in packages(process.log)
+        assert not large & packages(process.log)
+        assert "pyarrow" in packages(analyzer.log)
+        assert not large & packages(analyzer.log)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
