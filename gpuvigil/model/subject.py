@@ -86,10 +86,10 @@ class Subject:
 
     def of_node(self) -> "Subject":
         """The node this subject belongs to."""
-        if (self.gpu, self.device, self.port) == (None, None, None):
-            return self
         node = self._node
         if node is None:
+            if self.gpu is None and self.device is None and self.port is None:
+                return self
             node = Subject(cluster=self.cluster, node=self.node)
             object.__setattr__(self, "_node", node)
         return node
