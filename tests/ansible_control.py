@@ -24,7 +24,7 @@ cp -r /ansible {PROJECT}/packaging/ansible
 ln -s /packages {PROJECT}/dist
 cat >/usr/local/bin/ansible-playbook
 chmod 755 /usr/local/bin/ansible-playbook
-mkdir -m 700 /root/.ssh
+mkdir -p -m 700 /root/.ssh
 ssh-keygen -q -t ed25519 -N '' -f /root/.ssh/id_ed25519
 cat /root/.ssh/id_ed25519.pub
 """

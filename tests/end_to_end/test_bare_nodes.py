@@ -322,6 +322,23 @@ def test_five_nodes_join_by_one_command_of_ansibles_and_a_second_changes_nothing
     second = control.play(play)
     assert (second.code, second.changed) == (0, dict.fromkeys(names, 0)), second.said
     assert [one.sh(running) for one in nodes] == before
+    # A setting restarts the node whose it is; one that the collector cannot read fails it, with its words.
+    of_one = (
+        f'{play} --limit {names[0]} -e \'{{"gpuvigil_settings": {{"collector": {{"KEY": 5}}}}}}\''
+    )
+    third = control.play(of_one.replace("KEY", "tick_seconds"))
+    assert (third.code, third.changed[names[0]] > 0) == (0, True), third.said
+    pid = nodes[0].sh("systemctl show -p MainPID --value gpuvigil-collector").strip()
+    assert "GPUVIGIL_COLLECTOR_TICK_SECONDS=5" in nodes[0].sh(
+        f"tr '\\0' '\\n' </proc/{pid}/environ"
+    )
+    wrong = control.play(of_one.replace("KEY", "tick_second"))
+    assert (wrong.code, wrong.failed) == (2, {names[0]: 1}), wrong.said
+    assert "tick_second" in wrong.said.partition("TASK [gpuvigil_collector : See that it runs]")[2]
+    nodes[1].sh(page_command("apt purge -y gpuvigil-collector"))
+    assert "gpuvigil" not in nodes[1].sh(
+        "ls -d /etc/gpuvigil* /var/cache/gpuvigil* 2>/dev/null; true"
+    )
 
 
 def test_a_removal_keeps_what_a_site_has_and_a_purge_leaves_no_file(site: Site, node: Node) -> None:
