@@ -131,6 +131,6 @@ $(VENV)/dev: pyproject.toml constraints.txt
 	@touch $@ $(VENV)/up
 
 $(VENV)/training: $(VENV)/dev
-	@echo "Adding PyTorch, Lightning and transformers to $(VENV) (once; over a gigabyte)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[training,provider]'
+	@echo "Adding PyTorch, Lightning, transformers and Ansible to $(VENV) (once; over a gigabyte)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[training,provider,ansible]'
 	@touch $@

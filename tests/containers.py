@@ -17,7 +17,16 @@ from tests.polling import wait_until
 
 PROGRAMS = ("podman", "runc", "debootstrap", "nsenter", "unshare")
 RELEASE = "bookworm"
-INCLUDED = ("python3", "systemd", "systemd-sysv", "dbus", "openssl", "iproute2", "procps")
+INCLUDED = (
+    "python3",
+    "systemd",
+    "systemd-sysv",
+    "dbus",
+    "openssl",
+    "openssh-server",
+    "iproute2",
+    "procps",
+)
 IMAGE = "localhost/debian:12"
 KEPT_DAYS = 7
 START_SECONDS = 120.0

@@ -10,13 +10,14 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from scripts import packages
+from tests.ansible_control import Control
 from tests.containers import PROGRAMS, Machine, Machines, base_image
 from tests.nvml_fake import FakeDriver
 from tests.polling import wait_until
@@ -129,24 +130,38 @@ class Node:
     before: set[str]
 
 
-@pytest.fixture(scope="module")
-def node(
-    machines: Machines, built: Path, library: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Node:
+def with_driver(
+    machines: Machines,
+    name: str,
+    number: int,
+    library: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    volumes: Mapping[Path, str],
+) -> tuple[Machine, FakeDriver]:
+    """A machine with two GPUs."""
     folder = tmp_path_factory.mktemp("driver")
-    driver = FakeDriver(folder, library, gpus=2, node=1)
+    driver = FakeDriver(folder, library, gpus=2, node=number)
     folder.chmod(0o755)
     state = {"NVML_FAKE_STATE": "/var/driver/nvml.state", "NVML_FAKE_DEVICES": "/var/driver/dev"}
     units = tmp_path_factory.mktemp("units")
     given = " ".join(f"{key}={value}" for key, value in state.items())
     (units / "driver.conf").write_text(f"[Manager]\nDefaultEnvironment={given}\n")
-    volumes = {
-        built: "/packages",
+    places = {
+        **volumes,
         folder: "/var/driver",
         library: "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1",
         units: "/etc/systemd/system.conf.d",
     }
-    machine = machines.start("gpu-001", volumes, state)
+    return machines.start(name, places, state), driver
+
+
+@pytest.fixture(scope="module")
+def node(
+    machines: Machines, built: Path, library: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Node:
+    machine, driver = with_driver(
+        machines, "gpu-001", 1, library, tmp_path_factory, {built: "/packages"}
+    )
     before = machine.files()
     machine.sh(f"cd /packages && {page_command('apt install -y ./gpuvigil-collector')}")
     return Node(machine=machine, driver=driver, before=before)
@@ -257,6 +272,73 @@ def test_join_says_what_is_wrong_and_what_to_do(site: Site, node: Node) -> None:
         in replaced
     )
     assert 'rack = "r07"' in node.machine.sh("cat /etc/gpuvigil/collector.toml")
+
+
+# Nodes of whom the hub has numbers.
+HEARD = """
+import json, urllib.request
+import pyarrow as pa
+token = open("/etc/gpuvigil/service-token").read().strip()
+question = {"measurement": "gpu", "fields": ["up"], "since": "2020-01-01T00:00:00Z"}
+asked = urllib.request.Request(
+    "https://127.0.0.1:8428/api/v1/telemetry/latest", json.dumps(question).encode(), {"Authorization": f"Token {token}"}
+)
+import ssl
+trust = ssl.create_default_context(cafile="/etc/gpuvigil/ca.pem")
+with urllib.request.urlopen(asked, context=trust) as answer:
+    print(*sorted(set(pa.ipc.open_stream(answer.read()).read_all()["node"].to_pylist())))
+"""
+
+
+def test_five_nodes_join_by_one_command_of_ansibles_and_a_second_changes_nothing(
+    machines: Machines,
+    site: Site,
+    built: Path,
+    library: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    names = [f"node-{number:03}" for number in range(1, 6)]
+    nodes = [
+        with_driver(machines, name, 100 + number, library, tmp_path_factory, {})[0]
+        for number, name in enumerate(names)
+    ]
+    control = Control(machines, built, [site.server, *nodes])
+    words = shlex.split(site.join)
+    pin, token = words[words.index("--pin") + 1], words[words.index("--token") + 1]
+    control.sh(f"sed -i 's/sha256:[.]*/{pin}/' inventory.yml")
+    control.sh(page_command("scp root@gpuhub:"))
+    play = page_command("ansible-playbook nodes.yml")
+    began = time.monotonic()
+    first = control.play(f"{play} -v")
+    sys.stdout.write(f"five nodes joined in {time.monotonic() - began:.0f} s\n")
+    assert first.code == 0, first.said
+    assert set(first.changed) == set(names)
+    assert set(names) <= set(site.server.ok(HUB_PYTHON, "-P", "-c", HEARD).split())
+    # Its token is in no list of processes, no journal and nobody's terminal.
+    assert token not in first.said
+    assert token not in nodes[0].sh("journalctl --no-pager")
+    running = "systemctl show -p MainPID gpuvigil-collector; stat -c '%n %i %Y' /etc/gpuvigil/*"
+    before = [one.sh(running) for one in nodes]
+    second = control.play(play)
+    assert (second.code, second.changed) == (0, dict.fromkeys(names, 0)), second.said
+    assert [one.sh(running) for one in nodes] == before
+    # A setting restarts the node whose it is; one that the collector cannot read fails it, with its words.
+    of_one = (
+        f'{play} --limit {names[0]} -e \'{{"gpuvigil_settings": {{"collector": {{"KEY": 5}}}}}}\''
+    )
+    third = control.play(of_one.replace("KEY", "tick_seconds"))
+    assert (third.code, third.changed[names[0]] > 0) == (0, True), third.said
+    pid = nodes[0].sh("systemctl show -p MainPID --value gpuvigil-collector").strip()
+    assert "GPUVIGIL_COLLECTOR_TICK_SECONDS=5" in nodes[0].sh(
+        f"tr '\\0' '\\n' </proc/{pid}/environ"
+    )
+    wrong = control.play(of_one.replace("KEY", "tick_second"))
+    assert (wrong.code, wrong.failed) == (2, {names[0]: 1}), wrong.said
+    assert "tick_second" in wrong.said.partition("TASK [gpuvigil_collector : See that it runs]")[2]
+    nodes[1].sh(page_command("apt purge -y gpuvigil-collector"))
+    assert "gpuvigil" not in nodes[1].sh(
+        "ls -d /etc/gpuvigil* /var/cache/gpuvigil* 2>/dev/null; true"
+    )
 
 
 def test_a_removal_keeps_what_a_site_has_and_a_purge_leaves_no_file(site: Site, node: Node) -> None:

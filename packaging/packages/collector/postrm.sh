@@ -9,6 +9,8 @@ if [ "$1" = purge ]; then
     rm -rf /etc/systemd/system/gpuvigil-collector.service.d
     rm -f /etc/systemd/system/multi-user.target.wants/gpuvigil-collector.service
     rm -f /etc/gpuvigil/collector.toml /etc/gpuvigil/collector.toml.old /etc/gpuvigil/ca.pem.old
+    # What the role of Ansible keeps.
+    rm -rf /etc/gpuvigil/ansible-joined /var/cache/gpuvigil
     # The hub of this machine, if there is one, has these two as well.
     [ -e /etc/gpuvigil/gpuvigil.toml ] || rm -f /etc/gpuvigil/collector-token /etc/gpuvigil/ca.pem
     # Where systemd keeps the state of users that it makes up; others may be in there.
