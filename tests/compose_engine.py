@@ -10,6 +10,7 @@ import secrets
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,97 @@ class Project:
         done = self._machines.podman(*words, seconds=seconds)
         assert done.returncode == 0, f"{words}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
         return done.stdout
+
+    def write_version(self, version: str) -> None:
+        """A checkout of another version, from whose image containers are made from now on."""
+        module = self.folder / "gpuvigil" / "__init__.py"
+        module.write_text(module.read_text().replace(f'"{self.version}"', f'"{version}"'))
+        self.version = version
+
+    def up(self, profile: str, *more: str) -> None:
+        self.compose("--profile", profile, "up", "-d", *more)
+
+    def down(self, profile: str) -> None:
+        """Away with the containers and their volumes."""
+        self.compose("--profile", profile, "down", "-v", "-t", "5")
+
+    def is_healthy(self, service: str) -> bool:
+        """What the engine's own check says, which its timer runs where the host has systemd."""
+        return self._machines.podman("healthcheck", "run", name(service)).returncode == 0
+
+    def state(self, service: str, what: str) -> str:
+        """A field of what the engine says of a container."""
+        return self.podman("inspect", name(service), "--format", f"{{{{.{what}}}}}").strip()
+
+    def kill(self, service: str) -> None:
+        """As a crash does it, unbeknown to the engine; once it has started the container again."""
+        before = self.state(service, "State.Pid")
+        assert self._machines.inside("kill", "-9", before).returncode == 0
+
+        def is_back() -> bool:
+            return self.state(service, "State.Pid") not in ("0", before)
+
+        wait_until(f"{service} is started again", is_back, UP_SECONDS)
+
+    def takes(self, service: str, amount: int) -> bool:
+        """Whether a process in the container can have so much memory; where not, it is killed."""
+        words = ("python", "-c", f"bytearray({amount})")
+        code = self._machines.podman("exec", name(service), *words).returncode
+        assert code in {0, 137}
+        return code == 0
+
+    def cable(self, service: str, state: str) -> None:
+        """Pull the container's cable (`down`), or plug it in (`up`)."""
+        link = self.podman("exec", name(service), "cat", "/sys/class/net/eth0/iflink").strip()
+        listed = self._machines.inside("ip", "-o", "link", "show", "type", "veth").stdout
+        (port,) = re.findall(rf"^{link}: (\w+)@", listed, re.MULTILINE)
+        assert self._machines.inside("ip", "link", "set", port, state).returncode == 0
+
+    def messages(self) -> list[dict[str, Any]]:
+        """What the receiver has got."""
+        return [json.loads(line) for line in self.podman("logs", name("receiver")).splitlines()]
+
+    def found(self, profile: str) -> Mapping[str, list[Any]]:
+        """What is kept, by `tests.compose_witness`; nothing while there is no answer."""
+        words = ["found", profile, self.secret("service-token")]
+        done = self._machines.inside(sys.executable, "-m", "tests.compose_witness", *words)
+        kept: dict[str, list[Any]] = json.loads(done.stdout or "{}")
+        return kept
+
+    def watch(self) -> "Witness":
+        words = ["watch", self.secret("collector-token")]
+        command = [sys.executable, "-m", "tests.compose_witness", *words]
+        return Witness(self._machines.entered(*command), self._machines.environment())
+
+
+class Witness:
+    """What was acknowledged, by times in milliseconds, until it is stopped."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self.seen: dict[str, list[int]] = {"tick": [], "kept": []}
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT, env=environment
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            what, at = line.split()
+            self.seen[what].append(int(at))
+
+    def stop(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        assert self._process.wait(30) == 0
+        self._reader.join()
+
+
+def name(service: str) -> str:
+    """Of the first container of a service, as podman-compose makes it."""
+    return f"{COMPOSE['name']}_{service}_1"
 
 
 def _beside(node: Path) -> Mapping[str, Any]:
