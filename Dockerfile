@@ -1,7 +1,12 @@
 # One image for every service; compose.yaml says which command each runs.
-FROM python:3.11-slim-bookworm AS build
+# Another base has to have python3 in version 3.11 with venv, and useradd.
+ARG BASE=docker.io/library/python:3.11-slim-bookworm
+
+FROM ${BASE} AS build
+# More words for pip, as `--no-index --find-links /wheels` where the base has wheels and PyPI is out of reach.
+ARG PIP=""
 WORKDIR /source
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE ./
 COPY gpuvigil gpuvigil
 COPY accounting accounting
 COPY collector collector
@@ -14,12 +19,20 @@ COPY report report
 COPY cli cli
 COPY simulator simulator
 COPY evaluation evaluation
-RUN python -m venv /opt/gpuvigil \
-    && /opt/gpuvigil/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt '.[all,influxdb]'
+RUN python3 -m venv /opt/build \
+    && /opt/build/bin/pip wheel --no-cache-dir --disable-pip-version-check ${PIP} --no-deps -w /dist .
 
-FROM python:3.11-slim-bookworm
-COPY --from=build /opt/gpuvigil /opt/gpuvigil
+FROM ${BASE}
 RUN useradd --system --uid 8428 --home-dir /var/lib/gpuvigil --create-home gpuvigil
+ARG PIP=""
+WORKDIR /source
+# What others make is a layer of its own: nearly all of the image, and the same in the next version until a pin changes.
+COPY pyproject.toml constraints.txt ./
+RUN touch README.md LICENSE \
+    && python3 -m venv /opt/gpuvigil \
+    && /opt/gpuvigil/bin/pip install --no-cache-dir --disable-pip-version-check ${PIP} -c constraints.txt '.[all,influxdb]'
+COPY --from=build /dist dist
+RUN /opt/gpuvigil/bin/pip install --no-cache-dir --disable-pip-version-check --no-index --no-deps --force-reinstall dist/*.whl
 USER gpuvigil
 ENV PATH=/opt/gpuvigil/bin:$PATH PYTHONDONTWRITEBYTECODE=1 HOME=/tmp
 WORKDIR /var/lib/gpuvigil

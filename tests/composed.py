@@ -30,7 +30,10 @@ SERVICES: Mapping[str, Mapping[str, Any]] = COMPOSE["services"]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 
 # What runs in place of an image's entry point: Debian's package of the same program.
-PROGRAMS = {"victoriametrics/victoria-metrics": ["victoria-metrics"], "influxdb": []}
+PROGRAMS = {
+    "docker.io/victoriametrics/victoria-metrics": ["victoria-metrics"],
+    "docker.io/library/influxdb": [],
+}
 
 _LONGEST_SECONDS = 90.0
 

@@ -19,6 +19,7 @@ PROGRAMS = ("podman", "runc", "debootstrap", "nsenter", "unshare")
 RELEASE = "bookworm"
 INCLUDED = (
     "python3",
+    "python3-venv",
     "systemd",
     "systemd-sysv",
     "dbus",
@@ -198,10 +199,32 @@ class Machines:
         self, *words: str, given: str | None = None, seconds: float = 300.0
     ) -> "subprocess.CompletedProcess[str]":
         """One command of podman's, in the namespaces."""
-        enter = ["nsenter", "-t", self._inside, "-m", "-n", "-p"]
-        folder = self._folder
+        return self.inside("podman", *words, given=given, seconds=seconds)
+
+    def entered(self, *words: str) -> list[str]:
+        """The command line that runs these words in the namespaces."""
+        return ["nsenter", "-t", self._inside, "-m", "-n", "-p", *words]
+
+    def environment(self) -> dict[str, str]:
+        """What podman, and who starts it, has to be told."""
+        return {
+            "PATH": os.environ["PATH"] + ":/usr/sbin:/sbin",
+            "HOME": str(self._folder),
+            "CONTAINERS_CONF": str(self._folder / "containers.conf"),
+            "CONTAINERS_STORAGE_CONF": str(self._folder / "storage.conf"),
+            **{key: it for key, it in os.environ.items() if key == "PYTHONPATH"},
+        }
+
+    def inside(
+        self,
+        *words: str,
+        given: str | None = None,
+        seconds: float = 300.0,
+        environment: Mapping[str, str] | None = None,
+    ) -> "subprocess.CompletedProcess[str]":
+        """Any command of this machine's, in the namespaces."""
         return subprocess.run(
-            [*enter, "podman", *words],
+            self.entered(*words),
             input=given,
             stdin=subprocess.DEVNULL if given is None else None,
             capture_output=True,
@@ -209,12 +232,7 @@ class Machines:
             errors="replace",
             timeout=seconds,
             check=False,
-            env={
-                "PATH": os.environ["PATH"] + ":/usr/sbin:/sbin",
-                "HOME": str(folder),
-                "CONTAINERS_CONF": str(folder / "containers.conf"),
-                "CONTAINERS_STORAGE_CONF": str(folder / "storage.conf"),
-            },
+            env={**self.environment(), **(environment or {})},
         )
 
     def _must(self, *words: str) -> None:

@@ -1,0 +1,250 @@
+"""compose.yaml in a container engine: podman-compose and podman, in namespaces of their own.
+
+Nothing outside can be fetched while an image is built: the base image is Debian's, wheels are brought by a volume, and
+Debian's programs take the place of other makers' images, with the arguments that compose.yaml has for them.
+"""
+
+import json
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.composed import COMPOSE, DOCKERFILE, PROGRAMS, ROOT, SERVICES
+from tests.containers import IMAGE, Machines
+from tests.polling import wait_until
+
+VERSION = "0.1.0"
+STORES = "localhost/stores:debian"
+BUILD_SECONDS = 900.0
+# On a machine that has other things to do.
+UP_SECONDS = 120.0
+TICK_SECONDS = 1.0
+_WHEELS = "/wheels"
+_CONFIGURATION = """
+[alerts]
+update_seconds = 1
+[[alerts.webhooks]]
+name = "site"
+url_file = "webhook-url"
+allow_http = true
+"""
+# Prints what comes, a message a line.
+_RECEIVER = """
+import http.server
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["content-length"]))
+        print(body.decode().replace("\\n", " "), flush=True)
+        self.send_response(200)
+        self.end_headers()
+    def log_message(self, *_):
+        pass
+http.server.HTTPServer(("", 9000), Handler).serve_forever()
+"""
+
+
+def wheels(cache: Path) -> Path:
+    """A folder with what the image installs, as the constraints have it."""
+    folder = cache / "wheels"
+    folder.mkdir(exist_ok=True)
+    (build,) = re.findall(r'"(setuptools==[^"]+)"', (ROOT / "pyproject.toml").read_text())
+    (extras,) = re.findall(r"'\.(\[[^]]+\])'", DOCKERFILE)
+    pip = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check"]
+    words = [*pip, "-c", "constraints.txt", "--find-links", str(folder), "-d", str(folder)]
+    done = subprocess.run(
+        [*words, f".{extras}", build], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return folder
+
+
+class Project:
+    """A checkout with secrets and a configuration beside it, and what podman-compose does with it."""
+
+    def __init__(self, machines: Machines, folder: Path, wheels_: Path, node: Path) -> None:
+        self._machines = machines
+        self._wheels = wheels_
+        self.folder = folder
+        self.version = VERSION
+        self._checkout(node)
+
+    def _checkout(self, node: Path) -> None:
+        for name in ("pyproject.toml", "constraints.txt", "README.md", "LICENSE", "compose.yaml"):
+            shutil.copy(ROOT / name, self.folder)
+        shutil.copy(ROOT / "Dockerfile", self.folder)
+        for name in re.findall(r"^COPY (\w+) \1$", DOCKERFILE, re.MULTILINE):
+            unwanted = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / name, self.folder / name, ignore=unwanted)
+        for secret in COMPOSE["secrets"].values():
+            file = self.folder / secret["file"]
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(secrets.token_hex(32) + "\n")
+        configuration = self.folder / "configuration"
+        configuration.mkdir()
+        (configuration / "gpuvigil.toml").write_text(_CONFIGURATION)
+        (configuration / "webhook-url").write_text("http://receiver:9000/hook\n")
+        (self.folder / "test.yaml").write_text(yaml.safe_dump(_beside(node)))
+
+    def secret(self, name: str) -> str:
+        return (self.folder / COMPOSE["secrets"][name]["file"]).read_text().strip()
+
+    def compose(self, *words: str, seconds: float = UP_SECONDS) -> str:
+        """What podman-compose says, which must succeed."""
+        files = ["-f", "compose.yaml", "-f", "test.yaml"]
+        build = f"--volume {self._wheels}:{_WHEELS}:ro"
+        command = [sys.executable, "-m", "podman_compose", "--podman-build-args", build, *files]
+        done = self._machines.inside(
+            *("env", "-C", str(self.folder), *command, *words),
+            seconds=seconds,
+            environment={
+                "GPUVIGIL_BASE": IMAGE,
+                "GPUVIGIL_PIP": f"--no-index --find-links {_WHEELS}",
+                "GPUVIGIL_VERSION": self.version,
+                "GPUVIGIL_CONFIGURATION": str(self.folder / "configuration"),
+            },
+        )
+        assert done.returncode == 0, f"{words}: {done.stdout[-3000:]}{done.stderr[-3000:]}"
+        return done.stdout
+
+    def build(self) -> None:
+        """Our image, and the one of Debian's stores."""
+        self.compose("build", "hub", seconds=BUILD_SECONDS)
+
+    def build_stores(self) -> None:
+        folder = self.folder / "stores"
+        folder.mkdir()
+        names = [program for words in PROGRAMS.values() for program in words] + ["influxd"]
+        for name in names:
+            shutil.copy(shutil.which(name) or "", folder)
+        lines = [f"FROM {IMAGE}", *(f"COPY {name} /usr/bin/{name}" for name in names)]
+        (folder / "Dockerfile").write_text("\n".join(lines) + "\n")
+        self.podman("build", "-q", "-t", STORES, str(folder), seconds=BUILD_SECONDS)
+
+    def podman(self, *words: str, seconds: float = UP_SECONDS) -> str:
+        done = self._machines.podman(*words, seconds=seconds)
+        assert done.returncode == 0, f"{words}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+        return done.stdout
+
+    def write_version(self, version: str) -> None:
+        """A checkout of another version, from whose image containers are made from now on."""
+        module = self.folder / "gpuvigil" / "__init__.py"
+        module.write_text(module.read_text().replace(f'"{self.version}"', f'"{version}"'))
+        self.version = version
+
+    def up(self, profile: str, *more: str) -> None:
+        self.compose("--profile", profile, "up", "-d", *more)
+
+    def down(self, profile: str) -> None:
+        """Away with the containers and their volumes."""
+        self.compose("--profile", profile, "down", "-v", "-t", "5")
+
+    def is_healthy(self, service: str) -> bool:
+        """What the engine's own check says, which its timer runs where the host has systemd."""
+        return self._machines.podman("healthcheck", "run", name(service)).returncode == 0
+
+    def state(self, service: str, what: str) -> str:
+        """A field of what the engine says of a container."""
+        return self.podman("inspect", name(service), "--format", f"{{{{.{what}}}}}").strip()
+
+    def kill(self, service: str) -> None:
+        """As a crash does it, unbeknown to the engine; once it has started the container again."""
+        before = self.state(service, "State.Pid")
+        assert self._machines.inside("kill", "-9", before).returncode == 0
+
+        def is_back() -> bool:
+            return self.state(service, "State.Pid") not in ("0", before)
+
+        wait_until(f"{service} is started again", is_back, UP_SECONDS)
+
+    def takes(self, service: str, amount: int) -> bool:
+        """Whether a process in the container can have so much memory; where not, it is killed."""
+        words = ("python", "-c", f"bytearray({amount})")
+        code = self._machines.podman("exec", name(service), *words).returncode
+        assert code in {0, 137}
+        return code == 0
+
+    def cable(self, service: str, state: str) -> None:
+        """Pull the container's cable (`down`), or plug it in (`up`)."""
+        link = self.podman("exec", name(service), "cat", "/sys/class/net/eth0/iflink").strip()
+        listed = self._machines.inside("ip", "-o", "link", "show", "type", "veth").stdout
+        (port,) = re.findall(rf"^{link}: (\w+)@", listed, re.MULTILINE)
+        assert self._machines.inside("ip", "link", "set", port, state).returncode == 0
+
+    def messages(self) -> list[dict[str, Any]]:
+        """What the receiver has got."""
+        return [json.loads(line) for line in self.podman("logs", name("receiver")).splitlines()]
+
+    def found(self, profile: str) -> Mapping[str, list[Any]]:
+        """What is kept, by `tests.compose_witness`; nothing while there is no answer."""
+        words = ["found", profile, self.secret("service-token")]
+        done = self._machines.inside(sys.executable, "-m", "tests.compose_witness", *words)
+        kept: dict[str, list[Any]] = json.loads(done.stdout or "{}")
+        return kept
+
+    def watch(self) -> "Witness":
+        words = ["watch", self.secret("collector-token")]
+        command = [sys.executable, "-m", "tests.compose_witness", *words]
+        return Witness(self._machines.entered(*command), self._machines.environment())
+
+
+class Witness:
+    """What was acknowledged, by times in milliseconds, until it is stopped."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self.seen: dict[str, list[int]] = {"tick": [], "kept": []}
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT, env=environment
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            what, at = line.split()
+            self.seen[what].append(int(at))
+
+    def stop(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        assert self._process.wait(30) == 0
+        self._reader.join()
+
+
+def name(service: str) -> str:
+    """Of the first container of a service, as podman-compose makes it."""
+    return f"{COMPOSE['name']}_{service}_1"
+
+
+def _beside(node: Path) -> Mapping[str, Any]:
+    """What a test adds: a driver on the node, a receiver, and other stores' images."""
+    given = {
+        "LD_LIBRARY_PATH": "/var/driver/library",
+        "NVML_FAKE_STATE": "/var/driver/nvml.state",
+        "NVML_FAKE_DEVICES": "/var/driver/dev",
+        "GPUVIGIL_COLLECTOR_TICK_SECONDS": str(TICK_SECONDS),
+        "GPUVIGIL_COLLECTOR_CLUSTER": "main",
+        "GPUVIGIL_COLLECTOR_NODE": "gpu-001",
+    }
+    services: dict[str, Any] = {
+        "receiver": {
+            "image": f"gpuvigil:{VERSION}",
+            "command": ["python", "-c", _RECEIVER],
+        }
+    }
+    for name, service in SERVICES.items():
+        if name.startswith("collector"):
+            services[name] = {"environment": given, "volumes": [f"{node}:/var/driver:ro"]}
+        elif "build" not in service:
+            program = PROGRAMS[service["image"].rpartition(":")[0]]
+            services[name] = {"image": STORES, "command": [*program, *service["command"]]}
+    return {"services": services}

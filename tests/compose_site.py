@@ -1,0 +1,155 @@
+"""A site of compose.yaml: one profile, a node with two GPUs, a receiver, and who sees what was acknowledged."""
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.compose_engine import TICK_SECONDS, UP_SECONDS, Project, Witness, wheels
+from tests.composed import SERVICES, of_profile
+from tests.containers import Machines, base_image
+from tests.nvml_fake import FakeDriver, build
+from tests.polling import wait_until
+
+# The server writes to disk every few seconds (docs/stores.md): what it acknowledged since is lost by its kill.
+VICTORIAMETRICS_SECONDS = 10.0
+MESSAGE_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """Images that were built, and the node's driver."""
+
+    project: Project
+    driver: FakeDriver
+
+
+@contextmanager
+def engine(cache: Path, folder: Path) -> Iterator[Engine]:
+    """Build every image; what needs a network or minutes is taken from the cache of earlier runs."""
+    for one in (folder, *folder.parents[:2]):
+        one.chmod(one.stat().st_mode | 0o011)
+    places = {name: folder / name for name in ("machines", "base", "node", "checkout")}
+    for place in places.values():
+        place.mkdir()
+        place.chmod(0o755)
+    library = places["node"] / "library"
+    shutil.copytree(build(folder).parent, library)
+    driver = FakeDriver(places["node"], library, gpus=2, node=1)
+    image = base_image(cache, places["base"])
+    with Machines(places["machines"], image) as machines:
+        project = Project(machines, places["checkout"], wheels(cache), places["node"])
+        project.build()
+        project.build_stores()
+        yield Engine(project=project, driver=driver)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """A profile that is up; when its containers were killed, in milliseconds."""
+
+    profile: str
+    project: Project
+    driver: FakeDriver
+    witness: Witness
+    killed: dict[str, float] = field(default_factory=dict)
+    incidents: set[str] = field(default_factory=set)
+
+    @property
+    def services(self) -> list[str]:
+        """Those that stay, each after those that it depends on."""
+        all_ = of_profile(self.profile)
+        return [one for one in all_ if SERVICES[one].get("restart") != "on-failure"]
+
+    def await_health(self) -> None:
+        for one in self.services:
+            if "healthcheck" in SERVICES[one]:
+                wait_until(f"{one} is healthy", lambda: self.project.is_healthy(one), UP_SECONDS)  # noqa: B023
+                assert self.project.state(one, "State.Health.Status") == "healthy"
+
+    def told(self, gpu: int) -> None:
+        """Wait for the message about a GPU that is lost."""
+        uuid = f"GPU-00000001-0000-4000-8000-{gpu:012}"
+        wait_until(
+            f"a message about {uuid}",
+            lambda: any(uuid in json.dumps(one) for one in self.project.messages()),
+            MESSAGE_SECONDS,
+        )
+        self.incidents.update(self.project.found(self.profile)["incidents"])
+
+    def versions(self) -> set[str]:
+        """Of the hub and of the node's collector, as the hub says it."""
+        return set(self.project.found(self.profile).get("versions", ()))
+
+    def kill(self, service: str) -> None:
+        self.killed[service] = time.time() * 1000
+        self.project.kill(service)
+
+    def without_network(self, seconds: float) -> int:
+        """Pull the cables of hub and store for so long; how many ticks there were meanwhile."""
+        before = len(self.witness.seen["tick"])
+        pulled = [one for one in self.services if one in ("hub", self.profile)]
+        for one in pulled:
+            self.project.cable(one, "down")
+        try:
+            time.sleep(seconds)
+            # The engine looks from within, where nothing is amiss.
+            assert self.project.is_healthy("hub")
+        finally:
+            for one in pulled:
+                self.project.cable(one, "up")
+        return len(self.witness.seen["tick"]) - before
+
+    def assert_nothing_is_lost(self) -> None:
+        """Every tick that was seen, every line that was acknowledged, and every incident is kept."""
+        seen = {what: list(times) for what, times in self.witness.seen.items()}
+        assert seen["tick"]
+        assert seen["kept"]
+
+        def is_all_there() -> bool:
+            found = self.project.found(self.profile)
+            if not found:
+                return False
+            missing["kept"] = sorted(set(seen["kept"]) - set(found["kept"]))
+            lost = sorted(set(seen["tick"]) - set(found["tick"]))
+            missing["tick"] = [at for at in lost if not self._may_be_lost(at)]
+            missing["incidents"] = sorted(self.incidents - set(found["incidents"]))
+            return not any(missing.values())
+
+        missing: dict[str, list[int] | list[str]] = {}
+        try:
+            wait_until("everything is kept", is_all_there, UP_SECONDS)
+        except AssertionError as error:
+            raise AssertionError(f"lost: {missing}, killed: {self.killed}") from error
+
+    def _may_be_lost(self, at: int) -> bool:
+        """Whether it was read just before the collector's own end, or the one of VictoriaMetrics."""
+        spans = {
+            f"collector{self.profile_suffix}": 1000 * TICK_SECONDS,
+            "victoriametrics": 1000 * VICTORIAMETRICS_SECONDS,
+        }
+        return any(
+            0 <= self.killed[one] - at <= span for one, span in spans.items() if one in self.killed
+        )
+
+    @property
+    def profile_suffix(self) -> str:
+        return "" if self.profile == "embedded" else f"-{self.profile}"
+
+
+@contextmanager
+def site(running: Engine, profile: str) -> Iterator[Site]:
+    """Bring a profile up, and away with it."""
+    project = running.project
+    for gpu in (0, 1):
+        running.driver.restore(gpu)
+    project.up(profile)
+    witness = project.watch()
+    try:
+        yield Site(profile=profile, project=project, driver=running.driver, witness=witness)
+    finally:
+        witness.stop()
+        project.down(profile)
