@@ -47,7 +47,7 @@ def form(incident: Incident, hands: Hands, story_key: tuple[str, str]) -> None:
         return
     first, state = hands.taken is Taken.BY_NOBODY, st.session_state
     state.setdefault(f"name-{incident.id}", shared.own_name or state.get(_NAME, ""))
-    with st.form(f"take-{incident.id}", border=False):
+    with st.container(key=f"take-{incident.id}"), st.form(f"taken-{incident.id}", border=False):
         left, right, end, quiet = st.columns([2, 4, 1.3, 1.7], vertical_alignment="bottom")
         left.text_input(
             "Your name",
