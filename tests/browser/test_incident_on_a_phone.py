@@ -1,5 +1,6 @@
 """The page of an incident on a phone: what is first fits two screens, and the rest opens where it stands."""
 
+import sys
 from dataclasses import replace
 from datetime import timedelta
 
@@ -109,7 +110,7 @@ def test_the_worst_incident_fits_two_screens_of_a_phone_and_each_part_opens_ther
     page = context.new_page()
     opened(page, dashboard, feed)
     height = page.evaluate(HEIGHT)
-    print(f"the worst incident: {height} px at {PHONE['width']} px")
+    sys.stdout.write(f"the worst incident: {height} px at {PHONE['width']} px\n")
     assert height <= 2 * PHONE["height"]
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     button = page.get_by_role("button", name="Acknowledge", exact=True)
