@@ -7,6 +7,9 @@ const DRAWN = new Set("svg line rect text".split(" "));
 const ATTRIBUTES = new Set(("action class colspan datetime height href maxlength name placeholder role scope tabindex title type"
   + " value viewBox width x x1 x2 y y1 y2").split(" "));
 
+// What is beside the point on a phone is folded there. Whoever turns it sees what a wide screen shows.
+const NARROW = matchMedia("(max-width: 700px)");
+
 function allowed(name, value) {
   // As the browser reads it: a backslash or a tab also leads away from here.
   if (name === "href" || name === "action") return URL.parse(value, location.href)?.origin === location.origin;
@@ -33,7 +36,7 @@ function adorn(element, { key, open, arrives, ...attributes }, fresh) {
   element.gvKey = key;
   if (fresh && arrives) arrive(element);
   // Afterwards it is the reader who unfolds.
-  if (fresh && open) element.open = true;
+  if (fresh && open) element.open = open !== "wide" || !NARROW.matches;
   for (const { name } of [...element.attributes])
     if (!(name in attributes) && name !== "open") element.removeAttribute(name);
   for (const [name, value] of Object.entries(attributes)) {
@@ -81,8 +84,11 @@ function asked(form) {
 export default function (component) {
   const root = component.parentElement.querySelector(".tree");
   patch(root, component.data.nodes);
+  const turned = () => root.querySelectorAll("details.fold").forEach((it) => (it.open = !NARROW.matches));
+  NARROW.addEventListener("change", turned);
   root.onsubmit = (event) => {
     event.preventDefault();
     document.dispatchEvent(new CustomEvent("gv:go", { detail: asked(event.target) }));
   };
+  return () => NARROW.removeEventListener("change", turned);
 }

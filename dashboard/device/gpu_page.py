@@ -18,7 +18,7 @@ from ..components import style
 from ..data import live
 from ..data.questions import Said
 from ..layout import colours, details, job_links, panels
-from . import curves, device_query, drawing, parts, spans, timeline
+from . import curves, device_query, drawing, parts, peers, spans, timeline
 from .annotations import sentence, with_notes
 from .chart import Frame
 from .device_address import Device
@@ -194,6 +194,8 @@ def _charts(found: Device, numbers: Numbers, frame: Frame) -> None:
     others = len(numbers.gpus) - (found.gpu in numbers.gpus)
     st.html(drawing.legend(others))
     drawn = list(curves.charts(numbers, found.gpu))
+    if compared := peers.against(drawn, others):
+        st.html(tag("p", compared, class_="gv-line"))
     wrong = curves.errors(lambda name: numbers.of(found.gpu, name), curves.ERRORS, numbers)
     if wrong.chart is not None:
         drawn.append(wrong.chart)

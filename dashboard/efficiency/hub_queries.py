@@ -27,6 +27,7 @@ class Tables:
     idle: Grid
     inefficient: Grid
     inference: Grid
+    idle_after: timedelta
 
 
 def tables(hub: Hub, config: Config) -> Tables:
@@ -55,6 +56,7 @@ def tables(hub: Hub, config: Config) -> Tables:
             inefficient.COLUMNS,
         ),
         inference=or_why(served, inference.COLUMNS),
+        idle_after=timedelta(seconds=config.analyzer.idle_after_seconds),
     )
 
 

@@ -1,4 +1,4 @@
-"""Taking an incident, or adding a note: a form that writes once, whatever is clicked twice."""
+"""Taking an incident, adding a note, silencing it: a form that writes once, whatever is clicked twice."""
 
 import hashlib
 import secrets
@@ -6,13 +6,15 @@ import time
 from datetime import datetime
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
-from gpuvigil.clock import SystemClock
+from gpuvigil.clock import SystemClock, duration
 from gpuvigil.errors import HubError
-from gpuvigil.model import Acknowledgement, Incident
+from gpuvigil.model import Acknowledgement, Incident, Record
 
 from ..data import live
 from ..layout.tree import el, show
+from .closing import SILENCED, silenced
 from .story import Hands, Taken
 from .typed_text import LONGEST_NAME, cleaned
 
@@ -45,8 +47,8 @@ def form(incident: Incident, hands: Hands, story_key: tuple[str, str]) -> None:
         return
     first, state = hands.taken is Taken.BY_NOBODY, st.session_state
     state.setdefault(f"name-{incident.id}", shared.own_name or state.get(_NAME, ""))
-    with st.form(f"take-{incident.id}", border=False):
-        left, right, end = st.columns([2, 5, 1.4], vertical_alignment="bottom")
+    with st.container(key=f"take-{incident.id}"), st.form(f"taken-{incident.id}", border=False):
+        left, right, end, quiet = st.columns([2, 4, 1.3, 1.7], vertical_alignment="bottom")
         left.text_input(
             "Your name",
             key=f"name-{incident.id}",
@@ -58,33 +60,48 @@ def form(incident: Incident, hands: Hands, story_key: tuple[str, str]) -> None:
             key=note_key(incident.id),
             max_chars=LONGEST_NOTE,
         )
-        end.form_submit_button(
-            "Acknowledge" if first else "Add note",
-            key=f"send-{incident.id}",
-            type="primary" if first else "secondary",
-            width="stretch",
-            on_click=_send,
-            args=(incident, first, story_key),
-        )
+        for column, label, silence in _buttons((end, quiet), first=first):
+            column.form_submit_button(
+                label,
+                key=f"{'silence' if silence else 'send'}-{incident.id}",
+                type="primary" if first and not silence else "secondary",
+                width="stretch",
+                on_click=_send,
+                args=(incident, first, story_key, silence),
+            )
     wrong = state.get(f"wrong-{incident.id}")
     show(f"sent-{incident.id}", el("div", wrong, class_="wrong", role="alert") if wrong else None)
 
 
-def _send(incident: Incident, first: bool, story_key: tuple[str, str]) -> None:
+def _buttons(
+    columns: tuple[DeltaGenerator, DeltaGenerator], *, first: bool
+) -> tuple[tuple[DeltaGenerator, str, bool], ...]:
+    """Where each stands, what it says, and whether it silences."""
+    end, quiet = columns
+    hours = duration(SILENCED)
+    if first:
+        return (
+            (end, "Acknowledge", False),
+            (quiet, f"Acknowledge, silence {hours}", True),
+        )
+    return (end, "Add note", False), (quiet, f"Silence {hours}", True)
+
+
+def _send(incident: Incident, first: bool, story_key: tuple[str, str], silence: bool) -> None:
     """Write what the form holds; what cannot be written stays in the form, with the reason."""
     state = st.session_state
     by = cleaned(state.get(f"name-{incident.id}", ""), LONGEST_NAME)
     note = cleaned(state.get(note_key(incident.id), ""), LONGEST_NOTE)
     state[f"wrong-{incident.id}"] = ""
-    if not note and _just_sent(incident.id):
+    if not note and not silence and _just_sent(incident.id):
         return  # the second half of a double click finds the next note's empty field
-    if not by or not (note or first):
+    if not by or not (note or first or silence):
         missing = "your name" if not by else "a note"
         state[f"wrong-{incident.id}"] = f"Nothing was sent: write {missing} first."
         return
-    record = acknowledgement(incident, by, note, _form_id(incident.id), SystemClock().now())
+    records = _records(incident, by, note, taken=first or bool(note), silence=silence)
     try:
-        live.shared().questions.tell(lambda hub: hub.write_records([record.to_record()]))
+        live.shared().questions.tell(lambda hub: hub.write_records(records))
     except HubError as error:
         state[f"wrong-{incident.id}"] = (
             f"Not sent: {error}. What you wrote is still here; send it again."
@@ -94,6 +111,12 @@ def _send(incident: Incident, first: bool, story_key: tuple[str, str]) -> None:
     state[f"notes-{incident.id}"] = state.get(f"notes-{incident.id}", 0) + 1
     state[f"kept-{incident.id}"] = time.monotonic()
     live.shared().questions.forget(story_key)
+
+
+def _records(incident: Incident, by: str, note: str, *, taken: bool, silence: bool) -> list[Record]:
+    form_id, now = _form_id(incident.id), SystemClock().now()
+    told = [acknowledgement(incident, by, note, form_id, now).to_record()] if taken else []
+    return [*told, silenced(incident, by, now, form_id).to_record()] if silence else told
 
 
 def note_key(incident: str) -> str:

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from gpuvigil.matching.matchers import Matcher, labels_of
 from gpuvigil.matching.silences import made
-from gpuvigil.model import Acknowledgement, Incident, Opinion, Record
+from gpuvigil.model import Acknowledgement, Incident, Opinion, Record, Silence
 from gpuvigil.web.page_links import SILENCES
 
 # A rule that is wrong about one place is seldom right about it a day later; it is not muted for ever.
@@ -15,6 +15,8 @@ MUTED = timedelta(days=7)
 FALSE = "closed as false"
 # A silence names so few places; of more it speaks of this one incident.
 _MOST_NAMED = 8
+# As long as a message's link offers: it ends by itself in the same shift.
+SILENCED = timedelta(hours=4)
 _PLACES = ("node", "gpu", "device", "port")
 
 
@@ -42,6 +44,13 @@ def silence_link(incident: Incident) -> str:
     reason = f"{incident.title}, {incident.label or incident.subject.key}"
     query = {"matchers": "\n".join(matchers(incident)), "reason": reason[:300]}
     return f"{SILENCES}?{urlencode(query)}"
+
+
+def silenced(incident: Incident, by: str, at: datetime, form: str) -> Silence:
+    """No more messages of this fault at this place for some hours; sent twice by one form, it is one."""
+    reason = f"{incident.title}, {incident.label or incident.subject.key}"
+    id_ = f"s-{_digest(incident.id, form)[:8]}"
+    return made(matchers(incident), by, reason[:300], at, SILENCED, at, id_=id_)
 
 
 def handed_over(incident: Incident, by: str, to: str, note: str, at: datetime) -> Acknowledgement:

@@ -44,7 +44,8 @@ def draw(one: Incident, now: datetime) -> None:
         shades=(),
         colours=colours.shown(),
     )
-    side_by_side(shown, frame, f"incident-{one.id}", columns=evidence_chart.MOST_SHOWN)
+    with st.container(key="curves"):
+        side_by_side(shown, frame, f"incident-{one.id}", columns=evidence_chart.MOST_SHOWN)
     lines = evidence_chart.said(shown, found.grid, one.since)
     st.html(joined(tag("p", f"Since {moment(one.since)}: {'; '.join(lines)}.", class_="gv-line")))
 

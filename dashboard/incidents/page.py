@@ -1,7 +1,7 @@
 """Draws the page of incidents: thin glue between the hub's answers and Streamlit."""
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import streamlit as st
 
@@ -37,6 +37,8 @@ NEWEST_SECONDS = 5.0
 MOST_SECONDS = 60.0
 # What is over changes little, and reading it costs a thousand records.
 SIMILAR_SECONDS = 300.0
+# What is shown may be so old: a silence that was just made holds already.
+NEWER = timedelta(seconds=10)
 
 
 def draw() -> None:
@@ -84,6 +86,7 @@ def _past(asked: Filters, now: datetime) -> tuple[Past, list[str]]:
 
 def silences(about: Iterable[Silence], now: datetime) -> list[str]:
     """A line for each silence that holds or is to come."""
+    now += NEWER
     return [
         f"{'Silenced' if one.holds(now) else f'To be silenced from {moment(one.starts_at)}'} by {one.by}"
         f" until {moment(one.ends_at)}: {one.reason}"

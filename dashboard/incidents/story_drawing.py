@@ -12,7 +12,7 @@ from gpuvigil.numbers_in_words import counted
 from gpuvigil.web import page_links
 
 from ..layout.job_links import nodes
-from ..layout.tree import Node, each, el
+from ..layout.tree import Node, each, el, fold
 from .closing import silence_link
 from .covers import MOST_PLACES, Covered
 from .filters import Filters
@@ -142,7 +142,8 @@ def _evidence(one: Incident) -> Node:
     )
     source = el("p", f"Rule from: {one.source}", class_="sub") if one.source else None
     shown = _table(first) if first else None if rest else nothing
-    return el("section", el("h3", "Evidence"), shown, folded, source, key="evidence")
+    amount = counted(len(one.evidence), "fact") if one.evidence else "none"
+    return fold("Evidence", amount, shown, folded, source, key="evidence")
 
 
 def _table(items: Sequence[Evidence]) -> Node:
@@ -167,10 +168,14 @@ def _fact(item: Evidence, columns: list[str]) -> Node:
 def _changed(changes: Sequence[Changed]) -> Node:
     """What its node ran on, old and new."""
     days = f"{LOOKED_BACK.days} days before it"
-    head = el("h3", "What changed", el("small", days))
     if not changes:
         nothing = "No change of driver, firmware, kernel or hardware of the node is known."
-        return el("section", head, el("p", nothing, class_="empty"), key="changed")
+        return fold(
+            "What changed",
+            f"nothing known, {days}",
+            el("p", nothing, class_="empty"),
+            key="changed",
+        )
     rows = (
         el(
             "tr",
@@ -181,7 +186,8 @@ def _changed(changes: Sequence[Changed]) -> Node:
         )
         for one in changes[:MOST_CHANGES]
     )
-    return el("section", head, el("table", el("tbody", *rows), class_="evidence"), key="changed")
+    table = el("table", el("tbody", *rows), class_="evidence")
+    return fold("What changed", f"{len(changes)} in {days}", table, key="changed")
 
 
 def _covers(one: Incident, places: Sequence[Covered], now: datetime) -> Node:
@@ -210,9 +216,9 @@ def _covers(one: Incident, places: Sequence[Covered], now: datetime) -> Node:
         if hidden
         else None
     )
-    return el(
-        "section",
-        el("h3", "What it covers", el("small", counted(len(places), "place"))),
+    return fold(
+        "What it covers",
+        counted(len(places), "place"),
         el("ul", *shown, class_="members"),
         el("p", f"and {more} more", class_="sub") if more else None,
         folded,
@@ -222,10 +228,9 @@ def _covers(one: Incident, places: Sequence[Covered], now: datetime) -> Node:
 
 def _similar(past: Similar, asked: Filters, now: datetime) -> Node:
     if not past.shown:
-        none = f"None in {similar.LOOKED_BACK.days} days."
-        said = "Not known: the hub does not answer." if past.unknown else none
-        nothing = el("p", said, class_="empty")
-        return el("section", el("h3", "Similar before"), nothing, key="similar")
+        none = f"none in {similar.LOOKED_BACK.days} days"
+        said = "not known: the hub does not answer" if past.unknown else none
+        return fold("Similar before", said, key="similar")
     rows = [
         el(
             "li",
@@ -242,12 +247,7 @@ def _similar(past: Similar, asked: Filters, now: datetime) -> Node:
         for it in past.shown
     ]
     said = similar.summary(past.shown, past.amount)
-    return el(
-        "section",
-        el("h3", "Similar before", el("small", said)),
-        el("ul", *rows, class_="others"),
-        key="similar",
-    )
+    return fold("Similar before", said, el("ul", *rows, class_="others"), key="similar")
 
 
 def _timeline(moments: tuple[Moment, ...]) -> Node:
@@ -273,19 +273,18 @@ def _timeline(moments: tuple[Moment, ...]) -> Node:
         else None
     )
     shown = el("ol", *rows[-MOST_STEPS:], class_="timeline", key="steps")
-    return el("section", el("h3", "What happened"), folded, shown, key="timeline")
+    return fold("What happened", counted(len(rows), "step"), folded, shown, key="timeline")
 
 
 def _messages(channels: tuple[Channel, ...]) -> Node:
     if not channels:
         nothing = el("p", "Nothing was decided about messages yet.", class_="empty")
-        return el("section", el("h3", "Messages"), nothing, key="messages")
+        return fold("Messages", "none yet", nothing, key="messages")
     states = [message.state for one in channels for message in one.messages]
     sent, dead = states.count("sent"), states.count("dead")
-    said = el("small", f"{sent} sent, {dead} given up")
-    return el(
-        "section",
-        el("h3", "Messages", said),
+    return fold(
+        "Messages",
+        f"{sent} sent, {dead} given up",
         el("ul", *(el("li", _line(one)) for one in channels)),
         el(
             "details",
@@ -369,9 +368,9 @@ def _others(story: Story, asked: Filters, now: datetime) -> Node | None:
     node = story.incident.subject.node
     everything = Filters(node=node, cluster=story.incident.subject.cluster, last="30d").href
     link = el("a", f"{counted(more, 'more incident')} of {node}", href=everything) if more else None
-    return el(
-        "section",
-        el("h3", f"Other incidents on {node}"),
+    return fold(
+        f"Other incidents on {node}",
+        str(len(ranked)),
         el("ul", *rows, class_="others"),
         link,
         key="others",

@@ -31,6 +31,12 @@ def wide(table: Node, name: str) -> Node:
     return el("div", table, class_="wide", tabindex="0", role="group", aria_label=name)
 
 
+def fold(title: str, beside: str, *children: Node | None, key: str) -> Node:
+    """A section that is folded on a narrow screen until its reader opens it; elsewhere it is open."""
+    head = el("summary", el("h3", title, " ", el("small", beside)))
+    return el("details", head, *children, class_="fold", open="wide", key=key)
+
+
 def each(nodes: Iterable[Node | None]) -> list[Node]:
     """Those that are there."""
     return [node for node in nodes if node is not None]

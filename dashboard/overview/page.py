@@ -32,6 +32,7 @@ from ..data.views import FleetView
 from ..layout import colours, not_found, panels
 from ..layout.frame import go, is_fresh, is_wall
 from ..model.cluster import ClusterView
+from . import try_this
 from .deep_link import Place, place
 
 # What is asked of usage stays fresh for so long; the chart looks more often, for a first answer
@@ -50,6 +51,10 @@ _MAP = (
     '<div class="plot"><canvas tabindex="0" role="application" aria-roledescription="map">'
     '</canvas><div class="tip" role="tooltip" hidden></div>'
     '<div class="live" aria-live="polite"></div></div></div>'
+)
+_TRY = (
+    '<aside class="try" hidden aria-label="Try this"><b>Try this</b><ul></ul>'
+    '<button type="button" aria-label="Close">×</button></aside>'
 )
 _ATTENTION = '<div class="attention"><ol></ol><p class="more" hidden></p></div>'
 
@@ -108,6 +113,7 @@ def _live() -> None:
     if cluster is None:
         return
     if not is_wall():
+        _try(view)
         _choose_cluster(view, cluster)
     if cluster.strip.gpus:
         # In one piece: where nothing waits there are no notes, and no page may be of nothing.
@@ -119,6 +125,11 @@ def _live() -> None:
             _map(view, cluster)
     with right:
         _attention(view)
+
+
+def _try(view: FleetView) -> None:
+    if found := try_this.links(view):
+        component("try_this", _TRY)(key="try", data={"links": found})
 
 
 def _choose_cluster(view: FleetView, shown: ClusterView) -> None:

@@ -1,6 +1,6 @@
 """Users, teams and one of them, as trees."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from accounting.hours_of_people import LEAST_HOURS, Amounts, JobUse, People, Person, change_percent
@@ -18,6 +18,7 @@ _NOTE = (
     "Idle: held at 0 %, however short, and not blocked. Blocked: held while an incident kept it from computing."
     " Help: the advice on most GPU-hours. GPU-hours; clusters are never added up."
 )
+_INVENTED = " The simulated cluster's prices are invented unless the configuration names it in one."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +28,7 @@ class Money:
     currency: str
 
     def said(self, amount: float | None) -> str:
-        return "–" if amount is None else f"{amount:,.0f}"
+        return "–" if amount is None else f"{amount:,.{0 if abs(amount) >= 100 else 2}f}"
 
 
 def sentence(one: People, money: Money | None) -> str:
@@ -36,13 +37,21 @@ def sentence(one: People, money: Money | None) -> str:
     if now.held <= 0:
         return "Nobody held a GPU in this span, as far as usage was counted."
     used = "" if now.used_percent is None else f", {now.used_percent:.0f} % of it used"
-    said = f"{now.held:,.0f} GPU-hours held{used}; {now.idle:,.0f} idle{_change(one.everybody)}"
+    said = (
+        f"{_hours(now.held)} GPU-hours held{used}; {_hours(now.idle)} idle{_change(one.everybody)}"
+    )
     if money and now.idle_cost is not None:
         said += f", {money.said(now.idle_cost)} {money.currency}"
     worst = max((it for it in one.teams if it.name), key=lambda it: it.now.idle, default=None)
     if worst is not None and worst.now.idle >= LEAST_HOURS and one.teams[1:]:
-        said += f". Of that {worst.name} has most, {worst.now.idle:,.0f}"
+        said += f". Of that {worst.name} has most, {_hours(worst.now.idle)}"
+        if money and worst.now.idle_cost is not None:
+            said += f" for {money.said(worst.now.idle_cost)} {money.currency}"
     return said + "."
+
+
+def _hours(amount: float) -> str:
+    return f"{amount:,.{0 if amount >= 10 else 1}f}"
 
 
 def _change(one: Person) -> str:
@@ -52,13 +61,18 @@ def _change(one: Person) -> str:
     return "" if change is None else f" ({change:+.0f} %)"
 
 
-def page(found: Sequence[People], asked: Asked, money: Money | None) -> list[Node]:
-    """All, or the one user or team that is asked for."""
+def page(found: Sequence[People], asked: Asked, money: Mapping[str, Money]) -> list[Node]:
+    """All, or the one user or team that is asked for; `money` by cluster, where there are prices."""
     shown = [one for one in found if asked.cluster in {"", one.cluster}]
-    body = [node for one in shown for node in _cluster(one, asked, money)]
+    body = [node for one in shown for node in _cluster(one, asked, money.get(one.cluster))]
     if not shown:
         body = [el("p", "No usage was counted yet.", class_="empty", key="nothing")]
-    return [_spans(asked), *body, el("p", _NOTE, class_="sub", key="note")]
+    invented = _INVENTED if any(one.cluster in money for one in shown if _simulated(one)) else ""
+    return [_spans(asked), *body, el("p", _NOTE, invented, class_="sub", key="note")]
+
+
+def _simulated(one: People) -> bool:
+    return one.cluster == SIMULATED_CLUSTER
 
 
 def _spans(asked: Asked) -> Node:
@@ -78,10 +92,9 @@ def _spans(asked: Asked) -> Node:
 
 
 def _cluster(one: People, asked: Asked, money: Money | None) -> list[Node]:
-    money = None if one.cluster == SIMULATED_CLUSTER else money
     mark = (
         el("span", "SIMULATED: no real hardware", class_="badge simulated")
-        if one.cluster == SIMULATED_CLUSTER
+        if _simulated(one)
         else None
     )
     start, end = one.span

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from accounting.cost.example import of_cluster
 from accounting.cost.money import Prices
 from accounting.efficiency.inefficient_hours import WasteHour
 from accounting.hours_of_people import People, people
@@ -20,8 +21,8 @@ _MOST = 10_000
 
 def everybody(hub: Hub, settings: CostSettings, span: timedelta) -> Sequence[People]:
     """Each cluster's users and teams over the last `span`, against the one before."""
-    now, prices = from_text(hub.status()["now"]), Prices(settings=settings)
-    return [_of(hub, name, span, now, prices) for name in clusters(hub)]
+    now = from_text(hub.status()["now"])
+    return [_of(hub, name, span, now, of_cluster(settings, name)) for name in clusters(hub)]
 
 
 def _of(hub: Hub, cluster: str, span: timedelta, now: datetime, prices: Prices) -> People:

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from accounting.cost.money import Prices
+from accounting.cost.example import of_cluster
 from gpuvigil.errors import HubError, StoreError
 from gpuvigil.web.markup import joined, tag
 
@@ -43,6 +43,6 @@ def _live() -> None:
         return
     late = live.outdated("everything below is", said)
     st.html(joined(title, panels.banners(view.warnings), panels.notes(late)))
-    prices = Prices(settings=shared.config.cost)
-    money = Money(currency=prices.currency) if prices else None
+    prices = {one.cluster: of_cluster(shared.config.cost, one.cluster) for one in said.value}
+    money = {name: Money(currency=it.currency) for name, it in prices.items() if it}
     show("people", *page(said.value, asked, money))

@@ -5,6 +5,7 @@ share the nodes of the other, packed tightly. Nobody overtakes within a sort of 
 """
 
 import heapq
+import zlib
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ _USERS = tuple(
     for number in ("", "2", "3")
     for name in ("alice", "bob", "carol", "dave", "erin", "frank", "grace", "heidi", "ivan", "judy")
 )
+_TEAMS = ("vision", "language", "robotics")
 # The queue runs before the fleet's first moment, so that it begins in full swing: for twice as
 # long as the longest job of a sort, and no longer than this.
 _BEFORE_SECONDS = 8 * DAY
@@ -283,6 +285,11 @@ class Schedule:
         self._shut[value.node] -= 1
         self._refile((value.node * self._topology.per_node,))
         self._serve(now, list(self._queues))
+
+
+def team_of(user: str) -> str:
+    """The account that a user's jobs run under: always the same one."""
+    return _TEAMS[zlib.crc32(user.encode()) % len(_TEAMS)]
 
 
 def _strangers(seed: int) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from gpuvigil.model import (
 
 from .changes import Change, On
 from .delivery import arrives
-from .jobs import Job
+from .jobs import Job, team_of
 from .life import DRIVER, TAKEN_BACK, VERSION, Restated
 from .model import Block, FleetSettings, Happening
 from .plan import Plan
@@ -200,6 +200,7 @@ class Teller:
                 subject=self._topology.gpu_subject(gpu),
                 holder=job.holder,
                 user=job.user,
+                account=team_of(job.user),
                 command=job.workload.command,
                 started_at=self._at(job.start),
                 ended_at=None if ended is None else self._at(ended),

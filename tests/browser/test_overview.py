@@ -316,3 +316,23 @@ def test_a_page_tells_that_the_hub_went_away_and_recovers(opened: Visit, feed: F
     expect(canvas(page)).to_have_attribute("data-cells", str(NODES * GPUS))
     hub.start()
     expect(page.get_by_text("No answer from the hub")).to_be_hidden()
+
+
+def test_a_demo_says_once_what_to_try_until_it_is_closed(
+    opened: Visit, dashboard: DashboardProcess
+) -> None:
+    page = opened.page
+    line = page.get_by_role("complementary", name="Try this")
+    expect(line.get_by_role("link")).to_have_count(4)
+    assert violations(page) == []
+    line.get_by_role("link", name="What idle GPUs cost, by team").click()
+    expect(page).to_have_url(re.compile(r"/people$"))
+    page.go_back()
+    expect(line).to_be_visible()
+    line.get_by_role("button", name="Close").click()
+    expect(line).to_be_hidden()
+    page.goto(dashboard.url)
+    opened.wait_for_map()
+    page.wait_for_timeout(2500)
+    expect(line).to_be_hidden()
+    assert opened.complaints == []

@@ -21,6 +21,7 @@ def drawn(idle: Grid, little: Grid | None = None) -> str:
         idle=idle,
         inefficient=little or empty,
         inference=Grid(columns=inference.COLUMNS, rows=[], empty="No server was asked."),
+        idle_after=timedelta(minutes=30),
     )
     return json.dumps(page(found), ensure_ascii=False)
 
@@ -40,6 +41,7 @@ def idle(user: str, why: str | None) -> tuple[Value, ...]:
         None,
         None,
         "c",
+        False,
     )
 
 
@@ -54,6 +56,20 @@ def test_columns_of_which_no_row_says_anything_are_left_out() -> None:
     assert '"Partition"' not in said
     assert '"Cost' not in said
     assert "No server was asked." in said
+
+
+def test_who_idles_longest_is_said_first_and_what_idles_for_less_than_counts_says_so() -> None:
+    longest, young = list(idle("<b>ann", None)), list(idle("bob", None))
+    young[2] = None
+    said = drawn(Grid(columns=holders.IDLE, rows=[tuple(young), tuple(longest)]))
+    assert "2 holders have 4 GPUs at 0 % now. " in said
+    assert ', for 1 h 30 min."' in said
+    assert '{"href": "/people?user=%3Cb%3Eann"}, "<b>ann"' in said
+    assert '"under 30 min"' in said
+    said = drawn(Grid(columns=holders.IDLE, rows=[tuple(young)]))
+    assert "1 holder has 2 GPUs at 0 % now. " in said
+    assert "None of them has been idle for 30 min yet." in said
+    assert "at 0 %" not in drawn(Grid(columns=holders.IDLE, rows=[], empty="None."))
 
 
 def test_a_long_table_is_cut_and_says_where_the_whole_is() -> None:
@@ -89,5 +105,5 @@ def test_a_table_that_cannot_be_asked_for_says_so_and_the_others_stay() -> None:
 def test_a_table_with_a_simulated_cluster_is_marked_as_such() -> None:
     real = idle("ann", None)
     assert "SIMULATED" not in drawn(Grid(columns=holders.IDLE, rows=[real]))
-    played = Grid(columns=holders.IDLE, rows=[real, (*real[:-1], SIMULATED_CLUSTER)])
+    played = Grid(columns=holders.IDLE, rows=[real, (*real[:-2], SIMULATED_CLUSTER, False)])
     assert drawn(played).count("SIMULATED: no real hardware") == 1

@@ -12,6 +12,7 @@ from streamlit.testing.v1.element_tree import TextInput
 from dashboard.data import live
 from dashboard.data.questions import Questions
 from dashboard.data.snapshot import Snapshot
+from dashboard.incidents.closing import SILENCED, matchers
 from dashboard.incidents.hub_queries import story
 from gpuvigil.clock import SystemClock, to_text
 from gpuvigil.config import AnalyzerSettings, Config
@@ -144,6 +145,30 @@ def test_acknowledging_writes_once_and_says_at_once_who_took_it(hub: HubProcess)
     send(test, name, "")  # the second half of a double click
     assert len(acknowledgements(client)) == 1
     assert test.text_input(key=f"name-{LOST.id}").value == name
+
+
+def test_one_click_takes_it_and_silences_its_fault_at_its_place(hub: HubProcess) -> None:
+    client = hub.hub()
+    client.write_records([LOST.to_record()])
+    wait_until("the incident", lambda: live.current().view().attention)
+    test = open_page("incidents", incident=LOST.id)
+    silence = f"silence-{LOST.id}"
+    assert test.button(key=silence).label == "Acknowledge, silence 4 h"
+    test.button(key=silence).click().run()
+    assert "write your name first" in said(test)
+    assert client.records(RecordKind.SILENCE) == ()
+    test.text_input(key=f"name-{LOST.id}").set_value("Ann")
+    test.button(key=silence).click().run()
+    test.button(key=silence).click().run()  # the second half of a double click
+    assert "Silenced by Ann until" in said(test)
+    (taken,) = acknowledgements(client)
+    (kept,) = (Silence.from_record(one) for one in client.records(RecordKind.SILENCE))
+    assert (taken.by, kept.by) == ("Ann", "Ann")
+    assert list(kept.matchers) == matchers(LOST)
+    assert kept.ends_at - kept.starts_at == SILENCED
+    client.write_records([replace(LOST, state="acknowledged", version=2).to_record()])
+    again = open_page("incidents", incident=LOST.id)
+    assert again.button(key=silence).label == "Silence 4 h"
 
 
 def test_whoever_reads_it_says_whether_it_was_worth_a_message(hub: HubProcess) -> None:

@@ -380,8 +380,8 @@ def test_a_story_names_its_evidence_what_it_hides_and_leads_to_its_place_at_that
 @pytest.mark.parametrize(
     ("past", "said"),
     [
-        (Similar(), "None in 90 days."),
-        (Similar(unknown=True), "Not known: the hub does not answer."),
+        (Similar(), "none in 90 days"),
+        (Similar(unknown=True), "not known: the hub does not answer"),
     ],
 )
 def test_what_the_hub_did_not_tell_is_not_none(past: Similar, said: str) -> None:

@@ -1,5 +1,6 @@
 """The page of users and teams: its addresses and trees; pure."""
 
+from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -10,12 +11,13 @@ from hypothesis import strategies as some
 from accounting.hours_of_people import People
 from dashboard.people.address import USUAL, Asked
 from dashboard.people.drawing import Money, page, sentence
+from gpuvigil.model import SIMULATED_CLUSTER
 from gpuvigil.web.page_links import team_page, user_page
 from tests.accounting.test_people import DAY, PRICED, SPAN, ledger, made, share
 
 from .test_incidents_page import _all, texts
 
-EUROS = Money(currency="EUR")
+EUROS = {"lab": Money(currency="EUR")}
 
 
 def found() -> People:
@@ -46,7 +48,7 @@ def test_every_user_and_team_is_a_link_and_one_of_them_has_its_jobs() -> None:
 
 
 def test_what_nobody_names_is_said_so_and_is_no_link() -> None:
-    said = texts(["div", {}, *page([found()], Asked(), None)])
+    said = texts(["div", {}, *page([found()], Asked(), {})])
     assert "user not known" in said
     assert "no team" in said
     assert "EUR" not in said
@@ -56,10 +58,19 @@ def test_what_nobody_names_is_said_so_and_is_no_link() -> None:
 
 
 def test_the_sentence_says_who_leaves_most_idle() -> None:
-    assert sentence(found(), EUROS) == (
-        "31 GPU-hours held, 50 % of it used; 3 idle (+200 %), 6 EUR. Of that vision has most, 2."
+    assert sentence(found(), EUROS["lab"]) == (
+        "31 GPU-hours held, 50 % of it used; 3.0 idle (+200 %), 6.00 EUR. Of that vision has most, 2.0 for 4.00 EUR."
     )
     assert "Nobody held a GPU" in sentence(made(), None)
+
+
+def test_prices_of_a_simulated_cluster_are_said_to_be_invented() -> None:
+    played = replace(found(), cluster=SIMULATED_CLUSTER)
+    said = texts(["div", {}, *page([played], Asked(), {SIMULATED_CLUSTER: EUROS["lab"]})])
+    assert "Idle, EUR" in said
+    assert "prices are invented" in said
+    assert "invented" not in texts(["div", {}, *page([played], Asked(), {})])
+    assert "invented" not in texts(["div", {}, *page([found()], Asked(), EUROS)])
 
 
 @pytest.mark.parametrize("last", ["", "1y", "7d"])

@@ -1,0 +1,49 @@
+"""What is worth a look in a demo, as links: pure. A site with GPUs of its own never sees them."""
+
+from collections.abc import Iterator
+
+from gpuvigil.model import Holder
+from gpuvigil.web import page_links
+
+from ..data.attention import Attention
+from ..data.views import FleetView
+
+Link = tuple[str, str]  # what it says, and the page that it leads to
+
+
+def links(view: FleetView) -> tuple[Link, ...]:
+    """The few that show most; empty where any GPU is real, or there is none."""
+    with_gpus = [one for one in view.clusters if one.strip.gpus]
+    if not with_gpus or not all(one.simulated for one in with_gpus):
+        return ()
+    return tuple(_links(view.attention))
+
+
+def _links(standing: tuple[Attention, ...]) -> Iterator[Link]:
+    port = next(iter(sorted(filter(_of_port, standing), key=lambda it: not _holders(it))), None)
+    yield (
+        ("Is the network the bottleneck?", page_links.NETWORK)
+        if port is None
+        else (f"A slow network: {port.label}", page_links.incident_page(port.id))
+    )
+    yield _slow_job(standing) or ("What bounds each job", page_links.JOBS)
+    yield "What idle GPUs cost, by team", page_links.PEOPLE
+    yield "What the next shift has to know", page_links.HANDOVER
+
+
+def _slow_job(standing: tuple[Attention, ...]) -> Link | None:
+    """The first job that something slows: what goes on in spite of it before what is critical."""
+    for one in sorted(standing, key=lambda it: (it.severity.value == "critical", _of_port(it))):
+        for holder in _holders(one):
+            href = page_links.job_page(one.subject.cluster, Holder.parse(holder))
+            if href:
+                return f"Why {holder} is slow", href
+    return None
+
+
+def _of_port(one: Attention) -> bool:
+    return one.subject.device is not None
+
+
+def _holders(one: Attention) -> tuple[str, ...]:
+    return one.incident.impact.holders

@@ -1,0 +1,56 @@
+"""The line of links that a demo has, and no site with GPUs of its own."""
+
+from dataclasses import replace
+
+from dashboard.data.views import FleetView, fleet_view
+from dashboard.overview.try_this import links
+from gpuvigil.config import AnalyzerSettings
+from gpuvigil.model import Impact, Incident, Severity, Subject
+from gpuvigil.web import page_links
+
+from .scene import NOON, busy_fleet, gpu, incident, node
+
+HIT = Impact(gpus=8, holders=("job 7",), text="job 7 of ann may suffer")
+
+
+def shown(*nodes: Subject, incidents: tuple[Incident, ...] = ()) -> FleetView:
+    facts = replace(busy_fleet(nodes), incidents=incidents)
+    return fleet_view(facts, AnalyzerSettings(), NOON)
+
+
+def of_port(number: int, impact: Impact) -> Incident:
+    port = replace(node(), device=f"mlx5_{number}", port="1")
+    return replace(incident("port_degraded", port, Severity.WARNING, label=f"p{number}"), impact=impact)
+
+
+def test_a_demo_leads_to_its_bottleneck_its_slow_job_its_teams_and_its_handover() -> None:
+    lost = replace(incident("gpu_lost", gpu(1), Severity.CRITICAL), impact=HIT)
+    slow = replace(incident("gpu_slow", gpu(2), Severity.WARNING), impact=replace(HIT, holders=("job 9",)))
+    unused, used = of_port(0, Impact()), of_port(1, HIT)
+    assert links(shown(node(), incidents=(lost, slow, unused, used))) == (
+        ("A slow network: p1", page_links.incident_page(used.id)),
+        ("Why job 9 is slow", "/job?cluster=simulated&job=9"),
+        ("What idle GPUs cost, by team", page_links.PEOPLE),
+        ("What the next shift has to know", page_links.HANDOVER),
+    )
+
+
+def test_before_anything_was_found_the_pages_that_will_show_it_are_linked() -> None:
+    assert [href for _, href in links(shown(node()))] == [
+        page_links.NETWORK,
+        page_links.JOBS,
+        page_links.PEOPLE,
+        page_links.HANDOVER,
+    ]
+
+
+def test_processes_have_no_page_to_lead_to() -> None:
+    processes = replace(HIT, holders=("pid 7",))
+    one = replace(incident("gpu_slow", gpu(2), Severity.WARNING), impact=processes)
+    assert links(shown(node(), incidents=(one,)))[1] == ("What bounds each job", page_links.JOBS)
+
+
+def test_where_any_gpu_is_real_there_is_no_such_line() -> None:
+    assert links(shown(node("n1", "lab"))) == ()
+    assert links(shown(node(), node("n1", "lab"))) == ()
+    assert links(shown()) == ()
