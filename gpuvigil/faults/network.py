@@ -9,6 +9,10 @@ _GOES_DOWN = Told(
     kind=EventKind.PORT_DOWN, on="port", seconds_ago=2.0, older_by="port_down_seconds"
 )
 
+# By rail; in the first node's the first two are exchanged.
+_AT_LEAVES = ("leaf1", "leaf2", "leaf3")
+_AT_LEAVES_SWAPPED = ("leaf2", "leaf1", "leaf3")
+
 ROWS = (
     Fault(
         key="port_down",
@@ -315,6 +319,46 @@ ROWS = (
         played=Played(
             port=port("mlx5_1", "storage"),
             port_fields={"up": 1, "ecn_marked_packets": Grows(per_second=50.0), "cnp_sent": 0},
+        ),
+    ),
+    Fault(
+        key="port_miswired",
+        title="Network cable is in the wrong rail",
+        severity=Severity.INFO,
+        action="Move the cable to the leaf of its rail; exchange two that are swapped. Then `gpuvigil topology` names it no more.",
+        source="ours: the leaf of that port on 80 % of at least 5 hosts of its pod",
+        own_limit=True,
+        inferred=True,
+        detector="port_miswired",
+        xids=(),
+        about=About.PORT,
+        stops=Stops.NOBODY,
+        shows=Shows.MEASURED,
+        blame=Blame.SETUP,
+        ends_job=None,
+        by_xid=False,
+        link=Link.NOTHING,
+        look=None,
+        drains=False,
+        loses_data=False,
+        signs=frozenset(),
+        explains=None,
+        shared=Shared.NO,
+        told_by=frozenset(),
+        xids_alike=frozenset(),
+        cured_by=frozenset(),
+        mended=Mended.NO,
+        halts=Halts.NO,
+        slows=False,
+        of_maker=False,
+        settles_seconds=0.0,
+        tuned_by=None,
+        simulated_as=(),
+        played=Played(
+            nodes=5,
+            port=port("mlx5_0", "fabric"),
+            port_fields={"up": 1},
+            leaves=(_AT_LEAVES_SWAPPED, *(_AT_LEAVES,) * 4),
         ),
     ),
     Fault(

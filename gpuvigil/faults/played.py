@@ -70,6 +70,8 @@ class Played:
     inventory_seconds_ago: float = 0.0
     driverless_seconds_ago: float | None = None
     rack: str = "selftest"
+    # By node, the leaf that each of its ports is at: the first is `port`, the others are named after it.
+    leaves: tuple[tuple[str, ...], ...] = ()
     fabric_cluster: str | None = None  # of the NVLink domain that its nodes share
     clock_ahead_seconds: float = 0.0
     is_silent: bool = False  # after the first numbers
