@@ -110,7 +110,7 @@ def _port(cluster: str, node: str, name: str) -> Subject:
 
 
 def _name(port: Subject) -> str:
-    return port.device if port.port == "1" else f"{port.device}/{port.port}"
+    return f"{port.device}" if port.port == "1" else f"{port.device}/{port.port}"
 
 
 def would_show(window: Window, incident: Incident) -> bool:

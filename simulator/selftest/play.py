@@ -43,15 +43,11 @@ class Node:
 
     @property
     def ports(self) -> tuple[PortIdentity, ...]:
-        """As many as it has leaves, the first of which tells numbers; else one, or none."""
-        first, leaves = self.fault.played.port, self.fault.played.leaves
-        if first is None or not leaves:
-            return () if first is None else (first,)
-        name = first.device.rstrip("0123456789")
-        return tuple(
-            replace(first, device=f"{name}{rail}", switch=leaf)
-            for rail, leaf in enumerate(leaves[self.number])
-        )
+        """What its inventory says of them; numbers are told of the first."""
+        played = self.fault.played
+        if played.ports:
+            return played.ports[self.number]
+        return () if played.port is None else (played.port,)
 
     @property
     def gpus(self) -> tuple[Subject, ...]:
