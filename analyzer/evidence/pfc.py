@@ -87,8 +87,9 @@ def _share(window: Window, rows: Rows) -> Floats:
     late, of_late = steady.beside(rows, _ASKED.column), seconds(steady, beside=rows) * _MICRO
     before = rows.values(_ASKED.column) - late
     of_before = seconds(rows) * _MICRO - of_late
-    least: Floats = (late >= _SHARE * of_late) & (before >= _SHARE * of_before) & (of_late > 0.0)
-    return least * rows.values(_ASKED.column) / (seconds(rows) * _MICRO)
+    goes_on = (late >= _SHARE * of_late) & (before >= _SHARE * of_before) & (of_late > 0.0)
+    share: Floats = goes_on * rows.values(_ASKED.column) / (seconds(rows) * _MICRO)
+    return share
 
 
 def _deaf_switch(rows: Rows, links: Sequence[_Link], share: Floats) -> Iterator[OneSided]:
