@@ -1,11 +1,17 @@
-"""A RoCE port that gets packets marked as congested and tells no sender to slow down."""
+"""Congestion control that is set up on one side only.
+
+A RoCE port that gets packets marked as congested and tells no sender to slow down, and a link of which one
+end takes no part in PFC.
+"""
 
 import numpy as np
 
 from gpuvigil.faults import FAULTS, found_by
+from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.model import Evidence, Finding
 from gpuvigil.store import Aggregate, Function
 
+from ..evidence import pfc
 from ..window.columns import seconds
 from ..window.rows import Row
 from ..window.window import Need, Span, Window
@@ -14,16 +20,37 @@ from . import Detector
 _MARKED, _SENT = (
     Aggregate(function=Function.INCREASE, field=name) for name in ("ecn_marked_packets", "cnp_sent")
 )
-NEEDS = (Need(measurement="port", span=Span.TREND, aggregates=(_MARKED, _SENT)),)
+NEEDS = (Need(measurement="port", span=Span.TREND, aggregates=(_MARKED, _SENT)), *pfc.NEEDS)
 
-_FAULT = FAULTS["port_ecn"]
+_FAULT, _ONE_SIDED = FAULTS["port_ecn"], CONDITIONS["pfc_one_sided"]
 # So many marks over the span and no answer to any of them is no chance [own].
 _MARKS = 1000.0
 _COVERAGE = 0.5
 
 
 def deaf_ports(window: Window) -> list[Finding]:
-    """One finding per port: its marks are counted, and so is that nothing follows from them."""
+    """One finding per port, by its marks or by its link's pauses."""
+    return [*_without_answer(window), *map(_of_link, pfc.one_sided(window))]
+
+
+def _of_link(found: pfc.OneSided) -> Finding:
+    return Finding(
+        fault="port_ecn",
+        subject=found.port,
+        severity=_ONE_SIDED.severity,
+        title=_ONE_SIDED.title,
+        condition=_ONE_SIDED.key,
+        since=found.since,
+        evidence=found.evidence,
+        detector="port_ecn",
+        action=_ONE_SIDED.action,
+        source=_ONE_SIDED.source,
+        own_limit=_ONE_SIDED.own_limit,
+    )
+
+
+def _without_answer(window: Window) -> list[Finding]:
+    """Its marks are counted, and so is that nothing follows from them."""
     rows = window.get("port", Span.TREND)
     if not len(rows):
         return []
@@ -55,6 +82,6 @@ DETECTOR = Detector(
     find=deaf_ports,
     faults=found_by("port_ecn"),
     needs=NEEDS,
-    sentence="A RoCE port that gets packets marked as congested and tells no sender.",
-    source="what its card counts of both",
+    sentence="A RoCE port that gets packets marked as congested and tells no sender, or whose link has PFC at one end only.",
+    source="what its card counts of both, and of pauses the switch's port, too",
 )

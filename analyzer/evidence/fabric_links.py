@@ -29,8 +29,9 @@ _FULL = {
     "local_integrity_errors": 0xF,
 }
 _SHOWN = 3
+_DROPPED = "transmit_discards"
 _CONGESTION = {
-    "transmit_discards": "packets dropped",
+    _DROPPED: "packets dropped",
     "pause_frames_received": "pause frames received",
     "pause_frames_sent": "pause frames sent",
 }
@@ -242,7 +243,8 @@ def _told_until(window: Window, port: Subject) -> datetime:
 def beyond(window: Window, port: Subject) -> tuple[Evidence, ...]:
     """What the switch that a host's port is plugged into dropped, or paused, in the last minutes.
 
-    The ports with most of it. Which link beyond that switch is full is not known.
+    The ports with most of it; where it dropped nothing, those of other switches that did. Which link
+    beyond that switch is full is not known.
     """
     end = end_of(window.whole or window, port)
     if end is None:
@@ -252,7 +254,38 @@ def beyond(window: Window, port: Subject) -> tuple[Evidence, ...]:
         for name, what in _CONGESTION.items()
         if (said := _most_of(end.switch, name))
     )
-    return found or (_NOT_OBSERVABLE,)
+    return (*found, *_elsewhere(window, end)) or (_NOT_OBSERVABLE,)
+
+
+def _elsewhere(window: Window, end: End) -> Iterator[Evidence]:
+    """Where packets were dropped on the way to a receiver at another switch, which its senders send again."""
+    if grown_lately(end, _DROPPED) is None or _drops(end.switch):
+        return
+    grown = [
+        (count, f"{it.name} ({cable.far if it is cable.near else cable.near.name})")
+        for cable in cables(window.whole or window)
+        for it in cable.ends
+        if it.switch.subject.cluster == end.switch.subject.cluster
+        and (count := grown_lately(it, _DROPPED))
+    ]
+    most = sorted(grown, key=lambda it: (-it[0], natural(it[1])))[:_SHOWN]
+    if most:
+        shown = ", ".join(f"{label} {count}" for count, label in most)
+        minutes = _SPAN.total_seconds() / 60
+        yield Evidence(name="packets dropped elsewhere", value=f"{shown} in {minutes:g} min")
+
+
+def _drops(switch: Switch) -> bool:
+    start = switch.at - _SPAN
+    return any(it.counts and _growth(it.counts, _DROPPED, start) for it in switch.ports)
+
+
+def grown_lately(end: End, name: str) -> int | None:
+    """How much a counter of a switch's port grew in the last minutes; None where it is not measured."""
+    counts = end.port.counts
+    if not counts or getattr(counts[-1], name) is None:
+        return None
+    return _growth(counts, name, end.switch.at - _SPAN)
 
 
 def _most_of(switch: Switch, name: str) -> str:

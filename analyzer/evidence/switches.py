@@ -28,18 +28,18 @@ def other_end(window: Window, finding: Finding) -> Iterator[Evidence]:
         said = ", ".join(f"{name} ({count} of the ports)" for name, count in sorted(names.items()))
         yield Evidence(name="which switch", value=said or _UNKNOWN)
     elif finding.subject.kind == "port":
-        known = _plugged_into(window, finding.subject)
+        known = plugged_into(window, finding.subject)
         if known is not None:
             switch, port = known
             yield Evidence(name="other end", value=f"{switch} port {port}" if port else switch)
 
 
 def _switches(window: Window, ports: Iterable[Subject]) -> Counter[str]:
-    told = (_plugged_into(window, port) for port in set(ports) if port.kind == "port")
+    told = (plugged_into(window, port) for port in set(ports) if port.kind == "port")
     return Counter(known[0] for known in told if known is not None)
 
 
-def _plugged_into(window: Window, port: Subject) -> tuple[str, str | None] | None:
+def plugged_into(window: Window, port: Subject) -> tuple[str, str | None] | None:
     """The switch, and its port where that was told."""
     whole = window.whole or window
     inventory = whole.inventories.get(port.of_node().key)

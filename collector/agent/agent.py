@@ -32,6 +32,7 @@ from ..rows.gpu_history import GpuBook
 from ..rows.info_rows import Page
 from ..rows.port_rows import PortBook
 from ..samples.messages import NO_DRIVER, STARTING, Tick, XidSeen
+from ..sensors.addressing import with_addressing
 from ..sensors.firmware import with_firmware
 from ..sensors.host import boot_id, booted_at
 from ..sensors.kernel_log import Source
@@ -410,7 +411,10 @@ class Agent:
             tick_seconds=self._settings.tick_seconds,
             version=__version__,
             gpus=tuple(self._known.gpus.values()),
-            ports=with_firmware(self._known.ports.values(), self._settings.sysfs_root),
+            ports=with_addressing(
+                with_firmware(self._known.ports.values(), self._settings.sysfs_root),
+                self._settings.sysfs_root,
+            ),
             nics=self._nics.read(self._known.ports.values(), self._bus.gpus),
             driver=self._driver if self._has_driver() else None,
             driver_state="not answering" if silent else self._state or NO_DRIVER,

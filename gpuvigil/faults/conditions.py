@@ -245,6 +245,14 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         "Drain the node; reseat the card or its riser, then look at the slot's link speed in the BIOS.",
         "Linux, PCI link speed and width of card and slot from sysfs; ours: most peers have more",
     ),
+    # port_ecn
+    (
+        "pfc_one_sided",
+        _INFO,
+        "PFC is set up on one side of a link only",
+        "Set up PFC for the same priorities at both ends of the link; the evidence says which end lacks it.",
+        "IEEE 802.1Qbb, both ends count pauses; ours: 1 % of the time or 1,000 frames, and the other end counts none",
+    ),
     # switch_down
     (
         "switch_lost",
@@ -282,7 +290,7 @@ _OWN_LIMITS = frozenset(
     {
         *("corrected_storm", "corrected_growth"),
         *("nvlink_recovery", "nvlink_crc", "nvlink_uneven"),
-        *("cooling", "heatsink", "node_hot", "rack_hot", "pcie_starved"),
+        *("cooling", "heatsink", "node_hot", "rack_hot", "pcie_starved", "pfc_one_sided"),
     }
 )
 

@@ -70,14 +70,35 @@ class Played:
     inventory_seconds_ago: float = 0.0
     driverless_seconds_ago: float | None = None
     rack: str = "selftest"
+    # By node, where they differ: what it says of `port`, and of others that tell no numbers.
+    ports: tuple[tuple[PortIdentity, ...], ...] = ()
     fabric_cluster: str | None = None  # of the NVLink domain that its nodes share
     clock_ahead_seconds: float = 0.0
     is_silent: bool = False  # after the first numbers
     ticks_slowly: bool = False  # as slowly as the idle span allows: it is long, and told in advance
 
 
-def port(device: str, role: str) -> PortIdentity:
-    return PortIdentity(device=device, port="1", kind="infiniband", role=role, was_up=True)
+def port(
+    device: str,
+    role: str,
+    *,
+    switch: str | None = None,
+    addressing: tuple[str, ...] | None = None,
+) -> PortIdentity:
+    return PortIdentity(
+        device=device,
+        port="1",
+        kind="infiniband",
+        role=role,
+        was_up=True,
+        switch=switch,
+        addressing=addressing,
+    )
+
+
+def rails(*leaves: str) -> tuple[PortIdentity, ...]:
+    """A node's ports, each at one of these leaves."""
+    return tuple(port(f"mlx5_{n}", "fabric", switch=leaf) for n, leaf in enumerate(leaves))
 
 
 def events(*told: Told) -> Played:

@@ -2,13 +2,21 @@
 
 from collections.abc import Callable, Mapping
 
-from . import gpus, hosts, network, nodes, speed, users
+from . import gpus, hosts, network, network_setup, nodes, speed, users
 from .model import Fault
 
 # Of several that stand, the earlier row gives the reason of a GPU's state.
 FAULTS: Mapping[str, Fault] = {
     row.key: row
-    for rows in (nodes.ROWS, hosts.ROWS, gpus.ROWS, speed.ROWS, users.ROWS, network.ROWS)
+    for rows in (
+        nodes.ROWS,
+        hosts.ROWS,
+        gpus.ROWS,
+        speed.ROWS,
+        users.ROWS,
+        network.ROWS,
+        network_setup.ROWS,
+    )
     for row in rows
 }
 

@@ -229,14 +229,18 @@ class GpuIdentity:
 _OPTIONAL = frozenset(
     {
         *("minor", "firmware", "switch", "switch_port", "fabric_cluster", "fabric_clique"),
-        *("addresses", "waits_for"),
+        *("addresses", "waits_for", "addressing"),
     }
 )
 
 
 def _told(identity: "GpuIdentity | PortIdentity") -> dict[str, Any]:
     values = plain(identity).items()
-    return {key: value for key, value in values if key not in _OPTIONAL or value not in (None, [])}
+    return {
+        key: value
+        for key, value in values
+        if key not in _OPTIONAL or not (value is None or (value == [] and key != "addressing"))
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,12 +259,17 @@ class PortIdentity:
     # Of plain Ethernet: its own IP addresses, and those that answer late to what it sends.
     addresses: tuple[str, ...] = ()
     waits_for: tuple[str, ...] = ()
+    # By what other hosts reach it over RDMA: kinds of its GIDs (`RoCE v2 IPv4`), or partitions
+    # (`partition 0x8001`); None: nobody looked.
+    addressing: tuple[str, ...] | None = None
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> "PortIdentity":
         """Fields that this version does not know are left out."""
         lists = {key: tuple(told.get(key) or ()) for key in ("addresses", "waits_for")}
-        return cls(**{**known(cls, told), **lists})
+        reached = told.get("addressing")
+        by = {"addressing": None if reached is None else tuple(reached)}
+        return cls(**{**known(cls, told), **lists, **by})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,20 @@
 
 from .files import Files
 from .infiniband import from_switches
-from .learner import learn
-from .model import Doubt, Fact, Imported, Link, Placed, Question, Source, Topology, Uplink, Wire
+from .learner import learn, miswired
+from .model import (
+    Doubt,
+    Fact,
+    Imported,
+    Link,
+    Miswired,
+    Placed,
+    Question,
+    Source,
+    Topology,
+    Uplink,
+    Wire,
+)
 from .reader import read
 
 __all__ = [
@@ -12,6 +24,7 @@ __all__ = [
     "Files",
     "Imported",
     "Link",
+    "Miswired",
     "Placed",
     "Question",
     "Source",
@@ -20,5 +33,6 @@ __all__ = [
     "Wire",
     "from_switches",
     "learn",
+    "miswired",
     "read",
 ]

@@ -16,18 +16,30 @@ class _Misfit:
     link: Link
     at: str
     norm: Norm
+    of: int  # ports of its host that can be compared
+
+
+_PAIR = 2
+
+
+def judged(links: Iterable[Link], pods: Pods) -> frozenset[tuple[str, str]]:
+    """Node and name of each port that can be compared with enough others of its name."""
+    return frozenset((link.node, link.name) for link, _, _ in _judged(links, pods))
+
+
+def _judged(links: Iterable[Link], pods: Pods) -> Iterator[tuple[Link, str, Norm]]:
+    for link in links:
+        norm = pods.norm(link) if link.role == "fabric" else None
+        if link.switch is not None and norm is not None and norm.hosts >= HOSTS:
+            yield link, link.switch.value, norm
 
 
 def miswired(links: Iterable[Link], pods: Pods) -> list[Doubt]:
     """Cables in the wrong rail; two that are each where the other belongs are swapped."""
+    judged = list(_judged(links, pods))
+    of = Counter(link.node for link, _, _ in judged)
     misfits = [
-        _Misfit(link, link.switch.value, norm)
-        for link in links
-        if link.role == "fabric"
-        and link.switch is not None
-        and (norm := pods.norm(link)) is not None
-        and norm.hosts >= HOSTS
-        and link.switch.value != norm.leaf
+        _Misfit(link, at, norm, of[link.node]) for link, at, norm in judged if at != norm.leaf
     ]
     found, paired = [], set[int]()
     # A swap within one host first: that is where a hand reaches both.
@@ -36,8 +48,8 @@ def miswired(links: Iterable[Link], pods: Pods) -> list[Doubt]:
             other = _partner(number, misfits, paired, same_host=same_host)
             if number not in paired and other is not None:
                 paired |= {number, other}
-                found.append(_swapped(one, misfits[other]))
-    return found + [_wrong(it) for number, it in enumerate(misfits) if number not in paired]
+                found.append(_swapped(one, misfits[other], pods))
+    return found + [_wrong(it, pods) for number, it in enumerate(misfits) if number not in paired]
 
 
 def _partner(
@@ -55,8 +67,10 @@ def _partner(
     return None
 
 
-def _swapped(one: _Misfit, other: _Misfit) -> Doubt:
-    far = "" if other.link.node == one.link.node else f"{other.link.node} "
+def _swapped(one: _Misfit, other: _Misfit, pods: Pods) -> Doubt:
+    node = one.link.node
+    is_one_host = other.link.node == node
+    far = "" if is_one_host else f"{other.link.node} "
     return Doubt(
         question=Question.SWAPPED,
         text=(
@@ -66,10 +80,14 @@ def _swapped(one: _Misfit, other: _Misfit) -> Doubt:
         ),
         ports=((one.link.node, one.link.name), (other.link.node, other.link.name)),
         switches=(one.at, other.at),
+        rails=(pods.rail(node, one.at), pods.rail(node, other.at)),
+        basis=_basis(one.norm),
+        # A host that has these two alone and counts them the other way round looks the same.
+        certain=not is_one_host or one.of > _PAIR or node in pods.alike,
     )
 
 
-def _wrong(it: _Misfit) -> Doubt:
+def _wrong(it: _Misfit, pods: Pods) -> Doubt:
     return Doubt(
         question=Question.WRONG_RAIL,
         text=(
@@ -78,6 +96,8 @@ def _wrong(it: _Misfit) -> Doubt:
         ),
         ports=((it.link.node, it.link.name),),
         switches=(it.at, it.norm.leaf),
+        rails=(pods.rail(it.link.node, it.at), pods.rail(it.link.node, it.norm.leaf)),
+        basis=_basis(it.norm),
     )
 
 

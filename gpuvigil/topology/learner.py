@@ -11,8 +11,8 @@ from dataclasses import replace
 from ..model import Event, Inventory
 from ..numbers_in_words import natural
 from . import doubts, stated, together
-from .model import Doubt, Fact, Imported, Link, Source, Topology, Uplink
-from .pods import PEERS, Pods, majority, pods
+from .model import Doubt, Fact, Imported, Link, Miswired, Source, Topology, Uplink
+from .pods import PEERS, Pods, cards, majority, pods
 
 _HALF = 0.5
 _NOTHING = Imported()
@@ -31,7 +31,7 @@ def learn(
     links = stated.of_only_ports(links, places)
     racks = {one.subject.node or "": one.rack for one in nodes if one.rack}
     blocks = {node: fact.value for node, fact in places.items()}
-    of_pods = pods(links, (blocks, racks))
+    of_pods = pods(links, (blocks, racks), cards(nodes))
     links = _named_rails(
         _where_peers_are(links, of_pods, together.switches(links, events)), of_pods
     )
@@ -44,6 +44,16 @@ def learn(
         *doubts.rails_missing(links, of_pods),
     ]
     return Topology(links=tuple(links), uplinks=uplinks, doubts=tuple(found), places=places)
+
+
+def miswired(inventories: Iterable[Inventory], imported: Imported = _NOTHING) -> Miswired:
+    """Of one cluster's nodes the cables in the wrong rail alone, by what is said outright."""
+    nodes = list(inventories)
+    links, _ = stated.links(nodes, stated.alike(nodes, imported))
+    of_pods = pods(links, (), cards(nodes))
+    return Miswired(
+        doubts=tuple(doubts.miswired(links, of_pods)), judged=doubts.judged(links, of_pods)
+    )
 
 
 def _is_fabric(link: Link) -> bool:

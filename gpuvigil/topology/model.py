@@ -115,12 +115,27 @@ class Question(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubt:
-    """One contradiction, with the ports it is about: node and port, as `Link.name` has it."""
+    """One contradiction, with the ports it is about: node and port, as `Link.name` has it.
+
+    Of a cable in the wrong rail the first switch is where the first port is, the second where it
+    belongs; `rails` are the names of most hosts' ports there, `basis` says how many hosts agree.
+    """
 
     question: Question
     text: str
     ports: tuple[tuple[str, str], ...] = ()
     switches: tuple[str, ...] = ()
+    rails: tuple[str, ...] = ()
+    basis: str = ""
+    certain: bool = True  # False: or the host counts its ports in another order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Miswired:
+    """Cables in the wrong rail, and which ports could be compared with others: node and name."""
+
+    doubts: tuple[Doubt, ...] = ()
+    judged: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,10 +6,13 @@ the ports of the same name in its own pod.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from types import MappingProxyType
 
+from ..model import Inventory
+from ..numbers_in_words import natural
 from .model import Fact, Link
 
 AGREE = 0.8  # of hosts, that a majority takes
@@ -43,6 +46,13 @@ class Pods:
     renumbered: frozenset[str] = frozenset()
     of_all: Mapping[tuple[str, str], Norm] = field(default_factory=dict)  # with those hosts
     heard: frozenset[str] = frozenset()  # nodes of which a port's switch is known
+    alike: frozenset[str] = frozenset()  # nodes that are known to number their ports as most do
+
+    def rail(self, node: str, leaf: str) -> str:
+        """What most hosts of the node's pod call their ports at a leaf."""
+        pod = self.of_node.get(node)
+        names = (name for (of, name), norm in self.norms.items() if of == pod and norm.leaf == leaf)
+        return ", ".join(sorted(names, key=natural))
 
     def likely(self, link: Link) -> Norm | None:
         """Where a port of which nothing was said most likely is.
@@ -62,10 +72,26 @@ class Pods:
         return found if found is not None and found.share >= AGREE else None
 
 
-def pods(links: Iterable[Link], groups: Iterable[Mapping[str, str]]) -> Pods:
+Cards = Mapping[tuple[str, str], str]  # by node and device: the PCI address of its card
+
+
+def cards(inventories: Iterable[Inventory]) -> Cards:
+    """Where the cards of these nodes sit, as far as nodes tell it."""
+    return {
+        (one.subject.node or "", device): nic.address
+        for one in inventories
+        for nic in one.nics
+        for device in nic.devices
+    }
+
+
+def pods(
+    links: Iterable[Link], groups: Iterable[Mapping[str, str]], where: Cards = MappingProxyType({})
+) -> Pods:
     """From the fabric ports whose switch is known. `groups`: racks and blocks of nodes, by node.
 
-    A node none of whose switches is known is in the pod that its group is in.
+    A node none of whose switches is known is in the pod that its group is in. `where`: a node whose
+    ports are in another order than its pod's by their cards counts them otherwise.
     """
     known = [link for link in links if link.role == "fabric" and link.switch is not None]
     by_node: dict[str, list[Link]] = defaultdict(list)
@@ -81,7 +107,8 @@ def pods(links: Iterable[Link], groups: Iterable[Mapping[str, str]]) -> Pods:
         of_node |= _of_group(group, of_node)
     norms = _norms(known, of_node)
     first = Pods(of_node=of_node, norms=norms)
-    odd = frozenset(node for node, ports in by_node.items() if _is_renumbered(ports, first))
+    alike, otherwise = _by_cards(by_node, of_node, where)
+    odd = otherwise | {node for node, ports in by_node.items() if _is_renumbered(ports, first)}
     rest = [link for link in known if link.node not in odd]
     return Pods(
         of_node=of_node,
@@ -89,6 +116,7 @@ def pods(links: Iterable[Link], groups: Iterable[Mapping[str, str]]) -> Pods:
         renumbered=odd,
         of_all=norms,
         heard=frozenset(by_node),
+        alike=alike - odd,
     )
 
 
@@ -150,6 +178,38 @@ def _norms(known: Iterable[Link], of_node: Mapping[str, str]) -> dict[tuple[str,
         ((leaf, agree),) = counts.most_common(1)
         found[key] = Norm(leaf=leaf, agree=agree, hosts=counts.total())
     return found
+
+
+def _by_cards(
+    by_node: Mapping[str, Sequence[Link]], of_node: Mapping[str, str], where: Cards
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Nodes that have each port at the card where most of their pod have it, and those that have one
+    where most have another one.
+    """
+    votes: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    told: dict[str, dict[tuple[str, str], str]] = defaultdict(dict)
+    for node, ports in by_node.items():
+        for link in ports:
+            address = where.get((node, link.device))
+            if address is not None and node in of_node:
+                told[node][of_node[node], link.name] = address
+                votes[of_node[node], link.name][address] += 1
+    usual = {
+        key: address
+        for key, counts in votes.items()
+        if counts.total() >= PEERS and (address := majority(counts, 0.5)) is not None
+    }
+    of_others: dict[str, set[str]] = defaultdict(set)
+    for (pod, _), address in usual.items():
+        of_others[pod].add(address)
+    alike, otherwise = set(), set()
+    for node, own in told.items():
+        odd = [it for key, it in own.items() if key in usual and usual[key] != it]
+        if not odd and len(own) == len(by_node[node]) and own.keys() <= usual.keys():
+            alike.add(node)
+        elif any(it in of_others[of_node[node]] for it in odd):
+            otherwise.add(node)
+    return frozenset(alike), frozenset(otherwise)
 
 
 def _is_renumbered(ports: Iterable[Link], pods_: Pods) -> bool:

@@ -19,6 +19,7 @@ from gpuvigil.model import (
     EventKind,
     GpuIdentity,
     Inventory,
+    PortIdentity,
     Subject,
 )
 from gpuvigil.model.selftest_nodes import node_name
@@ -38,6 +39,15 @@ class Node:
 
     subject: Subject
     fault: Fault
+    number: int = 0  # among those that have the fault
+
+    @property
+    def ports(self) -> tuple[PortIdentity, ...]:
+        """What its inventory says of them; numbers are told of the first."""
+        played = self.fault.played
+        if played.ports:
+            return played.ports[self.number]
+        return () if played.port is None else (played.port,)
 
     @property
     def gpus(self) -> tuple[Subject, ...]:
@@ -81,9 +91,10 @@ class Play:
             Node(
                 subject=Subject(cluster=SELFTEST_CLUSTER, node=node_name(self.run, name)),
                 fault=fault,
+                number=number,
             )
             for fault in self.faults
-            for name in names(fault)
+            for number, name in enumerate(names(fault))
         )
 
     def history(self, node: Node) -> list[str]:
@@ -141,7 +152,7 @@ class Play:
                 )
                 for index, gpu in enumerate(node.gpus)
             ),
-            ports=() if played.port is None else (played.port,),
+            ports=node.ports,
             driver=played.driver if lacks is None else None,
             driver_state="loaded" if lacks is None else "no driver",
             rack=played.rack,

@@ -50,6 +50,30 @@ def _in_one_domain(one: Inventory) -> Inventory:
     return replace(one, gpus=tuple(gpus))
 
 
+def _with_a_cable_in_the_wrong_rail(scene: Scene) -> Scene:
+    """Of a fifth host, too; the first one's is at the second leaf."""
+    hosts = [*scene.inventories, replace(scene.inventories[0], subject=node(5))]
+
+    def ports(host: Inventory) -> tuple[PortIdentity, ...]:
+        at = ("leaf1" if host.subject == node() else "leaf0", "leaf1", "leaf2")
+        (one,) = host.ports
+        return tuple(replace(one, device=f"mlx5_{n}", switch=leaf) for n, leaf in enumerate(at))
+
+    return replace(scene, inventories=tuple(replace(it, ports=ports(it)) for it in hosts))
+
+
+def _without_a_partition(scene: Scene) -> Scene:
+    """Of five hosts, the first one's port."""
+    hosts = [*scene.inventories, replace(scene.inventories[0], subject=node(5))]
+
+    def told(host: Inventory) -> Inventory:
+        keys = ("partition 0xffff",) if host.subject == node() else ("partition 0x8001",)
+        ports = (replace(it, addressing=("partition 0xffff", *keys)) for it in host.ports)
+        return replace(host, at=scene.now - timedelta(minutes=1), ports=tuple(ports))
+
+    return replace(scene, inventories=tuple(map(told, hosts)))
+
+
 def _gpus(scene: Scene) -> frozenset[Subject]:
     return frozenset(sample.subject for sample in scene.samples if sample.subject.kind == "gpu")
 
@@ -194,6 +218,7 @@ FAULTY: dict[str, tuple[Callable[[Scene], Scene], Subject]] = {
         lambda scene: scene.changed(port(), {"speed_bits_per_second": 100_000_000_000}, 65),
         port(),
     ),
+    "port_setup": (_without_a_partition, port()),
     "port_slow_receiver": (
         lambda scene: scene.rising(port(), "transmit_pause_microseconds", 300_000.0),
         port(),
@@ -203,6 +228,7 @@ FAULTY: dict[str, tuple[Callable[[Scene], Scene], Subject]] = {
         port(),
     ),
     "port_ecn": (lambda scene: scene.rising(port(), "ecn_marked_packets", 50.0), port()),
+    "port_miswired": (_with_a_cable_in_the_wrong_rail, port()),
     "port_module": (lambda scene: scene.changed(port(), {"module_celsius": 80}), port()),
     "switch_congested": (
         lambda scene: (

@@ -18,7 +18,7 @@ from analyzer.window.window import Window
 from gpuvigil.model import ErrorCount, Finding, Inventory, Severity, Subject, Switch, SwitchPort
 from gpuvigil.topology import Source, from_switches
 
-from .scene import NOON, SETTINGS, carrying, healthy, port
+from .scene import NOON, SETTINGS, Scene, carrying, healthy, port
 
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
 FAST = 400_000_000_000
@@ -320,6 +320,34 @@ def test_detectors_of_congestion_and_losses_say_it() -> None:
     found = CONGESTED.find(seen)
     assert [of(it).get("packets dropped at leaf1") for it in found] == ["Ethernet1/49 77 in 10 min"]
     assert all("beyond the port" not in of(it) for it in found)
+
+
+def test_a_shallow_buffer_that_drops_bursts_is_told_by_what_is_sent_again_and_by_nothing_else() -> (
+    None
+):
+    """The switch in front of the receiver drops; who feels it are the senders, at another leaf."""
+    settings = replace(SETTINGS, steady_seconds=600.0, trend_seconds=1800.0)
+    scene = replace(healthy(nodes=6, seconds=1900.0), settings=settings)
+    none = counted(transmit_discards=0)
+    bursts = {"counts": counted(transmit_discards=50_000), "peer": "node-9 mlx5_0"}
+    leaf2 = a_port(2, "Ethernet1/9", **bursts)
+    those = {**fabric(), "leaf2": a_switch("leaf2", *fabric()["leaf2"].ports, leaf2)}
+    those = changed(those, "leaf1", "Ethernet1/1", counts=none)
+
+    def found(of: Scene) -> list[Finding]:
+        known = window(those)
+        seen = of.window((CONGESTED, LOSSES))
+        seen = replace(seen, switches=known.switches, inventories=known.inventories)
+        return [*CONGESTED.find(seen), *LOSSES.find(seen)]
+
+    assert found(scene) == []
+    assert found(scene.rising(port(1), "retransmits", 0.5)) == []
+    (lost,) = found(scene.rising(port(1), "retransmits", 2.0))
+    assert (lost.fault, lost.subject) == ("port_packet_loss", port(1))
+    assert of(lost)["packets dropped at leaf1"] == "none"
+    assert of(lost)["packets dropped elsewhere"] == (
+        "leaf2 port Ethernet1/9 (node-9 mlx5_0) 50000 in 10 min"
+    )
 
 
 def test_the_topology_has_cables_between_switches_and_leaves_hosts_to_their_own_word() -> None:

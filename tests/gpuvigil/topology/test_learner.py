@@ -92,6 +92,8 @@ def test_two_cables_of_one_host_are_swapped() -> None:
             ),
             ports=(("n3", "mlx5_0"), ("n3", "mlx5_1")),
             switches=("b", "a"),
+            rails=("mlx5_1", "mlx5_0"),
+            basis="as on 5 of 6 hosts",
         ),
     )
 
