@@ -93,7 +93,7 @@ def act(now: Sequence[Lost], before: Sequence[Lost] | None, facts: Facts) -> She
     rate = _rate(facts)
     earlier = {one.key: one.hours for one in before or ()}
     owned = facts.usage.seconds.installed / HOUR
-    rows = tuple(_row(one, earlier.get(one.key), owned, rate) for one in now)
+    rows = tuple(_row(one, _for(earlier.get(one.key), facts), owned, rate) for one in now)
     columns = (
         Column(key="kind", label="GPU-hours that were"),
         Column(key="who", label="Who can act"),
@@ -111,6 +111,11 @@ def act(now: Sequence[Lost], before: Sequence[Lost] | None, facts: Facts) -> She
         rows=tuple(tuple(row[n] for n in kept) for row in rows),
         currency=facts.currency,
     )
+
+
+def _for(before: _Amount | None, facts: Facts) -> _Amount | None:
+    """What the span before had, for as long a time as this one."""
+    return before and (facts.longer * before[0], facts.longer * before[1])
 
 
 def _row(one: Lost, before: _Amount | None, owned: float, rate: float | None) -> tuple[Cell, ...]:

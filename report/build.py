@@ -39,7 +39,9 @@ def build(facts: Facts) -> Report:
     known = rows_before if before.buckets else None
     return Report(
         title=_title(facts),
-        span=formatting.span(start, end),
+        span=formatting.span(start, end, facts.calendar),
+        covers=facts.calendar.covers,
+        time_zone=facts.calendar.zone.key,
         cluster=facts.cluster,
         simulated=facts.simulated,
         start=start,
@@ -59,8 +61,10 @@ def build(facts: Facts) -> Report:
         grain=word,
         step=step,
         points=points(usage, step),
-        hours=week(usage) if end - since >= LEAST_FOR_WEEK else (),
-        days=days(usage, digits, near(usage.seconds.unavailable / HOUR, digits)),
+        hours=week(usage, facts.calendar.zone) if end - since >= LEAST_FOR_WEEK else (),
+        days=days(
+            usage, digits, near(usage.seconds.unavailable / HOUR, digits), facts.calendar.zone
+        ),
         parts=amounts,
         installed_gpu_hours=near(sum(one.gpu_hours or 0.0 for one in amounts), digits),
         capacity=capacity(usage.seconds, digits),
@@ -104,11 +108,15 @@ def _case(
     digits = decimals(usage.seconds.installed / HOUR)
     now = figures(usage, cover, rows[0], sum(map(is_hardware, facts.incidents)), digits)
     earlier = coverage(before, before)
-    span = f"the {duration(before.end - before.start)} before"
-    allowed, compared = comparison(cover, earlier, span)
+    allowed, compared = comparison(cover, earlier, facts.calendar.name_before(facts.span))
     if allowed:
         failed = sum(map(is_hardware, facts.earlier.incidents))
-        now = with_changes(now, figures(before, earlier, rows[1], failed, digits))
+        now = with_changes(now, figures(before, earlier, rows[1], failed, digits), facts.longer)
+        if facts.longer != 1.0:
+            compared += (
+                f" It had {duration(before.end - before.start)} and this span"
+                f" {duration(usage.end - usage.start)}, so its sums are taken for as long a time."
+            )
     case = Case(
         team=facts.team,
         said=facts.prices.said,

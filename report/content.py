@@ -46,7 +46,7 @@ class Hour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Day:
-    """One calendar day in UTC, or the part of it that lies in the span."""
+    """One calendar day of the report's zone, or the part of it that lies in the span."""
 
     day: str  # "2026-11-14"
     allocated_percent: float | None
@@ -168,6 +168,8 @@ class Report:
 
     title: str
     span: str  # in words
+    covers: str = ""  # "week", "month" or "quarter", if it is one
+    time_zone: str = "UTC"  # whose days it has
     cluster: str
     simulated: bool
     start: datetime

@@ -7,9 +7,11 @@ twice when summer ends counts once.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 from gpuvigil.errors import ConfigError
+
+from .calendar import midnight, zone_of
 
 _DAYS = {
     name: number for number, name in enumerate(("sun", "mon", "tue", "wed", "thu", "fri", "sat"))
@@ -53,10 +55,7 @@ class Cron:
 
     def day_of(self, at: datetime) -> datetime:
         """Its midnight by the clock of the zone."""
-        local = at.astimezone(self.zone)
-        return datetime(local.year, local.month, local.day, tzinfo=self.zone).astimezone(
-            timezone.utc
-        )
+        return midnight(at.astimezone(self.zone).date(), self.zone)
 
     def _on_days(self, now: datetime, step: int) -> Iterator[datetime]:
         day = now.astimezone(self.zone).date()
@@ -79,10 +78,7 @@ def parsed(text: str, time_zone: str) -> Cron:
     words = text.lower().split()
     if len(words) != len(_FIELDS):
         raise ConfigError(f"{text!r} has not five fields like '0 7 * * 1'")
-    try:
-        zone = ZoneInfo(time_zone)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ConfigError(f"{time_zone!r} is no time zone like Europe/Berlin") from None
+    zone = zone_of(time_zone)
     sets = [frozenset(_numbers(word, *field)) for word, field in zip(words, _FIELDS, strict=True)]
     return Cron(
         minutes=tuple(sorted(sets[0])),

@@ -65,6 +65,8 @@ def _about(report: Report) -> Iterator[Row]:
     yield Row("about", "", "title", report.title)
     yield Row("about", "", "start", to_text(report.start))
     yield Row("about", "", "end", to_text(report.end))
+    yield Row("about", "", "covers", report.covers)
+    yield Row("about", "", "time_zone", report.time_zone)
     yield Row("about", "", "made_at", to_text(report.made_at))
     yield Row("about", "", "gpus", report.gpus, "GPUs")
     yield Row("about", "", "nodes", report.nodes, "nodes")

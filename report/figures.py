@@ -145,12 +145,20 @@ def _energy(usage: Counted) -> Figure:
     )
 
 
-def with_changes(now: tuple[Figure, ...], before: tuple[Figure, ...]) -> tuple[Figure, ...]:
-    """`now` with the differences of the rounded values, where both are single numbers."""
-    return tuple(_changed(one, other) for one, other in zip(now, before, strict=True))
+def with_changes(
+    now: tuple[Figure, ...], before: tuple[Figure, ...], longer: float = 1.0
+) -> tuple[Figure, ...]:
+    """`now` with the differences of the rounded values, where both are single numbers.
+
+    `longer`: how many times as long it is as the span before, whose sums count for so much.
+    """
+    return tuple(_changed(one, other, longer) for one, other in zip(now, before, strict=True))
 
 
-def _changed(now: Figure, before: Figure) -> Figure:
+def _changed(now: Figure, before: Figure, longer: float) -> Figure:
     if now.value is None or before.value is None or now.low is not None or before.low is not None:
         return now
-    return replace(now, change=near(now.value - before.value, 2))
+    if now.unit == "percent" or longer == 1.0:
+        return replace(now, change=near(now.value - before.value, 2))
+    digits = 0 if now.unit == "incidents" else 2
+    return replace(now, change=near(now.value - longer * before.value, digits))

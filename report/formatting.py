@@ -1,10 +1,12 @@
 """How the numbers of a report are written for people: the same in every output."""
 
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone, tzinfo
 from typing import TYPE_CHECKING
 
 from gpuvigil.clock import duration
 from gpuvigil.config.tuning import tried_on_the_past
+
+from .calendar import Calendar, midnight
 
 if TYPE_CHECKING:
     from .content import Figure, Report
@@ -32,30 +34,35 @@ def lasting(value: float | None) -> str:
     return NONE if value is None else f"{value:,.1f}{GAP}h"
 
 
-def at(moment: datetime | None) -> str:
-    """`Sat 21 Nov 00:10`, in UTC."""
+def at(moment: datetime | None, zone: tzinfo = timezone.utc) -> str:
+    """`Sat 21 Nov 00:10`, in UTC unless told otherwise."""
     if moment is None:
         return NONE
-    utc = moment.astimezone(timezone.utc)
-    return f"{WEEKDAYS[utc.weekday()]} {utc.day} {utc:%b %H:%M}"
+    local = moment.astimezone(zone)
+    return f"{WEEKDAYS[local.weekday()]} {local.day} {local:%b %H:%M}"
 
 
-def day(moment: datetime) -> str:
+def day(moment: datetime, zone: tzinfo = timezone.utc) -> str:
     """`14 Nov 2026`."""
-    utc = moment.astimezone(timezone.utc)
-    return f"{utc.day} {utc:%b %Y}"
+    local = moment.astimezone(zone)
+    return f"{local.day} {local:%b %Y}"
 
 
-def span(start: datetime, end: datetime) -> str:
-    """From when to when, in UTC, and how long that is."""
-    if all((one.hour, one.minute, one.second) == (0, 0, 0) for one in (start, end)):
-        last = end - timedelta(days=1)
-        if start.weekday() == 0 and end - start == timedelta(days=7):
-            number, year = start.isocalendar().week, start.isocalendar().year
-            return f"Week {number} of {year}: {day(start)} to {day(last)} (UTC)"
-        days = f"{day(start)} to {day(last)}" if last > start else day(start)
-        return f"{days} (UTC, {duration(end - start)})"
-    return f"{at(start)} to {at(end)} {end:%Y} (UTC, {duration(end - start)})"
+def span(start: datetime, end: datetime, calendar: Calendar) -> str:
+    """What it is called, from when to when by the clock of its zone, and how long that is."""
+    zone = calendar.zone
+    name = calendar.name((start, end))
+    whole_days = all(midnight(one.astimezone(zone).date(), zone) == one for one in (start, end))
+    if not whole_days:
+        last = f"{at(end, zone)} {end.astimezone(zone):%Y}"
+        since = day(start, zone) if name else at(start, zone)
+        said = f"{since} to {last} ({zone.key}, {duration(end - start)})"
+        return f"{name}: {said}" if name else said
+    last = day(end - timedelta(hours=1), zone)
+    days = day(start, zone) if last == day(start, zone) else f"{day(start, zone)} to {last}"
+    return (
+        f"{name}: {days} ({zone.key})" if name else f"{days} ({zone.key}, {duration(end - start)})"
+    )
 
 
 def value(figure: "Figure", digits: int) -> str:

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 from typing import TypeVar
 
 from accounting.usage import BUCKET, Bucket, Seconds, share_percent
@@ -15,7 +15,8 @@ from .totals import Counted
 # The finest step that still can be told apart in the chart.
 _GRAINS: tuple[tuple[timedelta, str, timedelta], ...] = (
     (timedelta(hours=12), "quarter of an hour", BUCKET),
-    (timedelta(days=31), "hour", timedelta(hours=1)),
+    # Of a month in which the clocks are set back, too.
+    (timedelta(days=31, hours=1), "hour", timedelta(hours=1)),
 )
 # A map of the week from less would show single days as if they were habits.
 LEAST_FOR_WEEK = timedelta(days=3)
@@ -51,9 +52,9 @@ def used_of_known(seconds: Seconds) -> float | None:
     return rounded(share_percent(used, seconds.known), 1)
 
 
-def week(usage: Counted) -> tuple[Hour, ...]:
-    """168 hours, Monday 00 first."""
-    found = _added(usage.buckets, lambda start: (start.weekday(), start.hour))
+def week(usage: Counted, zone: tzinfo) -> tuple[Hour, ...]:
+    """168 hours by the clock of a zone, Monday 00 first."""
+    found = _added(usage.buckets, lambda start: _hour(start.astimezone(zone)))
     return tuple(
         Hour(
             weekday=day,
@@ -65,9 +66,15 @@ def week(usage: Counted) -> tuple[Hour, ...]:
     )
 
 
-def days(usage: Counted, digits: int, lost_gpu_hours: float) -> tuple[Day, ...]:
-    """A row per day in UTC; GPU-hours add up to those of the span, the lost ones as it says them."""
-    found = sorted(_added(usage.buckets, lambda start: f"{start:%Y-%m-%d}").items())
+def _hour(local: datetime) -> tuple[int, int]:
+    return local.weekday(), local.hour
+
+
+def days(usage: Counted, digits: int, lost_gpu_hours: float, zone: tzinfo) -> tuple[Day, ...]:
+    """A row per day of a zone; GPU-hours add up to those of the span, the lost ones as it says them."""
+    found = sorted(
+        _added(usage.buckets, lambda start: f"{start.astimezone(zone):%Y-%m-%d}").items()
+    )
     allocated = _apart([one.allocated for _, one in found], digits)
     lost = [one.unavailable / HOUR for _, one in found]
     unavailable = shared(lost, lost_gpu_hours, digits)

@@ -184,7 +184,8 @@ def _week(report: Report, name: str) -> Html:
     if not drawn:
         return Html("")
     said = (
-        "Percent of GPU-hours used, by weekday and hour in UTC; an empty field was not measured. "
+        f"Percent of GPU-hours used, by weekday and hour in {report.time_zone};"
+        " an empty field was not measured. "
     )
     words_ = tag("p", said + charts.said_week(report), class_="soft small")
     return _section("When the cluster is busy", tag("figure", drawn), words_, together=True)

@@ -16,7 +16,6 @@ from accounting.usage import Usage, share_percent
 from accounting.usage.ledger_query import Shape, answer
 from accounting.usage.model import cluster_key
 from accounting.usage.query import clusters, usage
-from gpuvigil.clock import duration
 from gpuvigil.config import Config
 from gpuvigil.errors import ConfigError
 from gpuvigil.hub_client import Hub
@@ -33,12 +32,14 @@ from gpuvigil.model import (
     readable,
 )
 
+from .calendar import Calendar
 from .rounding import rounded
 
 # What was never confirmed is no incident yet, and what was dismissed never was one.
 _CONFIRMED = frozenset({state.value for state in STANDING} | {State.RESOLVED.value})
 _MOST_RECORDS = 100_000
-_WEEK, _WAITS, _LONGEST_TREND = timedelta(days=7), timedelta(days=14), timedelta(days=31)
+# A month of 31 days may have an hour more.
+_WAITS, _LONGEST_TREND = timedelta(days=14), timedelta(days=31, hours=1)
 TREND = 8  # spans, with this one
 _Read = TypeVar("_Read")
 
@@ -63,7 +64,8 @@ class Facts:
 
     cluster: str
     now: Past
-    earlier: Past  # the span of the same length before it
+    earlier: Past  # the span before it: of the same kind, or as long
+    calendar: Calendar = field(default_factory=Calendar)
     lately: tuple[Incident, ...] = ()  # confirmed ones of the 30 days before the end
     opinions: tuple[Opinion, ...] = ()  # that people gave within the span
     returns: tuple[Rma, ...] = ()
@@ -104,21 +106,24 @@ class Facts:
         return self.prices.currency
 
     @property
+    def span(self) -> tuple[datetime, datetime]:
+        return self.usage.start, self.usage.end
+
+    @property
     def before_word(self) -> str:
-        """What the span before is called."""
-        return "last week" if self._length == _WEEK else f"the {duration(self._length)} before"
+        """What the span before is called at the head of a column."""
+        return self.calendar.short_before(self.span)
 
     @property
     def trend_word(self) -> str:
         """What the trends go over."""
-        spans = len(self.history) + 1
-        return (
-            f"{spans} weeks" if self._length == _WEEK else f"{spans} times {duration(self._length)}"
-        )
+        return self.calendar.spans(len(self.history) + 1, self.span)
 
     @property
-    def _length(self) -> timedelta:
-        return self.usage.end - self.usage.start
+    def longer(self) -> float:
+        """How many times as long as the span before it this one is: so much its sums count for."""
+        length = self.before.end - self.before.start
+        return (self.usage.end - self.usage.start) / length if length else 1.0
 
 
 def read(
@@ -127,6 +132,7 @@ def read(
     span: tuple[datetime, datetime],
     now: datetime,
     config: Config,
+    calendar: Calendar | None = None,
 ) -> tuple[Facts, ...]:
     """Facts of the chosen cluster, else of every real one with GPUs, else of the simulated one.
 
@@ -134,7 +140,8 @@ def read(
     """
     inventories = tuple(_each(hub, RecordKind.INVENTORY, None, Inventory.from_record))
     names = _wanted(chosen, _known(hub, inventories))
-    found = (_facts(hub, name, span, now, config) for name in names)
+    cut = calendar or Calendar()
+    found = (_facts(hub, name, span, now, config, cut) for name in names)
     return tuple(
         replace(
             one,
@@ -145,11 +152,15 @@ def read(
 
 
 def _facts(
-    hub: Hub, cluster: str, span: tuple[datetime, datetime], now: datetime, config: Config
+    hub: Hub,
+    cluster: str,
+    span: tuple[datetime, datetime],
+    now: datetime,
+    config: Config,
+    calendar: Calendar,
 ) -> Facts:
     counted = _usage(hub, cluster, span, now)
-    length = counted.end - counted.start
-    before = _usage(hub, cluster, (counted.start - length, counted.start), now)
+    before = _usage(hub, cluster, calendar.before((counted.start, counted.end)), now)
     incidents = _confirmed(hub, cluster) if cluster else ()
     jobs = _jobs(hub, cluster, (before.start, counted.end)) if cluster else ()
     month = replace(counted, start=min(counted.end - OFFENDERS_SPAN, counted.start), buckets=())
@@ -157,10 +168,11 @@ def _facts(
         cluster=cluster,
         now=_past(hub, counted, incidents, jobs),
         earlier=_past(hub, before, incidents, jobs),
+        calendar=calendar,
         lately=_overlapping(incidents, month),
         opinions=_given(hub, cluster, counted) if cluster else (),
         returns=tuple(_each(hub, RecordKind.RMA, cluster, Rma.from_record)) if cluster else (),
-        history=_history(hub, cluster, before, now) if cluster else (),
+        history=_history(hub, counted, calendar, now) if cluster else (),
         idle_after=timedelta(seconds=config.analyzer.idle_after_seconds),
         idle_below_percent=config.analyzer.idle_below_percent,
         made_at=now,
@@ -193,14 +205,14 @@ def _jobs(hub: Hub, cluster: str, span: tuple[datetime, datetime]) -> tuple[Job,
     return tuple(readable(records, Job.from_record))
 
 
-def _history(hub: Hub, cluster: str, before: Usage, now: datetime) -> tuple[Week, ...]:
-    """Used percents of the seven spans before this one; of months there are too few kept."""
-    length = before.end - before.start
-    if not timedelta(hours=1) <= length <= _LONGEST_TREND:
+def _history(hub: Hub, counted: Usage, calendar: Calendar, now: datetime) -> tuple[Week, ...]:
+    """Used percents of the seven spans before this one; of quarters there are too few kept."""
+    span = counted.start, counted.end
+    if not timedelta(hours=1) <= span[1] - span[0] <= _LONGEST_TREND:
         return ()
-    cuts = [before.end - number * length for number in range(1, TREND)]
-    start = before.end - (TREND - 1) * length
-    found = answer(hub, cluster, start, before.end, now, Shape(cuts=cuts, places=False))
+    cuts = calendar.starts_before(span, TREND - 1)
+    shape = Shape(cuts=cuts, places=False)
+    found = answer(hub, counted.cluster, cuts[-1], counted.start, now, shape)
     weeks = tuple(_week(one.holders) for one in found.parts)
     first = next((number for number, one in enumerate(weeks) if one), len(weeks))
     return weeks[first:]

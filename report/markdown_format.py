@@ -103,7 +103,7 @@ def _days(report: Report) -> Iterator[str]:
         for one in report.days
     ]
     heads = (
-        "Day (UTC)",
+        f"Day ({report.time_zone})",
         "Allocated",
         "Used of allocated",
         "Allocated GPU-h",

@@ -84,7 +84,8 @@ def _notes(
 ) -> tuple[str, ...]:
     notes = [
         "Counted in whole quarters of an hour from samples of every tick, so that a span begins with"
-        " the quarter in which it was asked to begin; all times are UTC."
+        " the quarter in which it was asked to begin; "
+        f"{_zone(facts)}."
     ]
     notes.append(f"The chart is by {grain}; a step of which less than half is known is a gap.")
     if cover.counted_since is not None:
@@ -107,6 +108,11 @@ def _notes(
     if facts.simulated:
         notes.append("SIMULATED: every number is of a simulated cluster; no real GPU is in it.")
     return tuple(notes)
+
+
+def _zone(facts: Facts) -> str:
+    zone = facts.calendar.zone.key
+    return "all times are UTC" if zone == "UTC" else f"days are those of {zone}, times are UTC"
 
 
 def _excluded(facts: Facts) -> tuple[str, ...]:

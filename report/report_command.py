@@ -23,7 +23,7 @@ from gpuvigil.store.configured import hubs
 from .build import build
 from .content import Report
 from .inputs import read
-from .span import DEFAULT, span_of
+from .span import add_options, asked
 
 _SUFFIXES = {
     ".html": "html",
@@ -80,13 +80,7 @@ def _parser() -> argparse.ArgumentParser:
         "Write how the GPUs were used in a span, and what went wrong. With a verb (schedule, send, list):"
         " reports that come by themselves; with node NAME or incident ID: what failed, for a maker's ticket.",
     )
-    commands.add_argument(
-        "--last", metavar="LENGTH", help=f"15m, 6h, 7d or 2w until --to; {DEFAULT} if left out"
-    )
-    commands.add_argument(
-        "--from", dest="start", metavar="TIME", help="2026-11-14 or 2026-11-14T06:00:00Z, in UTC"
-    )
-    commands.add_argument("--to", dest="end", metavar="TIME", help="the same; now if left out")
+    add_options(commands)
     commands.add_argument(
         "--cluster", metavar="NAME", help="every real cluster with GPUs if left out"
     )
@@ -103,11 +97,13 @@ def _run(chosen: argparse.Namespace) -> None:
         raise ConfigError(f"--out {chosen.out}: there is no directory {chosen.out.parent}")
     clock = SystemClock()
     now = clock.now()
-    span = span_of(chosen.last, chosen.start, chosen.end, now)
+    span, calendar = asked(chosen, now)
     config = load(config_of_up(chosen.config))
     hub = hubs(config)()
     try:
-        facts = read(with_pseudonyms(hub, config, clock), chosen.cluster, span, now, config)
+        facts = read(
+            with_pseudonyms(hub, config, clock), chosen.cluster, span, now, config, calendar
+        )
         hub.write_records([_entry(form, chosen, now)])
     finally:
         hub.close()

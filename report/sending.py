@@ -29,6 +29,7 @@ from gpuvigil.model import Letter, LetterState, RecordKind, ReportRun, Severity,
 from gpuvigil.web.page_links import report_page
 
 from .build import build
+from .calendar import Calendar, Span, days_before, recognized
 from .cron import Cron, parsed
 from .editions import of_team, only_theirs
 from .html_format import html
@@ -112,10 +113,10 @@ class Office:
         return run, now + self.retry_after if tried_all else now
 
     def made(self, run: ReportRun, settings: ReportSettings) -> ReportRun:
-        """The report of the days before it was due."""
-        end = cron_of(settings).day_of(run.due_at)
-        span = end - timedelta(days=settings.days), end
-        facts = read(self.hub, settings.cluster or None, span, self.clock.now(), self.config)
+        """The report of what was over when it was due."""
+        span, calendar = covered(settings, run.due_at)
+        chosen, now = settings.cluster or None, self.clock.now()
+        facts = read(self.hub, chosen, span, now, self.config, calendar)
         if settings.team:
             theirs = (build(of_team(one, settings.team)) for one in facts)
             reports = tuple(only_theirs(one) for one in theirs)
@@ -221,6 +222,17 @@ def cron_of(settings: ReportSettings) -> Cron:
         return parsed(settings.cron, settings.time_zone)
     except ConfigError as error:
         raise ConfigError(f"report {settings.name!r}: {error}") from None
+
+
+def covered(settings: ReportSettings, due_at: datetime) -> tuple[Span, Calendar]:
+    """The whole days before the day on which it is due, or the last whole week, month or quarter."""
+    cron = cron_of(settings)
+    if settings.covers:
+        calendar = Calendar(covers=settings.covers, zone=cron.zone)
+        return calendar.last(due_at), calendar
+    end = cron.day_of(due_at)
+    span = days_before(end, settings.days, cron.zone), end
+    return span, recognized(span, cron.zone)
 
 
 def runs(hub: Hub, limit: int = 200) -> tuple[ReportRun, ...]:

@@ -1,9 +1,13 @@
 """Which span a report is about, from what was typed."""
 
+import argparse
 from datetime import datetime, timedelta
 
+from gpuvigil.config.reporting import KINDS
 from gpuvigil.errors import ConfigError
 from gpuvigil.typed_times import length, moment
+
+from .calendar import Calendar, recognized, written, zone_of
 
 DEFAULT = "7d"
 SHORTEST = timedelta(minutes=15)
@@ -28,3 +32,45 @@ def span_of(
     if until - since > LONGEST:
         raise ConfigError("the span is longer than 400 days: usage is not kept for longer")
     return since, until
+
+
+def add_options(commands: argparse.ArgumentParser) -> None:
+    """How a span is typed for the report."""
+    commands.add_argument(
+        "--last",
+        metavar="LENGTH",
+        help=f"15m, 6h, 7d or 2w until --to, or week, month or quarter for the last whole one; {DEFAULT} if left out",
+    )
+    commands.add_argument("--week", metavar="WEEK", help="2026-W47, from Monday to Sunday")
+    commands.add_argument("--month", metavar="MONTH", help="2026-10")
+    commands.add_argument("--quarter", metavar="QUARTER", help="2026-Q3, of the calendar year")
+    commands.add_argument(
+        "--from", dest="start", metavar="TIME", help="2026-11-14 or 2026-11-14T06:00:00Z, in UTC"
+    )
+    commands.add_argument("--to", dest="end", metavar="TIME", help="the same; now if left out")
+    commands.add_argument(
+        "--time-zone",
+        default="UTC",
+        metavar="ZONE",
+        help="whose days, weeks, months and quarters, as Europe/Berlin; UTC if left out",
+    )
+
+
+def asked(typed: argparse.Namespace, now: datetime) -> tuple[tuple[datetime, datetime], Calendar]:
+    """The span that was typed, and whether it is a week, a month or a quarter; ConfigError as `span_of`."""
+    zone = zone_of(typed.time_zone)
+    named = [kind for kind in KINDS if getattr(typed, kind) is not None]
+    if not named and typed.last not in KINDS:
+        span = span_of(typed.last, typed.start, typed.end, now)
+        return span, recognized(span, zone)
+    if len(named) + (typed.last is not None) > 1 or typed.start or typed.end:
+        raise ConfigError("name one of --last, --week, --month, --quarter and --from")
+    if not named:
+        calendar = Calendar(covers=typed.last, zone=zone)
+        return calendar.last(now), calendar
+    (kind,) = named
+    text = getattr(typed, kind)
+    start, end = written(kind, text, zone)
+    if start + SHORTEST > now:
+        raise ConfigError(f"--{kind} {text} is not in the past: there is nothing to report yet")
+    return (start, min(end, now)), Calendar(covers=kind, zone=zone)

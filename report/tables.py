@@ -20,7 +20,7 @@ _LEAST_SPAN = 10.0  # percentage points that fill its height
 def by_day(report: Report) -> Html:
     """Every day of the span."""
     columns = (
-        ("Day (UTC)", False),
+        (f"Day ({report.time_zone})", False),
         ("Allocated", True),
         ("Used of allocated", True),
         ("Allocated GPU-h", True),

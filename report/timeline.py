@@ -1,7 +1,8 @@
 """The chart of allocated against used over time, with the worst incidents marked."""
 
+import json
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import altair as alt
@@ -10,6 +11,7 @@ from gpuvigil.clock import EPOCH
 from gpuvigil.web.markup import Html
 
 from . import formatting
+from .calendar import zone_of
 from .content import Point, Report, Trouble
 from .palette import LINE, MUTED, NO_DATA, RED, SOFT, UNUSED, USED
 from .svg import Values, data, ms, svg
@@ -186,10 +188,13 @@ _TICKS = (
 def _time(report: Report, name: str = "at") -> alt.X:
     days = (report.end - report.counted_from) / timedelta(days=1)
     every = next(step for least, step in _TICKS if days > least)
+    zone, form = zone_of(report.time_zone), "%a {0.day} %b" if days > 2 else "%a %H:%M"
+    local = {ms(at): at.astimezone(zone) for at in _ticks(report, every)}
+    labels = {at: format(one, form.format(one)) for at, one in local.items()}
     axis = alt.Axis(
         title=None,
-        format="%a %-d %b" if days > 2 else "%a %H:%M",
-        values=[ms(at) for at in _ticks(report, every)],
+        values=list(labels),
+        labelExpr=f"{json.dumps(labels)}[time(datum.value)]",
         grid=False,
         labelAlign="left",
         labelOffset=3,
@@ -202,11 +207,14 @@ def _time(report: Report, name: str = "at") -> alt.X:
 
 
 def _ticks(report: Report, every: timedelta) -> Iterator[datetime]:
-    """Whole steps in UTC, those of days at midnight; none so near the end that it has no room."""
-    at = EPOCH + -((EPOCH - report.counted_from) // every) * every
-    while at < report.end - (report.end - report.counted_from) * 0.02:
-        yield at
-        at += every
+    """Whole steps by the clock of the zone, those of days at midnight; none so near the end that it has no room."""
+    zone = zone_of(report.time_zone)
+    step = EPOCH + ((report.counted_from - EPOCH) // every - 1) * every
+    last = report.end - (report.end - report.counted_from) * 0.02
+    while (at := step.replace(tzinfo=zone)) < last:
+        if at >= report.counted_from:
+            yield at.astimezone(timezone.utc)
+        step += every
 
 
 def _percent(name: str) -> alt.Y:

@@ -195,10 +195,10 @@ def _by(
             (f"{len(rest):,} more", of_rest, [o for k in rest for o in earlier.get(k, ())])
         )
     rows = tuple(
-        _group(key, of_key, None if before is None else _sum(old), trends.get(key))
+        _group(key, of_key, None if before is None else _sum(old), trends.get(key), facts.longer)
         for key, of_key, old in lists
     )
-    total = _group("all", *whole, trends.get(""))
+    total = _group("all", *whole, trends.get(""), facts.longer)
     return Sheet(
         key=facet.key,
         heading=facet.heading,
@@ -274,7 +274,11 @@ def advice(one: Wasted) -> str:
 
 
 def _group(
-    name: str, now: _Sum, earlier: _Sum | None, trend: tuple[float | None, ...] | None
+    name: str,
+    now: _Sum,
+    earlier: _Sum | None,
+    trend: tuple[float | None, ...] | None,
+    longer: float,
 ) -> tuple[Cell, ...]:
     used, before = now.used_percent, None if earlier is None else earlier.used_percent
     return (
@@ -284,7 +288,7 @@ def _group(
         exact(now.idle),
         exact(now.little),
         None if now.cost is None else exact(now.cost),
-        moved(now.hours, earlier.hours) if earlier is not None and earlier.rows else None,
+        moved(now.hours, longer * earlier.hours) if earlier is not None and earlier.rows else None,
         rounded(used - before) if used is not None and before is not None else None,
         trend or (),
     )

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 from .setting import setting
 
+# What a report may cover beside a number of days.
+KINDS = ("week", "month", "quarter")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportSettings:
@@ -14,8 +17,13 @@ class ReportSettings:
     cron: str = setting(
         "0 7 * * 1", "when: minute, hour, day of month, month, day of week, as in crontab(5)"
     )
-    time_zone: str = setting("UTC", "whose clock that is, as Europe/Berlin")
+    time_zone: str = setting(
+        "UTC", "whose clock that is, and whose days and weeks the report has, as Europe/Berlin"
+    )
     days: int = setting(7, "how many whole days before the day on which it is made")
+    covers: str = setting(
+        "", "`week`, `month` or `quarter`: the last whole one, instead of `days`; empty: `days`"
+    )
     cluster: str = setting("", "only this cluster; empty: every real one")
     team: str = setting("", "only what this team held, and nothing of others; empty: all")
     channel: str = setting("", "the e-mail channel under [[alerts.email]] whose server sends it")
@@ -32,3 +40,5 @@ class ReportSettings:
             yield "channel", "to needs the e-mail channel that sends it"
         if self.days < 1:
             yield "days", "must be 1 or more"
+        if self.covers and self.covers not in KINDS:
+            yield "covers", f"{self.covers!r} is none of {', '.join(KINDS)}"
