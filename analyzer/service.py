@@ -77,7 +77,14 @@ def run(config: Config, _: Namespace, stop: threading.Event) -> None:
     connect, clock = hubs(config), SystemClock()
     service = Service(config, connect, clock, stop)
     retention = timedelta(days=config.hub.telemetry_days)
-    usage = UsageCounter(connect(), clock, stop, retention, Checks.of(config.analyzer))
+    usage = UsageCounter(
+        connect(),
+        clock,
+        stop,
+        retention,
+        Checks.of(config.analyzer),
+        timedelta(seconds=config.analyzer.idle_after_seconds),
+    )
     steps = [("pass", service.make_pass), ("changes", service.follow), ("usage", usage.step)]
     steps.append(("efficiency", EfficiencyJob(connect(), clock, stop).step))
     if config.store.kind == "prometheus":

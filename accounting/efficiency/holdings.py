@@ -1,7 +1,9 @@
 """What each holder had over a span, and how much of it was idle by the rule, whether or not anybody was told.
 
-The idle rule asks for a GPU that is held and computes nothing for half an hour. Of each quarter it is kept
-how many GPU-seconds were of GPUs that computed nothing in all of it (`Share.quiet`): quarters in a row of
+The idle rule asks for a GPU that is held and computes nothing for half an hour. Spells that lasted so long
+are counted with each quarter (`Share.idle_long`); what such a spell had in quarters before the one in which
+it came to last so long is put back there. A quarter that an earlier version counted, or one by another idle
+span, is judged by what computed nothing in all of it (`Share.quiet`): quarters in a row of
 which each has so many are idle, and the two ends of such a row are what was at 0 % right before and after
 it. Nothing is asked of incidents but whom a fault kept from working: those hours are `excused`.
 """
@@ -29,7 +31,10 @@ from .idle_query import held_up
 
 _HOUR = 3600.0
 _KEY = ("holder", "user", "account", "project", "partition", "model")
-_AMOUNTS = ("allocated", "measured", "used", "idle", "quiet", "energy_joules")
+_AMOUNTS = (
+    *("allocated", "measured", "used", "idle", "quiet", "energy_joules"),
+    *("idle_long", "idle_long_before"),
+)
 _MOST_NUMBERS = 2**62  # that an integer of 64 bits has room for
 Floats = npt.NDArray[np.float64]
 Span = tuple[datetime, datetime]
@@ -85,6 +90,12 @@ def holdings(
     cells = _Cells(buckets, of, quarter)
     held, quiet = cells.sums(amounts["allocated"]), cells.sums(amounts["quiet"])
     by_rule = cells.in_rows(quiet, cells.sums(known["idle"]), max(after // BUCKET, 1))
+    spells = cells.sums(known["idle_long"]), cells.sums(known["idle_long_before"])
+    counted = np.array([one.idle_after == after for one in buckets])[quarter]
+    if counted.any():
+        by_rule = cells.put_back(
+            by_rule, spells, counted, held - cells.sums(amounts["used"]), after
+        )
     by_rule_of = _sums(cells.holder, by_rule, len(heads))
     dark = _sums(of, np.where(np.isnan(known["quiet"]), known["idle"], 0.0), len(heads))
     spans = [(excused or {}).get(head[0], ()) for head in heads]
@@ -181,6 +192,29 @@ class _Cells:
         """Of each cell its idle seconds by the rule."""
         found = idle_by_rule(self._line(quiet), self._line(idle), quarters)
         return np.asarray(found[self._at])
+
+    def put_back(
+        self,
+        by_quarters: Floats,
+        spells: tuple[Floats, Floats],
+        counted: npt.NDArray[np.bool_],
+        unused: Floats,
+        after: timedelta,
+    ) -> Floats:
+        """Of each cell its seconds of spells, those before it put back; of one that has none, by quarters.
+
+        `counted`: of each row whether its spells were. A cell gets no more than was unused in it, as far as
+        the span goes back; what lies before a holder's first is nobody's here.
+        """
+        own = np.isfinite(spells[0]) & (self.sums(np.where(counted, 0.0, 1.0)) == 0)
+        found = self._line(np.where(own, spells[0], by_quarters))
+        room = np.maximum(self._line(np.where(own, unused, 0.0)) - found, 0.0)
+        there, left = self._line(np.ones(len(own))), self._line(np.where(own, spells[1], 0.0))
+        for _ in range(-(-after // BUCKET) + 1):
+            left = np.append(left[1:], 0.0) * there
+            taken = np.minimum(left, room)
+            found, room, left = found + taken, room - taken, left - taken
+        return np.asarray((found + left)[self._at])
 
     def _line(self, values: Floats) -> Floats:
         line = np.zeros(self._at[-1] + 1)

@@ -82,7 +82,10 @@ class Seconds:
 
 
 # The amounts of a share, in GPU-seconds and joules.
-AMOUNTS = ("allocated", "measured", "used", "idle", "shared", "energy_joules", "quiet")
+AMOUNTS = (
+    *("allocated", "measured", "used", "idle", "shared", "energy_joules", "quiet"),
+    *("idle_long", "idle_long_before"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +108,12 @@ class Share:
     shared: float = 0.0
     energy_joules: float = 0.0  # of its parts, power summed over time
     # Of GPUs that it held for all of a quarter and that computed nothing in any minute of it; None of
-    # a quarter that an earlier version counted. What is idle for long consists of these and two ends.
+    # a quarter that an earlier version counted.
     quiet: float | None = None
+    # Of `idle spells` that have lasted the idle span by the quarter's end: what of them is in it, and what is
+    # before it of those that had not lasted so long before it (`spells`); None where nobody counted that.
+    idle_long: float | None = None
+    idle_long_before: float | None = None
 
     @property
     def key(self) -> tuple[str, str]:

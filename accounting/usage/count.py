@@ -42,7 +42,7 @@ allocation names the device itself.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -56,7 +56,7 @@ from gpuvigil.schedulers.out_of_service import LostTo
 
 from .amounts import Place, Seconds
 from .columns import PLACES, SECONDS, Rows, places_of, table_of
-from .grid import FIELDS, MINUTE, MINUTES, Grid, runs
+from .grid import FIELDS, MINUTE, MINUTES, STILL_FIELDS, Grid, numbered, runs
 from .identities import Gpus, Sending
 from .memory import Memory
 from .model import BUCKET, Bucket
@@ -64,6 +64,7 @@ from .out_of_service import Out
 from .ownership import NOBODY_KNOWN, Book, Bools, Floats, Gpu, Ints, Owner, Pieces
 from .sharing import Held, Units, shares
 from .slices import on_slices, slices_of, with_slices
+from .spells import Stretch, minutes_before, spells
 
 # What a GPU sent so long ago speaks for it without an inventory.
 SENT_WITHIN = timedelta(hours=1)
@@ -114,6 +115,10 @@ class Facts:
     allocations: Sequence[Allocation] | Book = ()
     slices: pa.Table | None = None  # the same of measurement `mig`, with `SLICE_FIELDS`
     watched_since: datetime | None = None
+    # For idle spells: how long one has to last, and `rows` and `slices` of the minutes before the quarter.
+    idle_after: timedelta | None = None
+    before: pa.Table | None = None
+    slices_before: pa.Table | None = None
 
 
 def count(facts: Facts) -> Bucket | None:
@@ -142,7 +147,7 @@ def count(facts: Facts) -> Bucket | None:
         gpus=int(present.sum()),
         nodes=len(table_of(places, PLACES)["node"].unique()),
         seconds=_summed(seconds),
-        shares=shares(units.everybody, units.known),
+        shares=shares(units.everybody, units.known, _spells(facts, fleet.gpus, roster, units)),
         places=places,
         models={
             model: number
@@ -152,6 +157,7 @@ def count(facts: Facts) -> Bucket | None:
         counted_at=facts.now,
         watched_since=facts.watched_since,
         out=facts.out,
+        idle_after=facts.idle_after,
     )
 
 
@@ -231,6 +237,7 @@ class _Units:
     blind: Bools  # whether anybody has a process there was not measured
     known: Units
     everybody: Held
+    devices: tuple[Gpu, ...] = ()  # the slices' names
 
     @classmethod
     def of(
@@ -244,12 +251,13 @@ class _Units:
     ) -> "_Units":
         """The units of a quarter that ends at `end`."""
         physical = np.arange(len(gpus.keys))
+        names: tuple[Gpu, ...] = ()
         book = facts.allocations
         book = book if isinstance(book, Book) else Book.of(book)
         cut_rows = None if facts.slices is None else _of_span(facts.slices, facts.start, end)
         if cut_rows is None or not cut_rows.num_rows:
             held = book.pieces(gpus.number, facts.start, end)
-            parts = _overlaps(held)
+            parts = _overlaps(held, grid)
         else:
             heads, length = runs(cut_rows, ("node", "uuid", "mig", "profile"))
             devices = memory.devices((heads, gpus))
@@ -257,10 +265,10 @@ class _Units:
             grid, weights, cut = with_slices(grid, slices)
             width = np.vstack([width, width[slices.parent]])
             held, mask = on_slices(book.pieces(devices.number, facts.start, end), slices, cut)
-            parts = np.where(mask, _overlaps(held), 0.0) * weights[held.gpu]
+            parts = np.where(mask, _overlaps(held, grid), 0.0) * weights[held.gpu]
             width = width * weights
-            physical = np.concatenate([physical, slices.parent])
-        return cls._held(grid, width, held, parts, physical, gpus)
+            physical, names = np.concatenate([physical, slices.parent]), devices.keys
+        return replace(cls._held(grid, width, held, parts, physical, gpus), devices=names)
 
     @classmethod
     def _held(
@@ -302,6 +310,35 @@ class _Units:
             ),
             everybody=everybody,
         )
+
+    def same(self, before: "_Units") -> Ints:
+        """Of each unit its number among those before."""
+        gpus = len(self.width) - len(self.devices)
+        number = {key: gpus + place for place, key in enumerate(before.devices)}
+        return np.array([*range(gpus), *(number.get(key, -1) for key in self.devices)], np.int64)
+
+
+def _spells(facts: Facts, gpus: Gpus, roster: Roster, units: _Units) -> Mapping[str, Floats] | None:
+    """The idle spells of each row of `units.everybody`; None where nobody asked what was before."""
+    if facts.idle_after is None or facts.before is None:
+        return None
+    minutes = minutes_before(facts.idle_after)
+    since = facts.start - minutes * MINUTE
+    rows = _of_span(facts.before, since, facts.start)
+    keys, of_row = numbered(rows, "node", "uuid")
+    of_row = np.array([gpus.number.get(key, -1) for key in keys], np.int64)[of_row]
+    if (of_row < 0).any():
+        rows, of_row = rows.filter(pa.array(of_row >= 0)), of_row[of_row >= 0]
+    grid = Grid.of(rows, of_row, since, len(gpus.keys), STILL_FIELDS, minutes)
+    then = replace(facts, start=since, slices=facts.slices_before)
+    width = np.full(grid.used.shape, 60.0)
+    before = _Units.of(then, facts.start, gpus, roster.memory, grid, width)
+    return spells(
+        Stretch(held=before.everybody, units=before.known),
+        Stretch(held=units.everybody, units=units.known),
+        units.same(before),
+        facts.idle_after,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -419,14 +456,14 @@ def _places(
     return Rows(pa.table(columns, PLACES), places_of)
 
 
-def _overlaps(held: Pieces) -> Floats:
+def _overlaps(held: Pieces, grid: Grid) -> Floats:
     """Seconds of each piece in each minute, its share taken."""
-    edges = 60.0 * np.arange(MINUTES + 1)
+    edges = 60.0 * np.arange(grid.used.shape[1] + 1)
     # Most pieces are of the whole quarter.
     some = held.end - held.start < edges[-1]
     late = np.maximum(held.start[some, None], edges[None, :-1])
     early = np.minimum(held.end[some, None], edges[None, 1:])
-    seconds = np.full((len(some), MINUTES), 60.0)
+    seconds = np.full((len(some), len(edges) - 1), 60.0)
     seconds[some] = np.clip(early - late, 0.0, 60.0)
     seconds *= held.share[:, None]
     return seconds

@@ -20,6 +20,8 @@ FIELDS = (
     *("up", "utilization_percent", "compute_processes", "power_watts", "energy_joules"),
     "unmeasured_reason",
 )
+# Those that tell whether somebody held a GPU that did nothing.
+STILL_FIELDS = ("up", "utilization_percent", "compute_processes")
 # No board draws more (NVIDIA's largest modules draw 1,400 W): a counter that was set back, or jumps.
 _MOST_WATTS = 5_000.0
 # What a GPU that is not up says of itself, when it is known to be of no use.
@@ -44,23 +46,29 @@ class Grid:
 
     @classmethod
     def of(
-        cls, rows: pa.Table, of_row: Ints, start: datetime, units: int, fields: Sequence[str]
+        cls,
+        rows: pa.Table,
+        of_row: Ints,
+        start: datetime,
+        units: int,
+        fields: Sequence[str],
+        minutes: int = MINUTES,
     ) -> "Grid":
         """`of_row` numbers the unit of each row; fields that are not asked for are not measured."""
         at = rows["at"].cast(pa.int64()).to_numpy()
-        cells = of_row * MINUTES + (at - (start - EPOCH) // _MICRO) // (MINUTE // _MICRO)
-        counts = np.bincount(cells, minlength=units * MINUTES)
-        blank = np.full((units, MINUTES), np.nan)
+        cells = of_row * minutes + (at - (start - EPOCH) // _MICRO) // (MINUTE // _MICRO)
+        counts = np.bincount(cells, minlength=units * minutes)
+        blank = np.full((units, minutes), np.nan)
         once = not (counts > 1).any()
         means = {
-            name: _mean(rows[name], cells, counts, once).reshape(units, MINUTES) for name in fields
+            name: _mean(rows[name], cells, counts, once).reshape(units, minutes) for name in fields
         }
         up, reason = means.get("up", blank), means.get("unmeasured_reason", blank)
         utilization = means.get("utilization_percent", blank)
         measured: Bools = (up >= 0.5) & ~np.isnan(utilization)
         return cls(
             start=start,
-            row=counts.reshape(units, MINUTES) > 0,
+            row=counts.reshape(units, minutes) > 0,
             lost=(up < 0.5) | (np.isnan(up) & ((reason == _LOST) | (reason == _RELEASED))),
             released=reason == _RELEASED,
             measured=measured,

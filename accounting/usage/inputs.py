@@ -31,11 +31,12 @@ from gpuvigil.store.external import store_of
 
 from .allocations import MOST_RECORDS, held_since
 from .count import SENT_WITHIN, Facts, Roster, count
-from .grid import FIELDS, MINUTE
+from .grid import FIELDS, MINUTE, STILL_FIELDS
 from .model import BUCKET, Bucket, cluster_key
 from .out_of_service import Out, Words, out_of
 from .ownership import Book, Gpu
 from .slices import SLICE_FIELDS
+from .spells import LONGEST, minutes_before
 
 # A node that sent so long before a quarter was there in it, however young its inventory is; one of a
 # simulation may have been another one by the same name.
@@ -54,6 +55,7 @@ class Reader:
     oldest: datetime
     now: datetime
     checks: Checks = USUAL
+    idle_after: timedelta | None = None  # as `Facts` has it
     _heard: dict[str, datetime] | None = None
     _inventories: Roster = field(default_factory=lambda: Roster.of(()))
     _allocations: Book = field(default_factory=lambda: Book.of(()))
@@ -82,6 +84,9 @@ class Reader:
         rows = self._store.series("gpu", FIELDS, where, (start, end), MINUTE)
         if not len(rows) and (watched_since is None or watched_since >= end):
             return None
+        # Of a long idle span whole quarters tell, and far more would have to be read.
+        after = None if self.idle_after is None or self.idle_after > LONGEST else self.idle_after
+        earlier = (start - minutes_before(after) * MINUTE, start) if after else None
         self._read_records()
         assert self._heard is not None
         counted = {place.node for place in before.places} if before is not None else set()
@@ -101,6 +106,10 @@ class Reader:
                 allocations=self._allocations,
                 slices=self._store.series("mig", SLICE_FIELDS, where, (start, end), MINUTE),
                 watched_since=watched_since,
+                idle_after=after,
+                before=earlier and self._store.series("gpu", STILL_FIELDS, where, earlier, MINUTE),
+                slices_before=earlier
+                and self._store.series("mig", SLICE_FIELDS, where, earlier, MINUTE),
             )
         )
 

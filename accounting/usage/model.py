@@ -40,6 +40,7 @@ class Bucket:
     watched_since: datetime | None = None
     # What was out of service when the quarter was counted first; None where nobody could say.
     out: Out | None = None
+    idle_after: timedelta | None = None  # the idle span that its spells were counted by
 
     @property
     def counted(self) -> timedelta:
@@ -72,6 +73,7 @@ class Bucket:
                 "settled": self.settled,
                 "watched_since": to_text(watched) if (watched := self.watched_since) else None,
                 "out_of_service": None if self.out is None else written(self.out),
+                "idle_after_seconds": self.idle_after and self.idle_after.total_seconds(),
             },
         )
 
@@ -99,6 +101,9 @@ class Bucket:
             settled=bool(body.get("settled")),
             watched_since=None if watched is None else from_text(watched),
             out=None if (out := body.get("out_of_service")) is None else read(out),
+            idle_after=None
+            if (after := body.get("idle_after_seconds")) is None
+            else timedelta(seconds=float(after)),
         )
 
 

@@ -54,9 +54,12 @@ class Units:
         return idle
 
 
-def shares(held: Held, units: Units) -> Sequence[Share]:
-    """Holders with an allocated second by model, those that had most first."""
-    amounts = _amounts(held, units)
+def shares(held: Held, units: Units, more: Mapping[str, Floats] | None = None) -> Sequence[Share]:
+    """Holders with an allocated second by model, those that had most first.
+
+    `more`: amounts by row that are counted elsewhere; without them nobody knows those.
+    """
+    amounts = {**_amounts(held, units), **(more or {})}
     model = units.model[held.gpu]
     keys: dict[tuple[str, str], int] = {}
     holder = np.zeros(len(held.owners), np.int64)
@@ -138,7 +141,7 @@ def _table(
         "holder": [owner.holder for owner in owners],
         "model": [model or None for model in models[:size]],
         "gpus": gpus[:size],
-        **{name: sums[name][:size] for name in AMOUNTS},
+        **{name: sums[name][:size] if name in sums else [None] * size for name in AMOUNTS},
     }
     return pa.table({name: columns[name] for name in SHARES.names}, SHARES)
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from .grid import MINUTES, Grid, numbered, paired
+from .grid import Grid, numbered, paired
 from .identities import Gpus
 from .ownership import Bools, Floats, Gpu, Ints, Pieces
 
@@ -99,7 +99,7 @@ def slices_of(rows: pa.Table, length: Ints, devices: Devices, grid: Grid) -> Sli
     if not devices.known.all():
         rows = rows.filter(pa.array(np.repeat(devices.known, length)))
     parent = devices.parent
-    own = Grid.of(rows, of_row, grid.start, len(parent), SLICE_FIELDS)
+    own = Grid.of(rows, of_row, grid.start, len(parent), SLICE_FIELDS, minutes=grid.used.shape[1])
     there = own.row & grid.answering[parent]
     weights = np.where(there, devices.whole[:, None], 0.0)
     total = np.zeros_like(grid.used)
@@ -156,7 +156,7 @@ def on_slices(held: Pieces, slices: Slices, cut: Bools) -> tuple[Pieces, Bools]:
     copied = order[np.repeat(begin, many) + within]
     onto = np.repeat(unnamed, many)
     rows = np.concatenate([np.arange(len(held.gpu)), copied])
-    mask = np.ones((len(held.gpu), MINUTES), np.bool_)
+    mask = np.ones((len(held.gpu), cut.shape[1]), np.bool_)
     whole = held.gpu < count
     mask[whole] = ~cut[held.gpu[whole]]
     more = slices.processes[onto] > 0

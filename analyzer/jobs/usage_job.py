@@ -108,6 +108,7 @@ class UsageCounter:
         stop: threading.Event,
         retention: timedelta,
         checks: Checks = USUAL,
+        idle_after: timedelta | None = None,
     ) -> None:
         self._hub = hub
         self._clock = clock
@@ -115,6 +116,7 @@ class UsageCounter:
         # The oldest hour is being forgotten while it is looked at.
         self._kept = min(retention, _LOOK_BACK) - SETTLE
         self._checks = checks
+        self._idle_after = idle_after
         self._log = Log("analyzer")
         self._known: dict[datetime, Known] | None = None
         self._sequence = 0
@@ -214,7 +216,14 @@ class UsageCounter:
         }
         before, last = known.get(start), known.get(start - BUCKET)
         watched = [at for at in (self._watched_since, before and before.watched_since) if at]
-        reader = Reader(hub=self._hub, cluster=cluster, oldest=start, now=now, checks=self._checks)
+        reader = Reader(
+            hub=self._hub,
+            cluster=cluster,
+            oldest=start,
+            now=now,
+            checks=self._checks,
+            idle_after=self._idle_after,
+        )
         bucket = (
             reader.count(
                 start, min(watched, default=None), before, None if last is None else last.out

@@ -37,6 +37,8 @@ _SHARE = st.builds(
     shared=_AMOUNT,
     energy_joules=_AMOUNT,
     quiet=_AMOUNT,
+    idle_long=_AMOUNT,
+    idle_long_before=_AMOUNT,
 )
 
 
