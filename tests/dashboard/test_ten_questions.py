@@ -462,7 +462,9 @@ def asked(
     return hand.clicks, took, wrong
 
 
-@pytest.mark.parametrize("size", [DESK, PHONE], ids=["from the overview on a desk", "from a link on a phone"])
+@pytest.mark.parametrize(
+    "size", [DESK, PHONE], ids=["from the overview on a desk", "from a link on a phone"]
+)
 def test_each_of_the_ten_questions_takes_two_clicks_and_five_seconds(
     demo: Demo, browser: Browser, size: ViewportSize, request: pytest.FixtureRequest
 ) -> None:
@@ -470,7 +472,9 @@ def test_each_of_the_ten_questions_takes_two_clicks_and_five_seconds(
     if size is PHONE:
         of = next(it for it in demo.standing() if it.subject == demo.lost)
         start = f"{page_links.INCIDENTS}?incident={quote(of.id)}"
-    table = [(it, *asked(browser, demo, size, start, ask)) for it, ask in questions(demo, browser, of)]
+    table = [
+        (it, *asked(browser, demo, size, start, ask)) for it, ask in questions(demo, browser, of)
+    ]
     sys.stdout.write(f"\n{request.node.callspec.id}\n")
     for question, clicks, seconds, wrong in table:
         sys.stdout.write(f"{question:55} {clicks} clicks {seconds:5.1f} s {wrong}\n")
