@@ -94,7 +94,8 @@ class Project:
         (self.folder / "test.yaml").write_text(yaml.safe_dump(_beside(node)))
 
     def secret(self, name: str) -> str:
-        return (self.folder / COMPOSE["secrets"][name]["file"]).read_text().strip()
+        file: str = COMPOSE["secrets"][name]["file"]
+        return (self.folder / file).read_text().strip()
 
     def compose(self, *words: str, seconds: float = UP_SECONDS) -> str:
         """What podman-compose says, which must succeed."""

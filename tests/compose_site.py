@@ -16,6 +16,8 @@ from tests.polling import wait_until
 
 # The server writes to disk every few seconds (docs/stores.md): what it acknowledged since is lost by its kill.
 VICTORIAMETRICS_SECONDS = 10.0
+# A collector keeps numbers in memory for so long (collector/spool/queue.py), so as to write nothing to disk.
+COLLECTOR_SECONDS = 5.0
 MESSAGE_SECONDS = 120.0
 
 
@@ -128,7 +130,7 @@ class Site:
     def _may_be_lost(self, at: int) -> bool:
         """Whether it was read just before the collector's own end, or the one of VictoriaMetrics."""
         spans = {
-            f"collector{self.profile_suffix}": 1000 * TICK_SECONDS,
+            f"collector{self.profile_suffix}": 1000 * (COLLECTOR_SECONDS + TICK_SECONDS),
             "victoriametrics": 1000 * VICTORIAMETRICS_SECONDS,
         }
         return any(

@@ -15,7 +15,6 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta, timezone
-from functools import partial
 from typing import Any
 
 from gpuvigil.hub_client import Hub
@@ -75,13 +74,12 @@ def _write(token: str) -> None:
 def found(profile: str, token: str) -> Mapping[str, list[int] | list[str]]:
     """The node's ticks, wherever the profile keeps them, the witness's lines, and the rest."""
     hub = Hub(HUB, lambda: token)
-    in_hub = partial(_in_hub, hub)
     ticks: Callable[[], Iterator[int]] = {
-        "embedded": partial(in_hub, NODE),
+        "embedded": lambda: _in_hub(hub, NODE),
         "victoriametrics": _in_victoriametrics,
         "influxdb": _in_influxdb,
     }[profile]
-    kept = in_hub(WITNESS)
+    kept = _in_hub(hub, WITNESS)
     incidents = [record.id for record in hub.records(RecordKind.INCIDENT)]
     status = hub.status()
     nodes = [one["version"] for one in status["nodes"] if one["node"] == NODE]
