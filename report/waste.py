@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from accounting.efficiency.efficiency import Advice
 from accounting.efficiency.holdings import Holding, excused_by, holdings
-from accounting.efficiency.inefficient_hours import HOUR, WasteHour
+from accounting.efficiency.inefficient_hours import HOUR, LEAST_PART, Waste, WasteHour
 from gpuvigil.model import Job
 
 from .inputs import Facts, Past
@@ -134,10 +134,12 @@ def _little(
     """GPU-hours that each holder did not fill, and the advice for most of them.
 
     What was idle by the rule in the same hour is in that sum already: an hour is judged by means over all
-    of it. So is all that a job's GPUs had that computed nothing.
+    of it. So is all that a job's GPUs had that computed nothing. The few minutes of an hour in which a job began
+    or ended, of which nobody could say anything, are as the hour beside them.
     """
     hours: defaultdict[tuple[str, str], defaultdict[str, float]]
     hours = defaultdict(lambda: defaultdict(float))
+    judged: defaultdict[tuple[str, str], dict[int, tuple[Waste, float]]] = defaultdict(dict)
     for hour in wastes:
         number = (hour.start - first) // HOUR
         for one in hour.wastes:
@@ -145,10 +147,28 @@ def _little(
             held, idle = _in_hour(theirs.get(key, ()), number)
             counts = max(min(one.gpu_hours, held) - idle, 0.0)
             hours[key][one.advice] += 0.0 if one.advice == Advice.FEWER.value else counts
+            judged[key][number] = one, min(one.gpu_hours / held, 1.0) if held else 0.0
+    for key, of_key in judged.items():
+        for advice, counts in _at_the_ends(theirs.get(key, ()), of_key):
+            hours[key][advice] += counts
     return {
         key: (sum(them.values()), max(sorted(them), key=lambda name: them[name]))
         for key, them in hours.items()
     }
+
+
+def _at_the_ends(
+    rows: Sequence[Holding], judged: Mapping[int, tuple[Waste, float]]
+) -> Iterator[tuple[str, float]]:
+    """GPU-hours not filled in hours that have less of a holder than can be judged, and the advice for them."""
+    for number in {it for one in rows for it in one.hourly}.difference(judged):
+        beside = judged.get(number + 1) or judged.get(number - 1)
+        held, idle = _in_hour(rows, number)
+        if beside is None or beside[0].advice == Advice.FEWER.value:
+            continue
+        one, share = beside
+        if held < one.gpus * (LEAST_PART / HOUR):
+            yield one.advice, max(share * held - idle, 0.0)
 
 
 def _in_hour(rows: Iterable[Holding], number: int) -> tuple[float, float]:

@@ -1,11 +1,12 @@
 """Who was busy and got little out of their GPUs, hour by hour: what is kept for reports.
 
 An hour is judged once, when it is over, of holders that had their GPUs alone and all the while: by
-`efficiency.judge`, as `gpuvigil inefficient` does it. Hours that a job had in part are in nobody's sum.
+`efficiency.judge`, as `gpuvigil inefficient` does it. Who had them for a part of it is judged by the whole quarters
+in that part, and has it as far as it held them; of less than a quarter nothing is said.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from datetime import datetime, timedelta
 from urllib.parse import unquote
@@ -13,13 +14,15 @@ from urllib.parse import unquote
 from gpuvigil.clock import to_text
 from gpuvigil.model import Allocation, Incident, Inventory, Record, RecordKind, Subject
 
-from ..usage.model import cluster_key
+from ..usage.model import BUCKET, cluster_key
 from .efficiency import judge, scattered
 from .efficiency_query import worked
 from .idle_query import Excuses, Row, excuses
 from .on_call import is_on_call
 
 HOUR = timedelta(hours=1)
+LEAST_PART = BUCKET  # of an hour, that anything can be said of
+Span = tuple[datetime, datetime]
 _Holder = tuple[str, str | None]  # and its user
 
 
@@ -79,22 +82,26 @@ def waste_hour(
     start: datetime,
     allocations: Iterable[Allocation],
     inventories: Sequence[Inventory],
-    rows: Mapping[str, Row],
+    rows: Mapping[Span, Mapping[str, Row]],
     excused: Excuses,
 ) -> WasteHour:
-    """The hour of a cluster; `rows` are those of `work_span.ASKED` by a GPU's key; who is `excused` is not judged."""
-    span = start, start + HOUR
-    held = [one for one in allocations if _overlaps(one, span)]
+    """The hour of a cluster; who is `excused` is not judged.
+
+    `rows`: those of `work_span.ASKED` by a GPU's key, over the hour, and over parts of it (`parts_of`).
+    """
+    hour = start, start + HOUR
+    held = [one for one in allocations if _overlaps(one, hour)]
     ticks = {one.subject.key: one.tick_seconds for one in inventories}
     models = {
         replace(one.subject, gpu=it.uuid).key: it.model for one in inventories for it in one.gpus
     }
     wastes = []
-    for them in _alone(held, span).values():
+    for span, them in _judged_over(held, hour, rows):
+        found = rows[span]
         keys = [one.subject.key for one in them]
-        if any(key not in rows for key in keys) or excused.hold_up([one.subject for one in them]):
+        if any(key not in found for key in keys) or excused.hold_up([one.subject for one in them]):
             continue
-        works = [worked(rows[key], span, ticks.get(_node(key), 10.0)) for key in keys]
+        works = [worked(found[key], span, ticks.get(_node(key), 10.0)) for key in keys]
         judged = judge(works, on_call=any(map(is_on_call, them)))
         if judged is not None:
             one = them[0]
@@ -107,15 +114,46 @@ def waste_hour(
                     model=models.get(keys[0]),
                     advice=judged.advice.value,
                     gpus=judged.gpus,
-                    gpu_hours=round(judged.gpus * judged.wasted_share, 4),
+                    gpu_hours=round(judged.gpus * judged.wasted_share * _part(them, hour), 4),
                 )
             )
     return WasteHour(
         cluster=cluster,
         start=start,
         wastes=tuple(sorted(wastes, key=lambda one: (-one.gpu_hours, one.holder, one.user or ""))),
-        scattered_gpus=_scattered(held, rows, span[1]),
+        scattered_gpus=_scattered(held, rows[hour], hour[1]),
     )
+
+
+def parts_of(allocations: Iterable[Allocation], start: datetime) -> frozenset[Span]:
+    """The parts of the hour from `start` on, in whole quarters, that somebody had and not all of it."""
+    hour = start, start + HOUR
+    parts = (_quarters(one, hour) for one in allocations if _overlaps(one, hour))
+    return frozenset(part for part in parts if part[0] < part[1] and part != hour)
+
+
+def _judged_over(
+    held: Sequence[Allocation], hour: Span, parts: Collection[Span]
+) -> Iterator[tuple[Span, Sequence[Allocation]]]:
+    """Each holder that had its GPUs alone, and the part of the hour by which it is judged."""
+    for span in sorted(parts):
+        within = [one for one in held if _overlaps(one, span)]
+        for them in _alone(within, span).values():
+            if all(_quarters(one, hour) == span for one in them):
+                yield span, them
+
+
+def _quarters(one: Allocation, hour: Span) -> Span:
+    """The part of the hour that it had, in whole quarters."""
+    begin, end = max(one.started_at, hour[0]), min(one.ended_at or hour[1], hour[1])
+    first, last = -((hour[0] - begin) // BUCKET), (end - hour[0]) // BUCKET
+    return hour[0] + first * BUCKET, hour[0] + last * BUCKET
+
+
+def _part(held: Sequence[Allocation], hour: Span) -> float:
+    """How much of the hour they had, in the mean."""
+    seconds = (min(one.ended_at or hour[1], hour[1]) - max(one.started_at, hour[0]) for one in held)
+    return sum(seconds, timedelta()) / HOUR / len(held)
 
 
 def excuses_in(incidents: Iterable[Incident], span: tuple[datetime, datetime]) -> Excuses:

@@ -6,13 +6,20 @@ while nobody analyzed, is judged later from what the store has, newest first.
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from accounting.efficiency.efficiency_query import ASKED
 from accounting.efficiency.idle_query import Row
-from accounting.efficiency.inefficient_hours import HOUR, WasteHour, excuses_in, waste_hour
+from accounting.efficiency.inefficient_hours import (
+    HOUR,
+    Span,
+    WasteHour,
+    excuses_in,
+    parts_of,
+    waste_hour,
+)
 from accounting.efficiency.recent_incidents import stood_since
 from gpuvigil.clock import EPOCH, Clock, to_text
 from gpuvigil.hub_client import Hub
@@ -97,21 +104,26 @@ class EfficiencyJob:
     def _hours(self, start: datetime, told: _Told) -> Iterator[WasteHour]:
         """The hour from `start` on, of each cluster of which anything was measured in it."""
         span = start, start + HOUR
-        rows: defaultdict[str, dict[str, Row]] = defaultdict(dict)
-        for row in store_of(self._hub).window("gpu", ASKED, *span).to_pylist():
-            subject = Subject(cluster=row["cluster"], node=row["node"], gpu=row["uuid"])
-            if not subject.marked:
-                rows[subject.cluster][subject.key] = row
+        rows = {part: self._rows(part) for part in (span, *parts_of(told.held, start))}
         excused = excuses_in(told.incidents, span)
-        for cluster, of_cluster in sorted(rows.items()):
+        for cluster in sorted(rows[span]):
             yield waste_hour(
                 cluster,
                 start,
                 [one for one in told.held if one.subject.cluster == cluster],
                 [one for one in told.inventories if one.subject.cluster == cluster],
-                of_cluster,
+                {part: them.get(cluster, {}) for part, them in rows.items()},
                 excused,
             )
+
+    def _rows(self, span: Span) -> Mapping[str, Mapping[str, Row]]:
+        """By cluster and GPU."""
+        rows: defaultdict[str, dict[str, Row]] = defaultdict(dict)
+        for row in store_of(self._hub).window("gpu", ASKED, *span).to_pylist():
+            subject = Subject(cluster=row["cluster"], node=row["node"], gpu=row["uuid"])
+            if not subject.marked:
+                rows[subject.cluster][subject.key] = row
+        return rows
 
     def _told(self, oldest: datetime) -> _Told:
         """What hours from `oldest` on are judged by."""

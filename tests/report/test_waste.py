@@ -176,6 +176,19 @@ def not_filled(hour: int, gpu_hours: float, advice: Advice) -> WasteHour:
     return WasteHour(cluster="alpha", start=START + hour * HOUR, wastes=(one,), scattered_gpus=0)
 
 
+def test_few_minutes_at_a_jobs_ends_are_as_the_hour_beside_them() -> None:
+    """Three hours that are judged, and of those before and after them so many seconds."""
+    for seconds, more in ((890, 2 * 890), (900, 0)):
+        held = [share(gpus=4, seconds=4 * seconds), *[share(gpus=4)] * 12]
+        held.append(held[0])
+        buckets = tuple(bucket(START + (3 + n) * BUCKET, [one]) for n, one in enumerate(held))
+        wastes = tuple(not_filled(1 + n, 2.0, Advice.GATHER) for n in range(3))
+        gpus_of_four = tuple(replace(it, wastes=(replace(it.wastes[0], gpus=4),)) for it in wastes)
+        past = Past(usage=replace(usage(), buckets=buckets), wastes=gpus_of_four)
+        (found,) = wasted(past, facts())
+        assert found.little == pytest.approx(6.0 + 0.5 * 4 * more / 3600)
+
+
 def test_quiet_quarters_of_a_poorly_fed_job_are_idle_and_not_unfilled_besides() -> None:
     """Eight GPUs for a day, idle for three quarters of each hour, a quarter busy in the other."""
     parts = [share(gpus=8, quiet=1.0, used=0.0), share(gpus=8, used=0.25, idle=0.0)]

@@ -13,7 +13,14 @@ from accounting.efficiency import idle_query
 from accounting.efficiency.efficiency_query import ASKED
 from accounting.efficiency.idle_query import Measurements, excuses, why_idle
 from accounting.efficiency.idleness import Idleness
-from accounting.efficiency.inefficient_hours import HOUR, Waste, WasteHour, excuses_in, waste_hour
+from accounting.efficiency.inefficient_hours import (
+    HOUR,
+    Waste,
+    WasteHour,
+    excuses_in,
+    parts_of,
+    waste_hour,
+)
 from gpuvigil.faults import FAULTS, Stops
 from gpuvigil.model import Allocation, Incident, Record, Severity, Subject
 from tests.dashboard.scene import NOON, allocation, gpu, incident, inventory, node
@@ -42,7 +49,7 @@ def hour(*allocations: Allocation, incidents: Sequence[Incident] = ()) -> WasteH
     del rows[gpu(3, SECOND).key]
     inventories = [inventory(FIRST, 4), inventory(SECOND, 4)]
     excused = excuses_in(incidents, SPAN)
-    return waste_hour("prod", SPAN[0], allocations, inventories, rows, excused)
+    return waste_hour("prod", SPAN[0], allocations, inventories, {SPAN: rows}, excused)
 
 
 def test_who_gets_little_is_kept_with_hours_and_model() -> None:
@@ -64,7 +71,9 @@ def test_hours_in_which_hardly_anything_ran_are_kept_unless_somebody_waits_to_be
     few = {"utilization_percent_mean": 4.0, "utilization_percent_max": 9.0}
     rows = {gpu(0, FIRST).key: {**LITTLE, **few, "sm_activity_percent_mean": None}}
     them = [held(0, command=command)]
-    found = waste_hour("prod", SPAN[0], them, [inventory(FIRST, 4)], rows, excuses_in((), SPAN))
+    found = waste_hour(
+        "prod", SPAN[0], them, [inventory(FIRST, 4)], {SPAN: rows}, excuses_in((), SPAN)
+    )
     assert [one.advice for one in found.wastes] == said
 
 
@@ -82,6 +91,44 @@ def test_nothing_is_kept_of_who_had_them_in_part_shared_them_or_was_not_measured
     others: list[Allocation],
 ) -> None:
     assert hour(*others).wastes == ()
+
+
+@pytest.mark.parametrize(
+    ("begins", "ends", "part", "gpu_hours"),
+    [
+        (30, None, (30, 60), 0.8 * 30 / 60),
+        (None, 44, (0, 30), 0.8 * 44 / 60),
+        (10, 52, (15, 45), 0.8 * 42 / 60),
+        (31, 59, None, None),  # no whole quarter
+        (0.1, None, (15, 60), 0.8 * 59.9 / 60),
+    ],
+)
+def test_who_had_them_for_a_part_of_the_hour_is_judged_by_its_whole_quarters(
+    begins: float | None,
+    ends: float | None,
+    part: tuple[int, int] | None,
+    gpu_hours: float | None,
+) -> None:
+    minutes = timedelta(minutes=1)
+    began = NOON - 3 * HOUR if begins is None else SPAN[0] + begins * minutes
+    over = None if ends is None else SPAN[0] + ends * minutes
+    one = replace(held(0), started_at=began, ended_at=over)
+    # Whoever had it before and after is no sharer.
+    before = replace(held(0, "job 8"), started_at=NOON - 9 * HOUR, ended_at=began)
+    them = [one, before]
+    spans = parts_of([one], SPAN[0])
+    assert spans == (
+        {(SPAN[0] + part[0] * minutes, SPAN[0] + part[1] * minutes)} if part else set()
+    )
+    rows = {gpu(0, FIRST).key: LITTLE}
+    parts = {
+        it: {gpu(0, FIRST).key: {**LITTLE, "first_at": it[0]}} for it in parts_of(them, SPAN[0])
+    }
+    found = waste_hour(
+        "prod", SPAN[0], them, [inventory(FIRST, 4)], {SPAN: rows, **parts}, excuses_in((), SPAN)
+    )
+    mine = [it.gpu_hours for it in found.wastes if it.holder == "job 7"]
+    assert mine == ([] if gpu_hours is None else [pytest.approx(gpu_hours, abs=1e-3)])
 
 
 def test_a_job_that_ended_after_the_hour_and_one_that_goes_on_had_all_of_it() -> None:
