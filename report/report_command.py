@@ -128,7 +128,8 @@ def _run(chosen: argparse.Namespace) -> None:
 
 def _entry(form: str, chosen: argparse.Namespace, now: datetime) -> Record:
     """For the audit log: names of people leave in a report."""
-    detail, about = f"{form}, {chosen.last or 'a span'}", chosen.cluster or "every cluster"
+    span = chosen.last or chosen.week or chosen.month or chosen.quarter or "a span"
+    detail, about = f"{form}, {span}", chosen.cluster or "every cluster"
     return typed(Deed.REPORT, about, detail, now).to_record()
 
 
