@@ -11,6 +11,7 @@ from .capacity import capacity
 from .cloud import cloud
 from .content import Report
 from .coverage import Coverage, comparison, coverage
+from .energy import energy
 from .figures import figures, parts, with_changes
 from .hardware import is_hardware, troubles
 from .hours import LEAST_FOR_WEEK, days, grain, points, week
@@ -23,6 +24,7 @@ from .sheet import Sheet
 from .summary import Case, verdict
 from .totals import Counted, counted
 from .waste import Wasted, groups, jobs, wasted
+from .work_lost import work_lost
 
 
 def build(facts: Facts) -> Report:
@@ -91,6 +93,8 @@ def _sheets(
         act(losses(facts.now, rows), earlier, facts),
         *groups(rows, before, facts),
         jobs(rows, facts),
+        energy(facts, rows, before),
+        work_lost(facts),
         *hardware_sheets(facts, rows),
         cloud(facts, rows),
     )

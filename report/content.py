@@ -185,6 +185,7 @@ class Report:
     became: tuple[Became, ...]  # the actions of the span before
     figures: tuple[Figure, ...]
     comparison: str
+    revised: str = ""  # what is not as in an earlier report of the same span, and why
     counted_from: datetime  # the start, or where counting began after it
     grain: str  # "hour"
     step: timedelta  # the grain as a length

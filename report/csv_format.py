@@ -76,6 +76,7 @@ def _about(report: Report) -> Iterator[Row]:
         yield Row("verdict", str(number), "sentence", sentence.text.replace(formatting.GAP, " "))
         yield Row("verdict", str(number), "rests_on", ", ".join(sentence.rests_on))
     yield Row("verdict", "", "comparison", report.comparison)
+    yield Row("verdict", "", "revised", report.revised)
 
 
 def _sentences(report: Report) -> Iterator[Row]:

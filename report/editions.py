@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from accounting.efficiency.inefficient_hours import WasteHour
+from accounting.jobs.losses import Loss
 from accounting.usage import Bucket, Seconds, Usage
 from gpuvigil.model import Incident
 
@@ -10,7 +11,7 @@ from .content import Capacity, Report
 from .inputs import Facts, Past, Week
 
 _FIGURES = ("used_of_allocated_percent", "idle_held_gpu_hours", "energy_kwh")
-_SHEETS = ("users", "projects", "partitions", "jobs", "network")
+_SHEETS = ("users", "projects", "partitions", "jobs", "energy", "work_lost", "network")
 
 
 def of_team(facts: Facts, team: str) -> Facts:
@@ -22,6 +23,7 @@ def of_team(facts: Facts, team: str) -> Facts:
         earlier=_past(facts.earlier, team),
         lately=_theirs(facts.lately, team),
         opinions=(),
+        lost=None if facts.lost is None else _lost(facts.lost, team),
         returns=(),
         inventories=(),
         history=tuple(_week(one, team) for one in facts.history),
@@ -70,6 +72,10 @@ def _bucket(bucket: Bucket, team: str) -> Bucket:
 def _theirs(found: tuple[Incident, ...], team: str) -> tuple[Incident, ...]:
     """Those that hit them alone: of others' names nothing is told."""
     return tuple(one for one in found if set(one.impact.accounts) == {team})
+
+
+def _lost(found: tuple[Loss, ...], team: str) -> tuple[Loss, ...]:
+    return tuple(one for one in found if one.job.account == team)
 
 
 def _waste(hour: WasteHour, team: str) -> WasteHour:

@@ -103,6 +103,13 @@ def energy(kwh: float) -> str:
     return f"{kwh:,.{1 if kwh >= 10 else 2}f}{GAP}kWh"
 
 
+def carbon(kilograms: float) -> str:
+    """`412 kg` or `3.4 t`."""
+    if kilograms >= _MEGA_FROM:
+        return f"{kilograms / 1000:,.{1 if kilograms >= 10 * _MEGA_FROM else 2}f}{GAP}t"
+    return f"{kilograms:,.{0 if kilograms >= 10 else 2}f}{GAP}kg"
+
+
 def change(figure: "Figure", digits: int) -> str:
     """`+3 pts`, `−2,300`, `no change`; empty where there is nothing to compare."""
     if figure.change is None:

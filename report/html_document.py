@@ -3,13 +3,14 @@
 from functools import cache
 from importlib.resources import files
 
+from gpuvigil.config.reporting import PAPERS
 from gpuvigil.web.markup import Html, tag
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
-def document(title: str, *body: str) -> str:
-    """The whole file around what it says."""
+def document(title: str, *body: str, paper: str = PAPERS[0]) -> str:
+    """The whole file around what it says, for a printer with that paper."""
     head = tag(
         "head",
         Html('<meta charset="utf-8">'),
@@ -17,12 +18,13 @@ def document(title: str, *body: str) -> str:
         Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
         Html('<meta name="referrer" content="no-referrer">'),
         tag("title", title),
-        tag("style", _style()),
+        tag("style", _style(paper)),
     )
     main = tag("main", *body)
     return f"<!DOCTYPE html>\n{tag('html', head, tag('body', main), lang='en')}\n"
 
 
 @cache
-def _style() -> Html:
-    return Html((files("report") / "report.css").read_text(encoding="utf-8"))
+def _style(paper: str) -> Html:
+    style = (files("report") / "report.css").read_text(encoding="utf-8")
+    return Html(style.replace("size: A4", f"size: {paper}"))

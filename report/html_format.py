@@ -5,6 +5,7 @@ from functools import partial
 
 from altair.utils.schemapi import debug_mode
 
+from gpuvigil.config.reporting import PAPERS
 from gpuvigil.web.markup import Html, joined, tag
 
 from . import charts, formatting, timeline
@@ -14,13 +15,13 @@ from .shared_sentences import coverage_words, made
 from .tables import by_day, by_loss, by_state, rules, sheet_table, troubles
 
 
-def html(reports: Sequence[Report]) -> str:
-    """The whole document: one article per cluster."""
+def html(reports: Sequence[Report], paper: str = PAPERS[0]) -> str:
+    """The whole document: one article per cluster; it prints on A4 or on letter."""
     title = ", ".join(report.title for report in reports)
     # Altair checks each part of a chart against its schema as it is made: most of the time it takes.
     with debug_mode(False):
         articles = [_article(one, f"r{n}") for n, one in enumerate(reports, 1)]
-    return document(f"{title}, {reports[0].span}", *articles)
+    return document(f"{title}, {reports[0].span}", *articles, paper=paper)
 
 
 def _article(report: Report, name: str) -> Html:
@@ -41,7 +42,9 @@ def _article(report: Report, name: str) -> Html:
 
 
 def _of_team(report: Report) -> Iterator[Html]:
-    yield _sheets(report, "users", "projects", "partitions", "jobs", "network")
+    yield _sheets(
+        report, "users", "projects", "partitions", "jobs", "energy", "work_lost", "network"
+    )
 
 
 def _of_cluster(report: Report, name: str) -> Iterator[Html]:
@@ -53,8 +56,9 @@ def _of_cluster(report: Report, name: str) -> Iterator[Html]:
         yield tag("p", said, class_="soft small")
     yield _states(report, name)
     yield _capacity(report)
+    yield _sheets(report, "energy")
     yield _hardware(report)
-    yield _sheets(report, "sizes", "offenders", "returns", "network", "cloud")
+    yield _sheets(report, "work_lost", "sizes", "offenders", "returns", "network", "cloud")
     yield _week(report, name)
     yield _rules(report)
 
@@ -89,7 +93,8 @@ def _verdict(report: Report) -> Html:
 
 def _figures(report: Report) -> Html:
     cards = tag("dl", *(_card(one, report.digits) for one in report.figures), class_="figures")
-    return joined(cards, tag("p", report.comparison, class_="soft small"))
+    changed = tag("p", report.revised, class_="small") if report.revised else Html("")
+    return joined(cards, tag("p", report.comparison, class_="soft small"), changed)
 
 
 def _card(figure: Figure, digits: int) -> Html:

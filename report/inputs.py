@@ -12,6 +12,7 @@ from accounting.cost.example import of_cluster
 from accounting.cost.money import Prices
 from accounting.efficiency.inefficient_hours import HOUR, WasteHour
 from accounting.hardware.repeat_offenders import SPAN as OFFENDERS_SPAN
+from accounting.jobs.losses import Loss
 from accounting.usage import Usage, share_percent
 from accounting.usage.ledger_query import Shape, answer
 from accounting.usage.model import cluster_key
@@ -33,6 +34,7 @@ from gpuvigil.model import (
 )
 
 from .calendar import Calendar
+from .failed_jobs import lost
 from .rounding import rounded
 
 # What was never confirmed is no incident yet, and what was dismissed never was one.
@@ -70,6 +72,7 @@ class Facts:
     opinions: tuple[Opinion, ...] = ()  # that people gave within the span
     returns: tuple[Rma, ...] = ()
     inventories: tuple[Inventory, ...] = ()
+    lost: tuple[Loss, ...] | None = ()  # jobs that a failure ended; None: no scheduler told of jobs
     history: tuple[Week, ...] = ()  # spans of the same length before, the oldest first
     idle_after: timedelta
     idle_below_percent: float
@@ -172,6 +175,7 @@ def _facts(
         lately=_overlapping(incidents, month),
         opinions=_given(hub, cluster, counted) if cluster else (),
         returns=tuple(_each(hub, RecordKind.RMA, cluster, Rma.from_record)) if cluster else (),
+        lost=lost(hub, jobs, incidents, (counted.start, counted.end)) if cluster else (),
         history=_history(hub, counted, calendar, now) if cluster else (),
         idle_after=timedelta(seconds=config.analyzer.idle_after_seconds),
         idle_below_percent=config.analyzer.idle_below_percent,

@@ -26,7 +26,7 @@ def summary(report: Report) -> tuple[str, ...]:
     ]
     if report.actions:
         lines.append(f"- First: {text(report.actions[0].text)}")
-    lines.append(f"- {text(report.comparison)}")
+    lines.append(f"- {text(f'{report.comparison} {report.revised}'.rstrip())}")
     return (*lines, f"- {text(coverage_words(report)[0])}")
 
 
@@ -35,7 +35,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield ""
     if report.team:
         yield from _actions(report)
-        for key in ("users", "projects", "partitions", "jobs", "network"):
+        for key in ("users", "projects", "partitions", "jobs", "energy", "work_lost", "network"):
             yield from _sheet(report, key)
     else:
         yield from _of_cluster(report)
@@ -57,8 +57,9 @@ def _of_cluster(report: Report) -> Iterator[str]:
         yield from _sheet(report, key)
     if said := formatting.scattered(report):
         yield from ("", text(said))
+    yield from _sheet(report, "energy")
     yield from _hardware(report)
-    for key in ("sizes", "offenders", "returns", "network", "cloud"):
+    for key in ("work_lost", "sizes", "offenders", "returns", "network", "cloud"):
         yield from _sheet(report, key)
     yield from _rules(report)
 

@@ -13,6 +13,7 @@ from .cost import cost_notes
 from .coverage import FULL_PERCENT, Coverage
 from .inputs import Facts
 from .rounding import down
+from .work_lost import NOT_TOLD
 
 _MOST_NODES = 20
 
@@ -103,6 +104,8 @@ def _notes(
         notes.append(
             f"Not counted as hardware: {what} of severity info, mostly a program's own errors."
         )
+    if facts.lost is None:
+        notes.append(NOT_TOLD)
     notes += cost_notes(facts)
     notes += facts.notes
     if facts.simulated:

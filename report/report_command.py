@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -14,15 +15,18 @@ from accounting.people.configured import with_pseudonyms
 from accounting.people.typist import typed
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import load
+from gpuvigil.config.reporting import PAPERS
 from gpuvigil.config.startup import fail, parser
 from gpuvigil.errors import ConfigError, GpuvigilError
 from gpuvigil.model import Deed, Record
 from gpuvigil.state_directory import config_of_up
 from gpuvigil.store.configured import hubs
 
+from .archive import kept_since
 from .build import build
 from .content import Report
 from .inputs import read
+from .revised import revised
 from .span import add_options, asked
 
 _SUFFIXES = {
@@ -84,6 +88,9 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_argument(
         "--cluster", metavar="NAME", help="every real cluster with GPUs if left out"
     )
+    commands.add_argument(
+        "--paper", choices=PAPERS, default=PAPERS[0], help="what HTML and PDF are printed on"
+    )
     commands.add_argument("--out", type=Path, metavar="FILE", help="where to write")
     commands.add_argument(
         "-o", dest="form", choices=FORMATS, help="format; if left out, what FILE ends with"
@@ -104,10 +111,13 @@ def _run(chosen: argparse.Namespace) -> None:
         facts = read(
             with_pseudonyms(hub, config, clock), chosen.cluster, span, now, config, calendar
         )
+        past = kept_since(hub, span[1])
         hub.write_records([_entry(form, chosen, now)])
     finally:
         hub.close()
-    content = render(form, tuple(build(one) for one in facts))
+    made = [(one, build(one)) for one in facts]
+    reports = [replace(it, revised=revised(one, it, past)) for one, it in made]
+    content = render(form, reports, chosen.paper)
     if chosen.out is None:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
@@ -118,7 +128,8 @@ def _run(chosen: argparse.Namespace) -> None:
 
 def _entry(form: str, chosen: argparse.Namespace, now: datetime) -> Record:
     """For the audit log: names of people leave in a report."""
-    detail, about = f"{form}, {chosen.last or 'a span'}", chosen.cluster or "every cluster"
+    span = chosen.last or chosen.week or chosen.month or chosen.quarter or "a span"
+    detail, about = f"{form}, {span}", chosen.cluster or "every cluster"
     return typed(Deed.REPORT, about, detail, now).to_record()
 
 
@@ -138,21 +149,18 @@ def format_in(form: str | None, out: Path | None, formats: Sequence[str]) -> str
     return found
 
 
-def render(form: str, reports: Sequence[Report]) -> bytes:
+def render(form: str, reports: Sequence[Report], paper: str = PAPERS[0]) -> bytes:
     """The reports in a format; what a format needs is loaded only for it."""
-    return _RENDERERS[form](reports)
-
-
-def _html(reports: Sequence[Report]) -> bytes:
+    if form in _TEXTS:
+        return _TEXTS[form](reports)
     from .html_format import html  # noqa: PLC0415 - loads the chart library
 
-    return html(reports).encode()
-
-
-def _pdf(reports: Sequence[Report]) -> bytes:
+    document = html(reports, paper)
+    if form == "html":
+        return document.encode()
     from .pdf_format import pdf  # noqa: PLC0415 - an extra
 
-    return pdf(_html(reports).decode())
+    return pdf(document)
 
 
 def _json(reports: Sequence[Report]) -> bytes:
@@ -173,12 +181,10 @@ def _md(reports: Sequence[Report]) -> bytes:
     return markdown(reports).encode()
 
 
-_RENDERERS: dict[str, Callable[[Sequence[Report]], bytes]] = {
-    "html": _html,
+_TEXTS: dict[str, Callable[[Sequence[Report]], bytes]] = {
     "json": _json,
     "csv": _csv,
     "md": _md,
-    "pdf": _pdf,
 }
 
 

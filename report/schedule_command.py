@@ -15,7 +15,9 @@ from gpuvigil.loop import Persistence, run_steps
 from gpuvigil.model import LetterState
 from gpuvigil.state_directory import config_of_up
 
-from .sending import POLL_SECONDS, Office, cron_of, letters_of, receivers, runs
+from .archive import letters_of, runs
+from .schedule import cron_of
+from .sending import POLL_SECONDS, Office, receivers
 
 _LOG = Log("report")
 _MOST = 20
@@ -93,11 +95,15 @@ def _list(config: Config, hub: Hub) -> int:
 
 def listed(config: Config, hub: Hub, now: datetime) -> Iterator[str]:
     """A line for each report with its next time, then the newest ones with their letters."""
+    teams = any(one.team for one in config.reports)
     for settings in config.reports:
         at = cron_of(settings).next(now)
         when = "never" if at is None else moment(at)
         whose = f", team {settings.team}" if settings.team else ""
-        yield f"{settings.name}{whose}: next {when}, to {', '.join(receivers(settings)) or 'the archive'}"
+        late = settings.after_teams_hours and not settings.team and teams
+        after = f", {settings.after_teams_hours:g} h after the editions of teams" if late else ""
+        to = ", ".join(receivers(settings)) or "the archive"
+        yield f"{settings.name}{whose}: next {when}{after}, to {to}"
     if not config.reports:
         yield "No report comes by itself: nothing is under [[reports]]."
     for run_ in [one for one in runs(hub) if one.html][:_MOST]:

@@ -22,20 +22,22 @@ from alerts.messages.channel import Channel, Delivered, Outcome, Refused, Retry,
 from alerts.messages.message import Message
 from gpuvigil.clock import Clock
 from gpuvigil.config import Config, ReportSettings
-from gpuvigil.errors import ConfigError, GpuvigilError
+from gpuvigil.errors import GpuvigilError
 from gpuvigil.hub_client import Hub
 from gpuvigil.log import Log
 from gpuvigil.model import Letter, LetterState, RecordKind, ReportRun, Severity, Subject, readable
 from gpuvigil.web.page_links import report_page
 
+from .archive import kept_since, letters_of, runs
 from .build import build
-from .calendar import Calendar, Span, days_before, recognized
-from .cron import Cron, parsed
 from .editions import of_team, only_theirs
 from .html_format import html
 from .inputs import read
 from .markdown_format import summary
+from .owners_first import held_until
 from .pdf_format import pdf
+from .revised import kept, revised
+from .schedule import covered, cron_of
 
 LEASE_SECONDS, POLL_SECONDS = 300.0, 20.0
 # A report goes to some, and to the others in the next round: no lease ends under it.
@@ -104,6 +106,9 @@ class Office:
         if settings is None:
             return run, None
         if not run.html:
+            now = self.clock.now()
+            if (later := held_until(self.hub, self.config, run, now, self.retry_after)) is not None:
+                return run, later
             run = self.made(run, settings)
             self.hub.write_records([run.to_record(version + 1, run.due_at)])
         if self._sent(run, settings):
@@ -117,17 +122,20 @@ class Office:
         span, calendar = covered(settings, run.due_at)
         chosen, now = settings.cluster or None, self.clock.now()
         facts = read(self.hub, chosen, span, now, self.config, calendar)
+        past = kept_since(self.hub, span[1])
         if settings.team:
-            theirs = (build(of_team(one, settings.team)) for one in facts)
-            reports = tuple(only_theirs(one) for one in theirs)
+            theirs = [of_team(one, settings.team) for one in facts]
+            made = [(one, only_theirs(build(one))) for one in theirs]
         else:
-            reports = tuple(build(one) for one in facts)
+            made = [(one, build(one)) for one in facts]
+        reports = tuple(replace(it, revised=revised(one, it, past)) for one, it in made)
         return replace(
             run,
             title=", ".join(one.title for one in reports),
             span=reports[0].span,
             summary="\n\n".join("\n".join(summary(one)) for one in reports),
-            html=html(reports),
+            html=html(reports, settings.paper),
+            numbers=tuple(kept(one, it) for one, it in made),
         )
 
     def _sent(self, run: ReportRun, settings: ReportSettings) -> bool:
@@ -214,37 +222,6 @@ _BECAME: Mapping[type, LetterState] = {
 def receivers(settings: ReportSettings) -> tuple[str, ...]:
     """Addresses, then channels."""
     return tuple(dict.fromkeys([*settings.to, *(f"{_CHANNEL}{name}" for name in settings.link_to)]))
-
-
-def cron_of(settings: ReportSettings) -> Cron:
-    """ConfigError names the report whose schedule is wrong."""
-    try:
-        return parsed(settings.cron, settings.time_zone)
-    except ConfigError as error:
-        raise ConfigError(f"report {settings.name!r}: {error}") from None
-
-
-def covered(settings: ReportSettings, due_at: datetime) -> tuple[Span, Calendar]:
-    """The whole days before the day on which it is due, or the last whole week, month or quarter."""
-    cron = cron_of(settings)
-    if settings.covers:
-        calendar = Calendar(covers=settings.covers, zone=cron.zone)
-        return calendar.last(due_at), calendar
-    end = cron.day_of(due_at)
-    span = days_before(end, settings.days, cron.zone), end
-    return span, recognized(span, cron.zone)
-
-
-def runs(hub: Hub, limit: int = 200) -> tuple[ReportRun, ...]:
-    """The newest ones, the last first."""
-    found = readable(hub.records(RecordKind.REPORT, limit=limit), ReportRun.from_record)
-    return tuple(sorted(found, key=lambda one: one.due_at, reverse=True))
-
-
-def letters_of(hub: Hub, run: ReportRun) -> dict[str, Letter]:
-    """How far each of its letters is, by receiver."""
-    records = hub.records(RecordKind.LETTER, parent=run.id, limit=10_000)
-    return {one.to: one for one in readable(records, Letter.from_record)}
 
 
 def _mail(run: ReportRun, parties: tuple[str, str], link: str, drawn: bytes) -> EmailMessage:

@@ -24,6 +24,8 @@ class Kind(str, Enum):
     COUNT = "count"
     LASTING = "hours"
     ENERGY = "kWh"
+    MORE_ENERGY = "kWh more"  # a change of them
+    CARBON = "kg CO2e"
     POINTS = "percentage points"  # a change of percents
     MORE = "GPU-hours more"  # a change of GPU-hours
     TREND = "percent by span"  # the oldest first
@@ -123,6 +125,8 @@ _NUMBERS: dict[Kind, Callable[[float], str]] = {
     Kind.COUNT: lambda value: f"{value:,.0f}",
     Kind.LASTING: formatting.lasting,
     Kind.ENERGY: formatting.energy,
+    Kind.MORE_ENERGY: lambda value: _signed(value, formatting.energy(abs(value))),
+    Kind.CARBON: formatting.carbon,
     Kind.POINTS: lambda value: _signed(value, f"{abs(value):.0f}") + " pts",
     Kind.MORE: lambda value: _signed(value, hours(abs(value))),
     Kind.TREND: lambda value: f"{value:.0f}",

@@ -1,16 +1,15 @@
 """All jobs at one moment, and what failures cost them: asked of the hub once for page and command."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from accounting.cost.money import Prices
-from accounting.jobs.losses import Begin, Ended, Key, begin_of, losses
+from accounting.jobs.checkpoints import checkpoints
+from accounting.jobs.losses import Begin, Ended, begin_of, losses
 from gpuvigil.clock import from_text
 from gpuvigil.hub_client import Hub
-from gpuvigil.model import Subject
 from gpuvigil.schedulers.jobs import MOST, by_holder, going_on
-from gpuvigil.store.external import store_of
 
 from . import job_losses
 from .job_list import ended
@@ -19,10 +18,6 @@ from .jobs import Fleet, JobNow, asked, running
 
 LATELY = timedelta(days=1)
 _RUN = ("RUNNING", "COMPLETING", "SUSPENDED")
-# Of so many of the newest jobs that a failure ended it is asked when they wrote their last checkpoint.
-_MOST_ASKED = 20
-_BEFORE_END, _AFTER_END, _STEP = timedelta(minutes=5), timedelta(minutes=1), timedelta(minutes=1)
-_AGE = "checkpoint_age_seconds"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +55,7 @@ def failures(hub: Hub, fleet: Fleet) -> Sequence[Reliability]:
     found = running(fleet)
     over = ended(hub, _clusters(fleet), now - job_losses.SPAN, fleet.allocations, MOST)
     incidents = incidents_of(hub, now)
-    written = _checkpoints(hub, [one.job for one in losses(over.jobs, incidents)])
+    written = checkpoints(hub, [one.job for one in losses(over.jobs, incidents)])
     lost = losses(over.jobs, incidents, written)
     begins = [it for it in map(begin_of, over.jobs) if it is not None]
     begins += [
@@ -83,31 +78,3 @@ def failures(hub: Hub, fleet: Fleet) -> Sequence[Reliability]:
         )
         for cluster, count in sorted(nodes.items())
     ]
-
-
-def _checkpoints(hub: Hub, jobs: Iterable[Ended]) -> Mapping[Key, datetime]:
-    """When the newest of these jobs wrote their last one, as far as the first of their nodes tells."""
-    asked_of = list(jobs)[:_MOST_ASKED]
-    found = {job.key: _checkpoint(hub, job) for job in asked_of if job.nodes}
-    return {key: at for key, at in found.items() if at is not None}
-
-
-def _checkpoint(hub: Hub, job: Ended) -> datetime | None:
-    where = {"cluster": job.cluster, "node": job.nodes[0]}
-    span = job.ended_at - _BEFORE_END, job.ended_at + _AFTER_END
-    rows = [
-        row
-        for row in store_of(hub).series("gpu", (_AGE,), where, span, _STEP).to_pylist()
-        if row[_AGE] is not None
-    ]
-    keys = {Subject(cluster=job.cluster, node=row["node"], gpu=row["uuid"]).key for row in rows}
-    # A node may have had several jobs: whose GPUs are whose has to be known, or the job had all of them.
-    if not keys or (not job.gpu_keys and len(keys) * len(job.nodes) != job.gpus):
-        return None
-    written = [
-        row["at"] + timedelta(seconds=row["offset_seconds"] - row[_AGE])
-        for row in rows
-        if not job.gpu_keys
-        or Subject(cluster=job.cluster, node=row["node"], gpu=row["uuid"]).key in job.gpu_keys
-    ]
-    return max((at for at in written if at <= job.ended_at), default=None)

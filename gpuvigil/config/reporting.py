@@ -7,6 +7,7 @@ from .setting import setting
 
 # What a report may cover beside a number of days.
 KINDS = ("week", "month", "quarter")
+PAPERS = ("a4", "letter")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,12 @@ class ReportSettings:
     )
     cluster: str = setting("", "only this cluster; empty: every real one")
     team: str = setting("", "only what this team held, and nothing of others; empty: all")
+    after_teams_hours: float = setting(
+        24.0,
+        "of a report that is not a team's: how long after the teams' editions of the same span it goes"
+        " out, so that they see their own figures first; 0: at once",
+    )
+    paper: str = setting("a4", "what it is printed on: `a4` or `letter`")
     channel: str = setting("", "the e-mail channel under [[alerts.email]] whose server sends it")
     to: tuple[str, ...] = setting((), "addresses that get it, as HTML and PDF")
     link_to: tuple[str, ...] = setting(
@@ -40,5 +47,9 @@ class ReportSettings:
             yield "channel", "to needs the e-mail channel that sends it"
         if self.days < 1:
             yield "days", "must be 1 or more"
+        if self.after_teams_hours < 0:
+            yield "after_teams_hours", "must be 0 or more"
+        if self.paper not in PAPERS:
+            yield "paper", f"{self.paper!r} is none of {', '.join(PAPERS)}"
         if self.covers and self.covers not in KINDS:
             yield "covers", f"{self.covers!r} is none of {', '.join(KINDS)}"

@@ -1,10 +1,12 @@
 """A report that was made by itself, and the letters in which it went out."""
 
 from base64 import b64decode, b64encode
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from gzip import compress, decompress
+from typing import Any
 
 from ..clock import from_text, to_text
 from .record import Record, RecordKind
@@ -23,6 +25,8 @@ class ReportRun:
     span: str = ""
     summary: str = ""  # the first lines, as Markdown
     html: str = ""
+    # What is kept of each cluster's numbers and of what they came from (`report.revised`).
+    numbers: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def id(self) -> str:
@@ -44,6 +48,7 @@ class ReportRun:
                 "span": self.span,
                 "summary": self.summary,
                 "html": packed if self.html else "",
+                "numbers": [dict(one) for one in self.numbers],
             },
         )
 
@@ -59,6 +64,7 @@ class ReportRun:
             span=body["span"],
             summary=body["summary"],
             html=decompress(b64decode(packed)).decode() if packed else "",
+            numbers=tuple(body.get("numbers", ())),
         )
 
 

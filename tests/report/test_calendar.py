@@ -12,7 +12,7 @@ from report import formatting
 from report.build import build
 from report.calendar import Calendar, days_before, recognized, written
 from report.content import Report
-from report.sending import covered
+from report.schedule import covered
 from report.span import add_options, asked
 from tests.report.weeks import QUARTER, facts, share, usage
 

@@ -272,7 +272,8 @@ def test_html_has_the_numbers_of_every_table(
 
 
 def _number(text: str) -> float:
-    return float(re.sub(r"[^\d.]", "", text))
+    thousands = text.endswith(("MWh", f"{formatting.GAP}t", " t"))
+    return float(re.sub(r"[^\d.]", "", text)) * (1_000 if thousands else 1)
 
 
 @pytest.mark.server  # drawing a PDF takes seconds

@@ -20,17 +20,20 @@ from gpuvigil.clock import EPOCH, SystemClock, moment
 from gpuvigil.config import (
     AlertsSettings,
     Config,
+    CostSettings,
     EmailSettings,
     HubSettings,
+    PriceSettings,
     ReportSettings,
     SlackSettings,
 )
 from gpuvigil.hub_client import Hub, service_hubs
 from gpuvigil.log import Log
 from gpuvigil.model import LetterState, RecordKind, ReportRun
+from report.archive import letters_of, runs
 from report.cron import parsed
 from report.schedule_command import listed
-from report.sending import Office, letters_of, runs
+from report.sending import Office
 from tests.alerts.mailbox import Mailbox
 from tests.receiver import Receiver
 from tests.report.weeks import inventory, share, usage
@@ -182,6 +185,63 @@ def test_a_team_gets_its_own_and_nothing_of_others(
     assert "job 2" not in html
 
 
+def test_a_team_has_its_own_first_and_who_is_killed_meanwhile_sends_each_once(
+    fed: HubProcess, mailbox: tuple[Mailbox, int]
+) -> None:
+    box, port = mailbox
+    wait = 6.0
+    whole = replace(weekly("whole", after_teams_hours=wait / 3600), to=READERS[:1])
+    theirs = replace(weekly("theirs", team="vision"), to=READERS[1:2])
+    config = config_of(fed, port, whole, theirs)
+    desk = office(config)
+    begun(desk, "whole")
+    begun(desk, "theirs")
+    while not box.mails:
+        desk.step()
+    team_had_it = SystemClock().now()
+    assert to_whom(box) == Counter({READERS[1]: 1})
+    context = multiprocessing.get_context("forkserver")
+    for seconds in (0.3, 0.6):
+        child = context.Process(target=send_once, args=(config,))
+        child.start()
+        child.join(seconds)
+        child.kill()
+        child.join()
+    run = ReportRun(name="whole", due_at=MONDAY)
+    while desk.hub.record(RecordKind.REPORT, run.id).due_at is not None:  # type: ignore[union-attr]
+        desk.step(wait_seconds=1.0)
+    letter = letters_of(desk.hub, run)[READERS[0]]
+    assert letter.at - team_had_it > timedelta(seconds=wait - 1.0)
+    unmarked = [mail["To"] for _, mail in box.mails if mail["X-Gpuvigil-Perhaps-Again"] is None]
+    assert set(to_whom(box)) == set(READERS[:2])
+    assert len(unmarked) == len(set(unmarked))
+    first, second = list(listed(config, desk.hub, MONDAY))[:2]
+    assert "h after the editions of teams, to vp@x.org" in first
+    assert "after the editions" not in second
+
+
+def test_made_again_it_says_what_is_not_as_it_was_sent_and_why(
+    fed: HubProcess, mailbox: tuple[Mailbox, int]
+) -> None:
+    box, port = mailbox
+    settings = weekly("again", days=14)
+    config = config_of(fed, port, settings)
+    desk = office(config)
+    for _ in range(2):
+        desk.due_now(settings)
+        until_done(desk)
+    # A price is another number and no other data.
+    cost = CostSettings(prices=(PriceSettings(per_gpu_hour=2.0),))
+    dearer = office(replace(config, cost=cost))
+    dearer.due_now(settings)
+    until_done(dearer)
+    texts = [mail.get_body(("plain",)).get_content() for _, mail in box.mails]
+    assert not any("Since the report made" in one for one in texts[:-1])
+    assert "Since the report made" in texts[-1]
+    assert "occupied but idle, EUR – → " in texts[-1]
+    assert "Prices changed." in texts[-1]
+
+
 def test_a_chat_is_told_where_it_is_once(fed: HubProcess, mailbox: tuple[Mailbox, int]) -> None:
     with Receiver() as chat:
         slack = SlackSettings(name="ops", url=chat.url, allow_http=True)
@@ -209,7 +269,8 @@ def test_who_does_not_take_it_now_gets_it_later_and_the_others_not_again(
     config = config_of(fed, port, replace(weekly("grey"), to=READERS[:2]))
     desk = office(config)
     begun(desk, "grey")
-    until_done(desk)
+    # One round: on a slow machine it is due again as soon as that is over.
+    assert desk.step() == 1
     assert to_whom(box) == Counter({READERS[0]: 1})
     box.greylisted = set()
     time.sleep(1.1)
@@ -263,7 +324,9 @@ def test_whoever_is_killed_while_sending_each_reader_gets_it_once_or_is_told_tha
             desk.step(wait_seconds=1.0)
         by_reader: dict[str, list[Any]] = {reader: [] for reader in READERS}
         for envelope, mail in box.mails:
-            by_reader[envelope.rcpt_tos[0]].append(mail)
+            # What a killed sender had handed over may be taken from the wire only in the next run.
+            if mail["Subject"].strip().endswith(f"run {number}"):
+                by_reader[envelope.rcpt_tos[0]].append(mail)
         for reader, mails in by_reader.items():
             said = f"seed {seed}, run {number}, {reader}"
             assert 1 <= len(mails) <= 2, said

@@ -1,0 +1,26 @@
+"""What the hub keeps of reports that were sent."""
+
+from datetime import datetime
+
+from gpuvigil.hub_client import Hub
+from gpuvigil.model import Letter, RecordKind, ReportRun, readable
+
+from .revised import Kept
+
+
+def kept_since(hub: Hub, end: datetime) -> tuple[Kept, ...]:
+    """The numbers of reports that were made after the end of a span: those of the span are among them."""
+    found = readable(hub.records(RecordKind.REPORT, since=end), ReportRun.from_record)
+    return tuple(one for run in found for one in run.numbers)
+
+
+def runs(hub: Hub, limit: int = 200) -> tuple[ReportRun, ...]:
+    """The newest ones, the last first."""
+    found = readable(hub.records(RecordKind.REPORT, limit=limit), ReportRun.from_record)
+    return tuple(sorted(found, key=lambda one: one.due_at, reverse=True))
+
+
+def letters_of(hub: Hub, run: ReportRun) -> dict[str, Letter]:
+    """How far each of its letters is, by receiver."""
+    records = hub.records(RecordKind.LETTER, parent=run.id, limit=10_000)
+    return {one.to: one for one in readable(records, Letter.from_record)}

@@ -1,0 +1,66 @@
+"""Jobs that a failure ended in a span, with the GPUs that they had and when they wrote their last checkpoint."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from accounting.job_ending import around
+from accounting.jobs.checkpoints import checkpoints
+from accounting.jobs.losses import Ended, Loss, losses, of_job
+from accounting.usage.model import cluster_key
+from gpuvigil.errors import HubError, StoreError
+from gpuvigil.faults.affected import struck
+from gpuvigil.hub_client import Hub
+from gpuvigil.model import Allocation, Incident, Job, RecordKind, Subject, readable
+
+# Of so many of the newest jobs that may have been ended by a GPU it is asked which GPUs they had.
+MOST_ASKED = 200
+
+
+def lost(
+    hub: Hub, jobs: Iterable[Job], incidents: Sequence[Incident], span: tuple[datetime, datetime]
+) -> tuple[Loss, ...] | None:
+    """Those of a span that a failure ended, the newest first; None where no scheduler tells of jobs."""
+    told = list(jobs)
+    if not told:
+        return None
+    ended = [it for it in map(of_job, told) if it is not None and span[0] <= it.ended_at < span[1]]
+    ended = _with_gpus(hub, ended, incidents)
+    found = losses(ended, incidents)
+    try:
+        written = checkpoints(hub, [one.job for one in found])
+    except (HubError, StoreError):  # the store beside the hub is away: at most all is what is known
+        written = {}
+    return tuple(losses([one.job for one in found], incidents, written))
+
+
+def _with_gpus(hub: Hub, jobs: Sequence[Ended], incidents: Iterable[Incident]) -> list[Ended]:
+    """The jobs on whose nodes anything failed then, with the GPUs that were theirs."""
+    times: defaultdict[str, list[Incident]] = defaultdict(list)
+    for one in incidents:
+        for key in {Subject.parse(it).of_node().key for it in struck(one)}:
+            times[key].append(one)
+    asked = [one for one in reversed(jobs) if _may_be(one, times)][:MOST_ASKED]
+    keys = {one.key: _gpus(hub, one) for one in asked}
+    return [replace(one, gpu_keys=keys.get(one.key, one.gpu_keys)) for one in jobs]
+
+
+def _may_be(job: Ended, times: Mapping[str, Sequence[Incident]]) -> bool:
+    start, end = around(job.ended_at)
+    nodes = (Subject(cluster=job.cluster, node=name).key for name in job.nodes)
+    return any(start <= one.since < end for node in nodes for one in times.get(node, ()))
+
+
+def _gpus(hub: Hub, job: Ended) -> frozenset[str]:
+    records = hub.records(
+        RecordKind.ALLOCATION, subject=cluster_key(job.cluster), holder=str(job.holder)
+    )
+    held = readable(records, Allocation.from_record)
+    return frozenset(
+        one.subject.key
+        for one in held
+        if str(one.holder) == str(job.holder)
+        and one.started_at <= job.ended_at
+        and (one.ended_at is None or one.ended_at >= around(job.ended_at)[0])
+    )
