@@ -63,7 +63,7 @@ def play(settings: FleetSettings, switches: bool = True) -> Played:
     # What nobody can find, because it needs work to show and there was none, is asked of nobody.
     truths = [truth for truth in fleet.truths() if not truth.hidden]
     outcomes, judged = judge(truths, claims(replay.transitions))
-    judged = _with_hidden(judged, [truth for truth in fleet.truths() if truth.hidden])
+    judged = with_hidden(judged, [truth for truth in fleet.truths() if truth.hidden])
     return Played(
         seed=settings.seed,
         nodes=settings.nodes,
@@ -75,7 +75,7 @@ def play(settings: FleetSettings, switches: bool = True) -> Played:
     )
 
 
-def _with_hidden(judged: Iterable[Judged], hidden: Sequence[Truth]) -> list[Judged]:
+def with_hidden(judged: Iterable[Judged], hidden: Sequence[Truth]) -> list[Judged]:
     """The same, where what names a fault that nobody had to find is right all the same."""
     kept = []
     for one in judged:
