@@ -46,6 +46,8 @@ NEEDS = (
             Aggregate(function=Function.MAX, field=_OF_MEMORY),
             Aggregate(function=Function.MIN, field="compute_processes"),
             Aggregate(function=Function.LAST, field="clock_event_reasons"),
+            Aggregate(function=Function.MEAN, field="power_watts"),
+            Aggregate(function=Function.LAST, field="power_limit_watts"),
         ),
     ),
 )
@@ -54,6 +56,9 @@ _FAULT = FAULTS["gpu_idle_held"]
 # nvmlClocksEventReasonGpuIdle: the driver itself says that there is no work.
 _CLOCKS_IDLE = 0x1
 _REMEMBERED = 4096
+# Of its power limit, in the mean: no GPU at rest draws that, at whatever clock. Small boards come
+# closest: an L4 with a context rests at some 28 of 72 W. The number is ours.
+_WORKS_AT = 0.5
 
 
 def idle_held_gpus(window: Window) -> list[Finding]:
@@ -67,6 +72,7 @@ def idle_held_gpus(window: Window) -> list[Finding]:
     rows = window.get("gpu", Span.IDLE)
     idle = (
         ~used(window, rows, rows)
+        & ~_draws(rows)
         & _answers(window, rows)
         & _covered(window, rows)
         & _held(window, rows)
@@ -91,7 +97,7 @@ def says_whether_idle(window: Window, gpu: Subject) -> bool:
     row = rows.get(gpu)
     if row is None:
         return False
-    was_used = bool(used(window, rows, rows).any())
+    was_used = bool((used(window, rows, rows) | _draws(rows)).any())
     left = not window.held(gpu) and row["compute_processes_min"] == 0
     return was_used or left or bool(_covered(window, rows).all())
 
@@ -200,6 +206,14 @@ def used(window: Window, of: Rows, rows: Rows) -> Mask:
     limit, found = window.settings.idle_below_percent, np.zeros(len(rows), dtype=bool)
     for field in (*_OF_KERNELS, _OF_MEMORY):
         found |= of.beside(rows, f"{field}_max") >= limit
+    return found
+
+
+def _draws(rows: Rows) -> Mask:
+    """Of each row whether its power says that it works: a counter of utilisation may be stuck."""
+    found: Mask = rows.values("power_watts_mean") >= _WORKS_AT * rows.values(
+        "power_limit_watts_last"
+    )
     return found
 
 

@@ -7,75 +7,111 @@ import numpy as np
 
 from gpuvigil.faults import found_by
 from gpuvigil.faults.symptoms import PCIE_NARROW, PCIE_SLOW, WORKING_PERCENT
-from gpuvigil.model import Evidence, Finding, Incident
+from gpuvigil.model import Evidence, Finding, Incident, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence.claims import Claim, findings
-from ..window.columns import Floats
-from ..window.rows import Row
+from ..window.columns import Floats, Mask, seconds
+from ..window.rows import Row, Rows
 from ..window.window import Need, Span, Window
 from . import Detector
 
+_LINK = (
+    Aggregate(function=Function.MAX, field="pcie_width"),
+    Aggregate(function=Function.MAX, field="pcie_width_max"),
+    Aggregate(function=Function.MAX, field="pcie_generation"),
+    Aggregate(function=Function.MAX, field="pcie_generation_max"),
+    Aggregate(function=Function.MIN, field="utilization_percent"),
+)
 NEEDS = (
     Need(
         measurement="gpu",
         span=Span.RECENT,
-        aggregates=(
-            Aggregate(function=Function.MAX, field="pcie_width"),
-            Aggregate(function=Function.MAX, field="pcie_width_max"),
-            Aggregate(function=Function.MAX, field="pcie_generation"),
-            Aggregate(function=Function.MAX, field="pcie_generation_max"),
-            Aggregate(function=Function.MIN, field="utilization_percent"),
-            Aggregate(function=Function.INCREASE, field="pcie_replays"),
-        ),
+        aggregates=(*_LINK, Aggregate(function=Function.INCREASE, field="pcie_replays")),
     ),
+    Need(measurement="gpu", span=Span.STEADY, aggregates=_LINK),
 )
 
 # DCGM: replays per lane and minute at a bit error rate of 1e-12, by generation; the next doubles.
 _PER_LANE = {1: 0.15, 2: 0.3, 3: 0.48, 4: 0.96, 5: 1.92, 6: 3.84}
 _SAMPLES = 3
+# Of a node with fewer lines than this in the recent span, the steady span tells: it never has three.
+_LINES_OF_SPARSE = 2.5
 
 
 def degraded_links(window: Window) -> list[Finding]:
-    """One finding per GPU: lanes lost, a lower generation under load, or too many replays."""
-    rows = window.get("gpu", Span.RECENT)
-    width, width_max = rows.values("pcie_width_max"), rows.values("pcie_width_max_max")
-    speed, speed_max = (
-        rows.values("pcie_generation_max"),
-        rows.values("pcie_generation_max_max"),
-    )
-    seen = rows.values("samples") >= _SAMPLES
-    narrow = PCIE_NARROW.holds(width, width_max) & seen
-    # Working at every sample.
-    slow = PCIE_SLOW.holds(speed, speed_max, rows.values("utilization_percent_min")) & seen
-    minutes = window.settings.window_seconds / 60.0
-    replays = rows.values("pcie_replays_increase") >= _limits(speed_max, width_max, minutes)
-    claims = []
-    flagged = narrow | slow | replays
-    for (subject, row), *which in zip(
-        rows.where(flagged), narrow[flagged], slow[flagged], replays[flagged], strict=True
-    ):
-        for condition, evidence in _told(row, *which, minutes=minutes):
-            claims.append(
-                Claim(
-                    condition=condition,
-                    subject=subject,
-                    since=row["last_at"],
-                    evidence=(evidence,),
-                )
-            )
+    """One finding per GPU: lanes lost, a lower generation under load, or too many replays.
+
+    Lanes and generation of a node that is read seldom are those of the steady span.
+    """
+    rows, long = window.get("gpu", Span.RECENT), window.get("gpu", Span.STEADY)
+    claims = [
+        *_of_link(rows, ~_is_sparse(window, long, rows)),
+        *_of_link(long, _is_sparse(window, long, long)),
+        *_of_replays(rows, window.settings.window_seconds / 60.0),
+    ]
     return findings("gpu_pcie", claims)
 
 
+def _of_link(rows: Rows, asked: Mask) -> Iterator[Claim]:
+    """Lanes and generation of those rows that are asked for."""
+    asked = asked & (rows.values("samples") >= _SAMPLES)
+    narrow = PCIE_NARROW.holds(rows.values("pcie_width_max"), rows.values("pcie_width_max_max"))
+    # Working at every sample.
+    slow = PCIE_SLOW.holds(
+        rows.values("pcie_generation_max"),
+        rows.values("pcie_generation_max_max"),
+        rows.values("utilization_percent_min"),
+    )
+    for subject, row in rows.where(narrow & asked):
+        value, lanes = f"{row['pcie_width_max']} lanes", row["pcie_width_max_max"]
+        said = Evidence(name="PCIe width", value=value, limit=str(lanes))
+        yield _claim(PCIE_NARROW.key, subject, row, said)
+    for subject, row in rows.where(slow & asked):
+        value = f"{row['pcie_generation_max']} at {row['utilization_percent_min']} % or more"
+        limit = str(row["pcie_generation_max_max"])
+        said = Evidence(name="PCIe generation", value=value, limit=limit)
+        yield _claim(PCIE_SLOW.key, subject, row, said)
+
+
+def _of_replays(rows: Rows, minutes: float) -> Iterator[Claim]:
+    limits = _limits(
+        rows.values("pcie_generation_max_max"), rows.values("pcie_width_max_max"), minutes
+    )
+    for subject, row in rows.where(rows.values("pcie_replays_increase") >= limits):
+        per_lane = _PER_LANE.get(row["pcie_generation_max_max"] or 6, 3.84)
+        most = per_lane * (row["pcie_width_max_max"] or 16) * minutes
+        said = Evidence(
+            name="PCIe replays",
+            value=f"{row['pcie_replays_increase']} in {minutes:g} min",
+            limit=f"{math.ceil(most)} at most",
+        )
+        yield _claim("pcie_replays", subject, row, said)
+
+
+def _claim(condition: str, subject: Subject, row: Row, said: Evidence) -> Claim:
+    return Claim(condition=condition, subject=subject, since=row["last_at"], evidence=(said,))
+
+
 def says_whether_degraded(window: Window, incident: Incident) -> bool:
-    """Whether the last minute would show it: not from the first lines after a gap, and a lower
-    generation only under load. An idle link saves power.
+    """Whether the last minute would show it, of a node that is read seldom the steady span: not from
+    the first lines after a gap, and a lower generation only under load. An idle link saves power.
     """
-    row = window.get("gpu", Span.RECENT).get(incident.subject)
+    long = window.get("gpu", Span.STEADY).of_subject(incident.subject)
+    is_sparse = bool(_is_sparse(window, long, long).any())
+    rows = long if is_sparse else window.get("gpu", Span.RECENT)
+    row = rows.get(incident.subject)
     if row is None or row["samples"] < _SAMPLES:
         return False
     least = row["utilization_percent_min"]
     return incident.condition != "pcie_slow" or (least is not None and least >= WORKING_PERCENT)
+
+
+def _is_sparse(window: Window, long: Rows, of: Rows) -> Mask:
+    """Of each of `of` whether its lines in the steady span are so far apart."""
+    apart = seconds(long, of) / np.maximum(long.beside(of, "samples") - 1.0, 1.0)
+    found: Mask = apart > window.settings.window_seconds / _LINES_OF_SPARSE
+    return found
 
 
 def _limits(generation: Floats, lanes: Floats, minutes: float) -> Floats:
@@ -84,28 +120,6 @@ def _limits(generation: Floats, lanes: Floats, minutes: float) -> Floats:
     per_lane = np.array([0.0, *(_PER_LANE[g] for g in range(1, 7))])[known]
     limit: Floats = np.ceil(per_lane * np.nan_to_num(lanes, nan=16.0) * minutes) + 1.0
     return limit
-
-
-def _told(
-    row: Row, narrow: bool, slow: bool, replays: bool, *, minutes: float
-) -> Iterator[tuple[str, Evidence]]:
-    lanes, generation = row["pcie_width_max_max"], row["pcie_generation_max_max"]
-    if narrow:
-        value = f"{row['pcie_width_max']} lanes"
-        yield PCIE_NARROW.key, Evidence(name="PCIe width", value=value, limit=str(lanes))
-    if slow:
-        value = f"{row['pcie_generation_max']} at {row['utilization_percent_min']} % or more"
-        yield PCIE_SLOW.key, Evidence(name="PCIe generation", value=value, limit=str(generation))
-    if replays:
-        most = _PER_LANE.get(generation or 6, 3.84) * (lanes or 16) * minutes
-        yield (
-            "pcie_replays",
-            Evidence(
-                name="PCIe replays",
-                value=f"{row['pcie_replays_increase']} in {minutes:g} min",
-                limit=f"{math.ceil(most)} at most",
-            ),
-        )
 
 
 DETECTOR = Detector(

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.faults.conditions import CONDITIONS
-from gpuvigil.faults.symptoms import PORT_DOWN
+from gpuvigil.faults.symptoms import PORT_DOWN, STARTS_WITHIN_SECONDS
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Inventory, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
@@ -39,7 +39,17 @@ NEEDS = (
             Aggregate(function=Function.MIN, field="enabled"),
         ),
     ),
+    Need(
+        measurement="port",
+        span=Span.RECENT,
+        aggregates=(
+            Aggregate(function=Function.MAX, field="up"),
+            Aggregate(function=Function.MIN, field="enabled"),
+        ),
+    ),
 )
+# One line that says so is no port that is down.
+_LINES = 2
 # Of a port whose numbers come seldom, or not at all since its event, so many times the patience.
 _WITHOUT_NUMBERS = 6.0
 # Of an InfiniBand port whose link is up: what is missing is who makes it active.
@@ -244,11 +254,27 @@ def works_with_others(window: Window, nodes: Iterable[Subject]) -> bool:
 
 
 def _down_since(window: Window, port: Subject, row: Row) -> datetime:
-    """Since when the lines alone say that it is down: surely, not from when on."""
-    span = window.get("port", Span.FLAP).get(port)
-    long = span is not None and span["up_max"] == 0 and span["enabled_min"] != 0
-    since: datetime = span["first_at"] if span is not None and long else row["at"]
+    """Since when the lines alone say that it is down: surely, not from when on.
+
+    While a node starts, its links come up one after the other: then only the long span tells.
+    """
+    spans = (Span.FLAP,) if _has_just_booted(window, port) else (Span.FLAP, Span.RECENT)
+    for span in spans:
+        lines = window.get("port", span).get(port)
+        if lines is not None and lines["samples"] >= _LINES and _is_down_in(lines):
+            first: datetime = lines["first_at"]
+            return first
+    since: datetime = row["at"]
     return since
+
+
+def _is_down_in(lines: Row) -> bool:
+    return lines["up_max"] == 0 and lines["enabled_min"] != 0
+
+
+def _has_just_booted(window: Window, port: Subject) -> bool:
+    after = window.now - timedelta(seconds=STARTS_WITHIN_SECONDS)
+    return any(e.at > after for e in window.node_events(port.of_node(), EventKind.BOOT))
 
 
 def _stands(window: Window, event: Event, up_at: datetime | None) -> bool:

@@ -21,6 +21,8 @@ from ..judge.matching import Judged, Outcome, Verdict, judge
 from ..replay import Replay
 from .recording import HOUR, Recording
 
+# Of each subject within the shortest span: three of them say that something lasts, and one may be late.
+_LINES = 4
 # Any cause that a truth may name and an incident can: a fault, its condition, a kind that the
 # simulated fleet plays, an Xid.
 _XIDS = frozenset(f"xid {code}" for code in range(1, 1000))
@@ -50,6 +52,17 @@ class Verdicts:
         return min(those, key=lambda one: list(Verdict).index(one.verdict), default=None)
 
 
+def settings_for(seconds: float) -> AnalyzerSettings:
+    """The analyzer's own spans, each long enough for what is so many seconds apart."""
+    usual = AnalyzerSettings()
+    return replace(
+        usual,
+        window_seconds=max(usual.window_seconds, _LINES * seconds),
+        steady_seconds=max(usual.steady_seconds, 2.5 * _LINES * seconds),
+        trend_seconds=max(usual.trend_seconds, 7.5 * _LINES * seconds),
+    )
+
+
 def played(
     recording: Recording,
     settings: AnalyzerSettings | None = None,
@@ -61,7 +74,7 @@ def played(
     With `silence` a time without any row counts as the silence of every node, and not as a gap of
     the recording. `tell` hears of the share that is done.
     """
-    replay = Replay(settings, ahead=HOUR)
+    replay = Replay(settings or settings_for(recording.slowest_seconds), ahead=HOUR)
     for start, end in () if silence else recording.gaps:
         replay.hub_away(start, end)
     for block in recording.blocks():

@@ -44,6 +44,7 @@ class Recording:
     start: datetime  # whole minutes
     end: datetime
     tick_seconds: float  # the median over nodes
+    slowest_seconds: float  # of the sort of numbers that comes most seldom
     gaps: tuple[Span, ...]  # without a row of any node
     inventories: tuple[Inventory, ...]
     allocations: tuple[Allocation, ...]
@@ -135,7 +136,8 @@ class _Reader:
         tables = {kind: one.table for kind, one in found.items() if kind != "nvlink"}
         given_ = _given(tables)
         start, end = _span(tables.values())
-        ticks = _ticks(tables)
+        apart = _apart(tables)
+        ticks = _ticks(apart)
         if "gpu" in tables:
             links = found.get(NVLINK.name)
             tables["gpu"] = derived.gpu(tables["gpu"], ticks, links and links.table)
@@ -162,6 +164,7 @@ class _Reader:
             start=start,
             end=end,
             tick_seconds=float(np.median(list(ticks.values()))),
+            slowest_seconds=_slowest(apart),
             gaps=_gaps(table, max(_SHORTEST_GAP, timedelta(seconds=3 * max(ticks.values())))),
             inventories=tuple(inventories),
             allocations=tuple(allocations),
@@ -215,20 +218,36 @@ def _between(table: pa.Table, start: datetime, end: datetime) -> pa.Table:
     return table.filter(inside)
 
 
-def _ticks(tables: Mapping[str, pa.Table]) -> dict[Subject, float]:
-    """By node how far apart the rows of one subject usually are, in seconds."""
-    apart: dict[Subject, list[float]] = defaultdict(list)
+def _apart(tables: Mapping[str, pa.Table]) -> dict[tuple[Subject, str], list[float]]:
+    """By node and sort of numbers how far apart the rows of each subject usually are, in seconds."""
+    apart: dict[tuple[Subject, str], list[float]] = defaultdict(list)
     for kind, table in tables.items():
         tags = [tag for tag in MEASUREMENTS[kind].tags if tag != "model"]
         for row in table.group_by(tags).aggregate([("at", "list")]).to_pylist():
             times = np.unique(np.array([it.timestamp() for it in row["at_list"]]))
             node = Subject(cluster=row["cluster"], node=row["node"])
-            apart[node] += [float(np.median(np.diff(times)))] if len(times) > 1 else []
+            apart[node, kind] += [float(np.median(np.diff(times)))] if len(times) > 1 else []
+    return apart
+
+
+def _ticks(apart: Mapping[tuple[Subject, str], Sequence[float]]) -> dict[Subject, float]:
+    """By node how far apart the rows of one subject usually are, in seconds."""
+    of_nodes: dict[Subject, list[float]] = defaultdict(list)
+    for (node, _), them in apart.items():
+        of_nodes[node] += them
     return {
         # Scrapers are late by parts of a second.
         node: max(float(round(np.median(them))), 1.0) if them else _USUAL_TICK
-        for node, them in apart.items()
+        for node, them in of_nodes.items()
     }
+
+
+def _slowest(apart: Mapping[tuple[Subject, str], Sequence[float]]) -> float:
+    """How far apart rows usually are, of the sort of numbers that comes most seldom."""
+    of_kinds: dict[str, list[float]] = defaultdict(list)
+    for (_, kind), them in apart.items():
+        of_kinds[kind] += them
+    return max((float(round(np.median(it))) for it in of_kinds.values() if it), default=_USUAL_TICK)
 
 
 def _inventories(
@@ -245,13 +264,15 @@ def _inventories(
     for node, parts in begins.items():
         gpus: list[GpuIdentity] = []
         ports: list[PortIdentity] = []
-        for at in sorted({at for at, _ in parts}) if node not in own else ():
-            gpus += [it for since, it in parts if since == at and isinstance(it, GpuIdentity)]
-            ports += [it for since, it in parts if since == at and isinstance(it, PortIdentity)]
+        for minute in sorted({_floor(at) for at, _ in parts}) if node not in own else ():
+            new = [(since, it) for since, it in parts if _floor(since) == minute]
+            gpus += [it for _, it in new if isinstance(it, GpuIdentity)]
+            ports += [it for _, it in new if isinstance(it, PortIdentity)]
             made.append(
                 Inventory(
                     subject=node,
-                    at=at,
+                    # Not before its first row, or it would be silent until then.
+                    at=min(since for since, _ in new),
                     boot="recorded",
                     tick_seconds=ticks.get(node, _USUAL_TICK),
                     version="recorded",
@@ -266,7 +287,7 @@ def _inventories(
 def _begins(
     found: Mapping[str, Measured],
 ) -> dict[Subject, list[tuple[datetime, GpuIdentity | PortIdentity | None]]]:
-    """By node what it has, each from the minute of its first row on."""
+    """By node what it has, each from its first row on."""
     made: dict[Subject, list[tuple[datetime, GpuIdentity | PortIdentity | None]]] = defaultdict(
         list
     )
@@ -279,7 +300,7 @@ def _begins(
         for row in grouped.to_pylist():
             node = Subject(cluster=row["cluster"], node=row["node"])
             part = _part(kind, row, one.addresses) if kind in {"gpu", "port"} else None
-            made[node].append((_floor(row["at_min"]), part))
+            made[node].append((row["at_min"], part))
     return made
 
 

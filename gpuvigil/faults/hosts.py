@@ -110,7 +110,7 @@ ROWS = (
         of_maker=False,
         settles_seconds=0.0,
         tuned_by=None,
-        simulated_as=(),
+        simulated_as=("PSU",),
         played=Played(node_fields={"driver_answering": 1, "power_supplies_failed": 1}),
     ),
     Fault(
@@ -145,7 +145,7 @@ ROWS = (
         of_maker=False,
         settles_seconds=0.0,
         tuned_by=None,
-        simulated_as=(),
+        simulated_as=("fan",),
         played=Played(node_fields={"driver_answering": 1, "fans_failed": 1}),
     ),
     Fault(
@@ -180,7 +180,7 @@ ROWS = (
         of_maker=False,
         settles_seconds=0.0,
         tuned_by=None,
-        simulated_as=(),
+        simulated_as=("stale mount",),
         played=Played(node_fields={"driver_answering": 1, "mounts_hung": 1}),
     ),
     Fault(
@@ -215,7 +215,7 @@ ROWS = (
         of_maker=False,
         settles_seconds=0.0,
         tuned_by=None,
-        simulated_as=(),
+        simulated_as=("disk full",),
         played=Played(node_fields={"driver_answering": 1, "space_used_share": 0.97}),
     ),
     Fault(

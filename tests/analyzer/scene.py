@@ -207,8 +207,13 @@ class Scene:
         return replace(self, events=(*self.events, *events))
 
     def changed(self, subject: Subject, fields: Mapping[str, Any], seconds: float = 1e9) -> "Scene":
-        """The samples of a subject in the last `seconds` with other fields; None takes one out."""
+        """The samples of a subject in the last `seconds` with other fields; None takes one out.
+
+        A GPU that does nothing draws little, unless another power is among them.
+        """
         since = self.now - timedelta(seconds=seconds)
+        if fields.get("utilization_percent") == 0:
+            fields = {"power_watts": 75.0, **fields}
 
         def change(sample: Sample) -> Sample:
             if sample.subject != subject or sample.at < since:

@@ -370,6 +370,23 @@ def test_a_file_system_is_told_with_the_collectors_last_words() -> None:
     assert (it.severity, it.since) == (Severity.INFO, NOON - SETTINGS.window_seconds * SECOND)
 
 
+@pytest.mark.parametrize(("apart", "count"), [(20, 0), (30, 1)])
+def test_a_link_of_a_node_that_is_read_seldom_is_told_by_the_steady_span(
+    apart: int, count: int
+) -> None:
+    slow = {"pcie_width": 8, "pcie_generation": 3}
+    scene = healthy(nodes=1, seconds=400.0).changed(gpu(), slow)
+    seldom = scene.without(lambda s: (NOON - s.at).total_seconds() % apart != 10 % apart)
+    # Two lines of a minute say nothing, of which three could be there.
+    few = seldom.without(lambda s: s.at == NOON - 30 * SECOND)
+    standing = incident("gpu_pcie", gpu(), condition="pcie_narrow")
+    assert len(degraded_links(few.window())) == count
+    assert says_whether_degraded(few.window(), standing) is bool(count)
+    # One line with all lanes and at its speed is enough: it is none.
+    whole = few.changed(gpu(), {"pcie_width": 16, "pcie_generation": 5}, 15)
+    assert degraded_links(whole.window()) == []
+
+
 @pytest.mark.parametrize(
     ("condition", "lines", "busy", "shows"),
     [

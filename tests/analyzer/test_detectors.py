@@ -171,7 +171,12 @@ ABSENT = {"utilization_percent": None, "sm_activity_percent": None}
 SEEN: Mapping[str, Mapping[str, float | None]] = {
     "utilisation and memory": {"utilization_percent": 0, "memory_utilization_percent": 0},
     "utilisation": {"utilization_percent": 0, "memory_utilization_percent": None},
-    "SM activity": {**ABSENT, "sm_activity_percent": 0.0, "memory_utilization_percent": None},
+    "SM activity": {
+        **ABSENT,
+        "sm_activity_percent": 0.0,
+        "memory_utilization_percent": None,
+        "power_watts": 75.0,
+    },
     "all": dict.fromkeys((*ABSENT, "memory_utilization_percent"), 0),
 }
 

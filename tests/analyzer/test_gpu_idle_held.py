@@ -20,7 +20,12 @@ from .scene import NOON, SETTINGS, Scene, allocation, gpu, healthy, incident, no
 SECOND = timedelta(seconds=1)
 SPAN, LIMIT = SETTINGS.idle_after_seconds, SETTINGS.idle_below_percent
 BEGIN = NOON - timedelta(seconds=SPAN)
-FREE = {"utilization_percent": 0, "memory_utilization_percent": 0, "compute_processes": 0}
+FREE = {
+    "utilization_percent": 0,
+    "memory_utilization_percent": 0,
+    "compute_processes": 0,
+    "power_watts": 75.0,
+}
 HELD = {**FREE, "compute_processes": 1}
 GIBIBYTE = 1024**3
 ALICE = allocation(gpu(), "job 7")
@@ -54,6 +59,20 @@ def found(scene: Scene, **settings: Any) -> list[Finding]:
 def test_a_gpu_is_idle_up_to_its_limits(used: Mapping[str, Any], idles: Mapping[str, Any]) -> None:
     assert found(idle(fields={**HELD, **used})) == []
     assert len(found(idle(fields={**HELD, **idles}))) == 1
+
+
+@pytest.mark.parametrize(
+    ("watts", "limit", "count"), [(350.0, 700.0, 0), (349.9, 700.0, 1), (600.0, None, 1)]
+)
+def test_a_gpu_that_draws_half_of_its_limit_works_whatever_its_utilisation_says(
+    watts: float, limit: float | None, count: int
+) -> None:
+    scene = idle(fields={**HELD, "power_watts": watts, "power_limit_watts": limit})
+    assert len(found(scene)) == count
+    standing = incident("gpu_idle_held", gpu())
+    young = replace(scene, samples=scene.samples[: len(scene.samples) // 4])
+    # Its power says so before enough of the span is there to call it idle.
+    assert says_whether_held_idle(young.window((DETECTOR,)), standing) is (count == 0)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,12 @@ from .scene import GPU_FIELDS, NOON, Sample, Scene, allocation, gpu, inventory, 
 SETTINGS = AnalyzerSettings()
 SPAN = timedelta(seconds=SETTINGS.idle_after_seconds)
 PASS = timedelta(seconds=SETTINGS.tick_seconds)
-IDLE = {**GPU_FIELDS, "utilization_percent": 0, "memory_utilization_percent": 0}
+IDLE = {
+    **GPU_FIELDS,
+    "utilization_percent": 0,
+    "memory_utilization_percent": 0,
+    "power_watts": 75.0,
+}
 _PATIENCE = timedelta(minutes=30)
 
 

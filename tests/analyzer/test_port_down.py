@@ -100,6 +100,25 @@ def test_what_only_lines_say_is_waited_for(seconds: float, count: int) -> None:
     assert len(found(replace(CALM.changed(port(), DOWN, 15), settings=patient))) == count
 
 
+@pytest.mark.parametrize(("seconds", "count"), [(55, 0), (65, 1)])
+def test_lines_of_a_whole_minute_say_that_a_port_is_down(seconds: int, count: int) -> None:
+    usual = replace(SETTINGS, port_down_seconds=30.0)
+    scene = replace(CALM.changed(port(), DOWN, seconds), settings=usual)
+    assert len(found(scene)) == count
+    # One of them is not two, nor is a port down that somebody switched off.
+    one = scene.without(lambda s: s.subject == port() and s.at not in {TICK, NOON - 70 * SECOND})
+    assert found(one) == []
+    assert found(scene.changed(port(), {"enabled": 0}, seconds)) == []
+
+
+@pytest.mark.parametrize(("minutes", "count"), [(9, 0), (11, 1)])
+def test_links_may_take_their_time_after_a_boot(minutes: int, count: int) -> None:
+    usual = replace(SETTINGS, port_down_seconds=30.0)
+    booted = event(EventKind.BOOT, node(), NOON - minutes * 60 * SECOND)
+    scene = replace(CALM.changed(port(), DOWN, 65), settings=usual)
+    assert len(found(scene.with_events(booted))) == count
+
+
 LIMIT, SPAN = SETTINGS.port_flap_count, SETTINGS.port_flap_events_seconds
 
 

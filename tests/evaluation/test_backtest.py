@@ -63,7 +63,11 @@ def trouble(start: datetime = NOON) -> Made:
 
     def change(subject: Subject, at: datetime) -> dict[str, Any] | None:
         if subject == gpu(0, 1):
-            return {"utilization_percent": 0, "memory_utilization_percent": 0}
+            return {
+                "utilization_percent": 0,
+                "memory_utilization_percent": 0,
+                "power_watts": 75.0,
+            }
         if subject == port(1) and at > later:
             return {"up": 0, "physical_state": 2}
         return None if subject.node == "n2" and at > later + 5 * MINUTE else {}

@@ -12,6 +12,7 @@ from evaluation.judge.claims import Claim, Said
 from evaluation.judge.fault_names import names
 from evaluation.judge.matching import ECHO, Verdict, judge
 from evaluation.judge.tally import Tally, tally
+from evaluation.play import with_hidden
 from gpuvigil.model import SWITCH_DEVICE, Severity, Subject
 from simulator.fleet import Truth
 from tests.evaluation.made import NOON, gpu, node, port
@@ -76,6 +77,33 @@ def test_a_claim_that_names_the_fault_in_time_is_right_in_everything() -> None:
 def test_a_fault_of_which_nobody_spoke_is_missed() -> None:
     (outcome,), judged = judge([truth()], [])
     assert (outcome.found, outcome.cause, outcome.incidents, judged) == (False, False, 0, [])
+
+
+def test_what_names_a_fault_that_nobody_had_to_find_is_not_wrong() -> None:
+    until = truth().end
+    named, other = claim(1.5), claim(1.6, fault="port_down", subject=node(1))
+    _, judged = judge([], [named, other])
+    hidden = truth(detectable_from=until)
+    assert [one.verdict for one in with_hidden(judged, [hidden])] == [Verdict.RIGHT, Verdict.FALSE]
+    # What is over when the fault begins has nothing to do with it.
+    late = truth(start=until - timedelta(minutes=1), detectable_from=until)
+    assert [one.verdict for one in with_hidden(judged, [late])] == [Verdict.FALSE, Verdict.FALSE]
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        ("host_power", "PSU"),
+        ("host_fan", "fan"),
+        ("host_mount", "stale mount"),
+        ("host_space", "disk full"),
+    ],
+)
+def test_what_a_hosts_own_sensor_says_is_the_cause(fault: str, kind: str) -> None:
+    broken = truth(node(1), kind)
+    assert verdict([broken], claim(subject=node(1), fault=fault)) is Verdict.RIGHT
+    another = truth(node(1), "dead node")
+    assert verdict([another], claim(subject=node(1), fault=fault)) is Verdict.OTHER
 
 
 def test_a_second_incident_of_one_fault_is_counted_and_no_false_alarm() -> None:

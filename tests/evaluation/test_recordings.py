@@ -3,6 +3,7 @@
 import csv
 import json
 import random
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from itertools import pairwise
@@ -22,7 +23,7 @@ from analyzer.correlation.all_detectors import DETECTORS
 from evaluation.judge.fault_names import OF_USE
 from evaluation.recordings import layout
 from evaluation.recordings.overlay import OVERLAYS, injections, lay
-from evaluation.recordings.play import CAUSES, judged, played
+from evaluation.recordings.play import CAUSES, judged, played, settings_for
 from evaluation.recordings.problems import BadRecording
 from evaluation.recordings.recording import Recording, read
 from evaluation.recordings.replay_command import main
@@ -585,6 +586,38 @@ def test_the_last_words_of_a_machine_are_judged_too(after: int, heard: int, tmp_
     assert len(played(loaded(where))) == heard
 
 
+@pytest.mark.parametrize(("tick", "window"), [(10, 60.0), (15, 60.0), (16, 64.0), (60, 240.0)])
+def test_spans_are_long_enough_for_four_lines_of_what_comes_most_seldom(
+    tick: int, window: float, tmp_path: Path
+) -> None:
+    found = loaded(written(tmp_path, gpu=GPU + "".join(gpus(minutes=4, nodes=1, tick=tick))))
+    assert settings_for(found.slowest_seconds).window_seconds == window
+    ports = "at,node,device,up\n" + "".join(
+        f"{text(NOON + timedelta(seconds=90 * n))},n0,mlx5_0,1\n" for n in range(3)
+    )
+    seldom = loaded(written(tmp_path, port=ports))
+    assert (seldom.tick_seconds, seldom.slowest_seconds) == (tick, 90.0)
+
+
+def test_lanes_that_are_missing_are_found_in_a_line_a_minute(tmp_path: Path) -> None:
+    header = GPU.replace("\n", ",pcie_width,pcie_width_max\n")
+    rows = [row.replace("\n", ",16,16\n") for row in gpus(10, nodes=2, tick=60)]
+    rows = [row.replace(",16,16", ",8,16") if ",GPU-0-1," in row else row for row in rows]
+    (said,) = played(loaded(written(tmp_path, gpu=header + "".join(rows))))
+    assert (said.fault, said.subject.gpu, said.opened_at - NOON) == (
+        *("gpu_pcie", "GPU-0-1"),
+        pytest.approx(timedelta(minutes=3), abs=timedelta(minutes=1)),
+    )
+
+
+def test_a_node_that_joins_later_was_not_silent_before(tmp_path: Path) -> None:
+    late = text(NOON + timedelta(minutes=15, seconds=50))
+    rows = [row for row in gpus(20, nodes=2, tick=10) if ",n0," in row or row[:20] >= late]
+    found = loaded(written(tmp_path, gpu=GPU + "".join(rows)))
+    assert played(found) == []
+    assert {it.subject.node: text(it.at) for it in found.inventories}["n1"] == late
+
+
 @pytest.mark.slow
 def test_the_exit_code_is_1_for_what_was_missed_and_only_strictly_for_what_is_wrong(
     example: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -603,7 +636,7 @@ def test_the_exit_code_is_1_for_what_was_missed_and_only_strictly_for_what_is_wr
 
 @pytest.mark.slow
 def test_an_incident_of_use_counts_where_a_truth_asks_for_it(tmp_path: Path) -> None:
-    rows = [row.replace(",97\n", ",0\n") for row in gpus(70, nodes=1)]
+    rows = [re.sub(r",60\d,61,97\n", ",75,31,0\n", row) for row in gpus(70, nodes=1)]
     at = text(NOON)
     jobs = f"node,holder,user,started_at\nn0,4711,ada,{at}\n"
     key = next(it for it in sorted(OF_USE) if it.endswith("idle_held"))

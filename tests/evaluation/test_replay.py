@@ -125,7 +125,11 @@ def test_nobody_is_silent_while_the_hub_is_away() -> None:
 
 def test_an_idle_gpu_is_found_once_the_whole_span_was_idle() -> None:
     def idle(subject: Subject, at: datetime) -> dict[str, Any]:
-        quiet = {"utilization_percent": 0, "memory_utilization_percent": 0}
+        quiet = {
+            "utilization_percent": 0,
+            "memory_utilization_percent": 0,
+            "power_watts": 75.0,
+        }
         return quiet if subject == gpu(0, 1) else {}
 
     (claim,) = played(Made(change=idle))
