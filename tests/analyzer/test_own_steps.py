@@ -336,3 +336,32 @@ def test_a_note_about_stages_stands_until_they_are_even_or_the_job_is_over() -> 
         assert says_whether_slow(scene.window((DETECTOR,)), note) is is_fine
         over = replace(scene, allocations=())
         assert says_whether_slow(over.window((DETECTOR,)), note) is True
+
+
+@pytest.mark.parametrize(("ran", "count"), [(400.0, 1), (170.0, 0)])
+def test_a_rank_turns_slow_beside_what_it_took_in_the_last_ten_minutes(
+    ran: float, count: int
+) -> None:
+    """All ranks run at other clocks than at first, each by its chip, as when a rack's power is short."""
+    works = [1.0, 1.1, 0.92, 1.07, 0.95, 1.0, 1.09, 0.93]
+    scene = job({rank: own(it) for rank, it in enumerate(works)}, ran=ran)
+    assert found(lasting(scene)) == []
+    for gpu_of, seconds in ((gpu(3, 1), 1.15), (gpu(3, 1), 1.2)):
+        turned = scene.changed(gpu_of, {"step_own_seconds": seconds}, 45.0)
+        assert [it.subject for it in found(lasting(turned))] == [gpu_of] * count
+
+
+@pytest.mark.parametrize(
+    ("ran", "first", "count"),
+    [
+        # Twelve readings before the last minute, or too few to say more than its first one does.
+        (200.0, 0.966, 0),
+        (160.0, 0.966, 1),
+        # It has taken three quarters of a twentieth longer for all of the time.
+        (200.0, 0.9640, 1),
+        (200.0, 0.9642, 0),
+    ],
+)
+def test_one_low_reading_at_first_makes_no_rank_slow(ran: float, first: float, count: int) -> None:
+    scene = job({5: own(1.0, first)}, ran=ran).changed(gpu(3, 1), {"step_own_seconds": 1.02}, 65.0)
+    assert [it.condition for it in found(lasting(scene))] == ["slow_rank"] * count
