@@ -9,14 +9,16 @@ from gpuvigil.lifecycle import STANDING, State
 from gpuvigil.model import Incident, Record, Severity, Subject, Transition
 from simulator.fleet import Fleet, Truth
 from simulator.fleet.jobs import Job
-from simulator.fleet.steps import step_seconds, tells
+from simulator.fleet.steps import makes_steps_from, step_seconds, tells
 
-from .job_fleets import HANGS, STRAGGLERS
+from .job_fleets import ASYMMETRIC, HANGS, STRAGGLERS
 from .judge.claims import Said
 from .judge.fault_names import names
 
 # What begins to be said so long after a fault is still about it.
 _ECHO = timedelta(minutes=12)
+# Within so many steps an onset is right.
+_STEPS = 3.0
 UNEVEN = "uneven_stage"
 # What is said of ranks blames nobody's hardware, but for a lower clock.
 _OF_RANKS = frozenset({UNEVEN, "slow_rank"})
@@ -213,9 +215,7 @@ def _fault(truth: Truth, jobs: _Jobs, said: Sequence[Told], used: set[int]) -> d
     first = min((it.at for it in about), default=None)
     loud = min((it.loud_at for it in about if it.loud_at is not None), default=None)
     from_start = _begins_with(job, truth, jobs)
-    start = truth.start
-    if from_start:
-        start = jobs._fleet.at(job.start + job.workload.startup_seconds)
+    start = _shows_from(job, truth, jobs) if slow or truth.fault in ASYMMETRIC else truth.start
 
     def after(at: datetime | None) -> float | None:
         return None if at is None or at > truth.end + _ECHO else max((at - start).total_seconds(), 0.0)  # fmt: skip
@@ -241,6 +241,20 @@ def _fault(truth: Truth, jobs: _Jobs, said: Sequence[Told], used: set[int]) -> d
         "named": any(it.waited_for or it.subject.gpu for it in about),
         "said": [f"{it.title} ({it.condition})" for it in about],
     }
+
+
+def _shows_from(job: Job, truth: Truth, jobs: _Jobs) -> datetime:
+    """When a job that is slow, or of which a rank does nothing, begins to show it: while it pauses nobody
+    waits, and who is slow has made no three steps.
+    """
+    begun = (truth.start - jobs._fleet.settings.start).total_seconds()
+    first = max(begun, job.start + job.workload.startup_seconds)
+    works = makes_steps_from(job, first)
+    if truth.fault in STRAGGLERS:
+        third = works + _STEPS * (step_seconds(job) or 0.0)
+        after = makes_steps_from(job, third)
+        works = after if after > third else works
+    return jobs._fleet.at(works)
 
 
 def _begins_with(job: Job, truth: Truth, jobs: _Jobs) -> bool:

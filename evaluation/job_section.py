@@ -143,7 +143,7 @@ def _all(fleets: Iterable[Any], what: str) -> list[Any]:
 
 
 def _stragglers(fleets: Sequence[Any]) -> Iterator[str]:
-    yield "Stragglers are ranks that work 5 to 50 % longer, of which a third did so from their job's start. *Precision* is of warnings that a GPU or a rank is slow, those on healthy jobs included; *named* is told at all, notes included. *Onset*: of those that turned slow while the job ran, the time that the finding gives for it is within three steps or 60 s; *median s* is when it was first said, a note's included."
+    yield "Stragglers are ranks that work 5 to 50 % longer, of which a third did so from their job's start. *Precision* is of warnings that a GPU or a rank is slow, those on healthy jobs included; *named* is told at all, notes included. *Onset*: of those that turned slow while the job ran, the time that the finding gives for it is within three steps or 60 s, counted from the first steps after a pause that it began in or less than three steps before; *median s* is when it was first said, a note's included."
     yield ""
     yield "| the job tells | stragglers | named | warned | precision | F1 | F1 from the start | onset | median s |"
     yield "|---|---|---|---|---|---|---|---|---|"
@@ -176,7 +176,7 @@ def _f1(found: int, of: int, false: int) -> str:
 
 
 def _hangs(fleets: Sequence[Any]) -> Iterator[str]:
-    yield "*In time* is 15 s after a process died and 75 s after one rank stood still; where all stand at once it is told after what the job's own pauses take. *Culprit*: of those with one, the very rank is named."
+    yield "*In time* is 15 s after a process died and 75 s after one rank stood still, or after the pause in which it did; where all stand at once it is told after what the job's own pauses take. *Culprit*: of those with one, the very rank is named."
     yield ""
     yield "| hang | the job tells | hangs | warned | in time | median s | slowest s | culprit |"
     yield "|---|---|---|---|---|---|---|---|"

@@ -34,6 +34,7 @@ class Effect(str, Enum):
     XID = "xid"
     IDLE = "idle"
     HEAT = "heat"
+    SLOW = "slow"
     NVLINK = "nvlink"
     PORT_DOWN = "port down"
     PORT_FLAP = "port flap"
@@ -102,6 +103,11 @@ KINDS: dict[str, Kind] = {
         target=Target.GPU,
         effect=Effect.HEAT,
         sentence="the GPU overheats, and its hardware halves the clocks",
+    ),
+    "slow-rank": Kind(
+        target=Target.GPU,
+        effect=Effect.SLOW,
+        sentence="the rank of a training on the GPU works a third longer by itself, and its job waits for it",
     ),
     "nvlink-errors": Kind(
         target=Target.GPU,

@@ -20,6 +20,7 @@ from .sensors import (
     HOT_REASONS,
     NVLINK_COUNTERS,
     PHYSICAL_STATE_POLLING,
+    SLOWER,
     is_down,
     nvlink_errors,
     times_down,
@@ -134,6 +135,10 @@ def _heat(hit: _Hit) -> Iterator[_Bend]:
     yield On.GPU, "clock_event_reasons", hit.gpus, How.SET, float(HOT_REASONS)
 
 
+def _slow(hit: _Hit) -> Iterator[_Bend]:
+    yield On.PHYSICS, "speed", hit.gpus, How.TIMES, 1.0 / (1.0 + SLOWER)
+
+
 def _nvlink(hit: _Hit) -> Iterator[_Bend]:
     for name in NVLINK_COUNTERS:
         yield On.GPU, name, hit.gpus, How.STEP, float(nvlink_errors(hit.fault, hit.at))
@@ -168,6 +173,7 @@ _BENDS: Mapping[Effect, Callable[[_Hit], Iterator[_Bend]]] = {
     Effect.XID: lambda _: iter(()),
     Effect.IDLE: _idle,
     Effect.HEAT: _heat,
+    Effect.SLOW: _slow,
     Effect.NVLINK: _nvlink,
     Effect.PORT_DOWN: _port,
     Effect.PORT_FLAP: _port,

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from gpuvigil.lineprotocol import LineTemplate
 from gpuvigil.model import Event, EventKind, PortIdentity, Subject, Unmeasured
 
-from .cluster import Node, gpu_subject, port_subject
+from .cluster import Node, Slot, gpu_subject, port_subject
 from .faults import Effect, InjectedFault, Target
 from .model import NO_WORK, Fields, Work, fabric_bytes, gpu_fields, node_fields, port_fields, work
 
@@ -28,6 +28,8 @@ HOT_CLOCK_SHARE = 0.5
 HOT_COUNTERS = ("hardware_thermal_slowdown_seconds", "thermal_violation_seconds")
 # The link that counts errors, one a second, and the counters of its GPU that tell it.
 BAD_LINK = 3
+# By how much a rank that is slow works longer, and what a step takes at most, of its usual length.
+SLOWER, _LONGEST_STEP = 1.0 / 3.0, 1.25
 NVLINK_COUNTERS = ("nvlink_crc_errors", "nvlink_errors", "nvlink_worst_link_errors")
 
 
@@ -132,7 +134,31 @@ def _gpu(
     )
     _heat(fields, mine, moment.at)
     _nvlink(fields, mine, moment.at)
+    _slow_rank(fields, mine, [f for f in faults if _is_of(f, node, slot)], moment.at)
     return fields
+
+
+def _is_of(fault: InjectedFault, node: Node, slot: Slot | None) -> bool:
+    """Whether it slows a rank of the slot's job."""
+    is_slow = fault.kind.effect is Effect.SLOW and fault.gpu is not None
+    return is_slow and node.slots[fault.gpu or 0] is slot
+
+
+def _slow_rank(
+    fields: Fields, mine: Sequence[InjectedFault], of_job: Sequence[InjectedFault], now: datetime
+) -> None:
+    """Of the ranks of a job on this node: once one was slow they also tell that their steps go on."""
+    step, own = (fields.get(name) for name in ("step_seconds", "step_own_seconds"))
+    if step is None or own is None or not any(fault.at <= now for fault in of_job):
+        return
+    usual, length = float(own), float(step)
+    late = SLOWER * usual if any(fault.active(now) for fault in of_job) else 0.0
+    is_slow = any(f.active(now) for f in mine if f.kind.effect is Effect.SLOW)
+    fields["step_seconds"] = round(length + late, 3)
+    fields["step_own_first_seconds"] = usual
+    fields["step_own_seconds"] = round(usual + late, 3) if is_slow else usual
+    fields["step_p99_seconds"] = round(_LONGEST_STEP * (length + late), 3)
+    fields["step_age_seconds"] = round(length / 2.0, 3)
 
 
 def _heat(fields: Fields, faults: Sequence[InjectedFault], now: datetime) -> None:

@@ -37,15 +37,13 @@ _NOW = Need(measurement="gpu", span=Span.NOW, fields=(_SPIN, _LONGEST))
 NEEDS = (
     RECENT,
     _NOW,
-    job_steps.NEED,
+    *job_steps.NEEDS,
     Need(measurement="gpu", span=Span.STEADY, aggregates=_ASKED),
     Need(measurement="node", span=Span.RECENT, aggregates=_WRITTEN),
 )
 
 _FAULT = FAULTS["gpu_hung"]
-_BUSY_PERCENT, _MEMORY_PERCENT = 98, 5
-# A GPU that waits in a collective draws little more than one with an open context.
-_POWER_SHARE = 0.4
+_BUSY_PERCENT, _POWER_SHARE, _MEMORY_PERCENT = job_steps.BUSY_PERCENT, job_steps.POWER_SHARE, 5
 # Per second; heartbeats and polling move a little.
 _NVLINK_BYTES, _PCIE_BYTES = 1e6, 50e6
 _COVERAGE = 0.8
@@ -105,6 +103,9 @@ def _may_pause(window: Window, late: Sequence[tuple[Subject, Row]]) -> bool:
     gpus, age = [gpu for gpu, _ in late], min(float(row[AGE]) for _, row in late)
     if age < _CHECKPOINT_SECONDS and _writes(window, gpus):
         return True
+    if job_steps.waited_for(late):
+        # The others spin: what they drew within the last minute was before that.
+        return False
     works = not whole(window, gpus).isdisjoint(window.once(_working, None))
     return works and age < job_steps.PAUSE_SECONDS
 
@@ -159,7 +160,7 @@ def _without_steps(window: Window, gpus: list[tuple[Subject, Row]]) -> Finding:
             Evidence(
                 name="its steps",
                 value=f"none for {last[AGE]:.0f} s",
-                limit=_limit(last, bool(blamed)),
+                limit=_limit(last, job_steps.patience_with(window, gpus)),
             ),
             *job_steps.culprits(window, gpus),
             Evidence(name="GPUs", value=f"{len(subjects)} on {len(nodes)} nodes, held by {name}"),
@@ -175,11 +176,11 @@ def _without_steps(window: Window, gpus: list[tuple[Subject, Row]]) -> Finding:
     )
 
 
-def _limit(row: Row, one_sided: bool) -> str:
-    times = job_steps.ONE_SIDED_TIMES if one_sided else job_steps.STEP_TIMES
-    least = job_steps.ONE_SIDED_SECONDS if one_sided else job_steps.STEP_SECONDS
-    limit = job_steps.step_limit(row, one_sided)
-    return f"{limit:.0f} s: {times:g} times its longest steps, {least:.0f} s at least"
+def _limit(row: Row, patience: job_steps.Patience) -> str:
+    if not patience.times:
+        return f"{patience.seconds:.0f} s for a rank that a signal keeps stopped"
+    limit = job_steps.step_limit(row, patience)
+    return f"{limit:.0f} s: {patience.times:g} times its longest steps, {patience.seconds:.0f} s at least"
 
 
 def _with_a_rank_gone(window: Window, gone: job_steps.Gone) -> Finding:
@@ -193,7 +194,9 @@ def _with_a_rank_gone(window: Window, gone: job_steps.Gone) -> Finding:
         certain=gone.is_sure,
         evidence=gone.evidence,
         detector="gpu_hung",
-        title="A rank of the job has died, and the others wait for it",
+        title="A rank of the job has died, and the others wait for it"
+        if gone.waits
+        else "A rank of the job has died, and the others will wait for it",
         condition="rank_gone",
         action="End the job, or have it start again from its last checkpoint; read the rank's own"
         " log and the kernel's for why it died (out of memory, a signal).",

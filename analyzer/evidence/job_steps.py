@@ -7,12 +7,13 @@ one that ends in order takes it away.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import numpy as np
 
 from gpuvigil.model import Evidence, Subject
+from gpuvigil.store import Aggregate, Function
 
 from ..window.holdings import holder_key
 from ..window.rows import Row
@@ -21,18 +22,36 @@ from ..window.window import Need, Span, Window
 
 AGE, P99, PHASE = "step_age_seconds", "step_p99_seconds", "step_phase"
 _PHASE_SECONDS, _RANK, _GONE = "step_phase_seconds", "rank", "rank_gone_seconds"
-NEED = Need(
-    measurement="gpu", span=Span.NOW, fields=(AGE, P99, PHASE, _PHASE_SECONDS, _RANK, _GONE)
+_BUSY, _WATTS, _LIMIT = "utilization_percent", "power_watts", "power_limit_watts"
+_LEAST_PHASE, _PHASES = (
+    Aggregate(function=function, field=PHASE) for function in (Function.MIN, Function.COUNT)
+)
+NEEDS = (
+    Need(
+        measurement="gpu",
+        span=Span.NOW,
+        fields=(AGE, P99, PHASE, _PHASE_SECONDS, _RANK, _GONE, _BUSY, _WATTS, _LIMIT),
+    ),
+    Need(measurement="gpu", span=Span.RECENT, aggregates=(_LEAST_PHASE, _PHASES)),
 )
 
 # `step_phase`, and what a rank does in it that the others wait for.
 _COLLECTIVE, _PAUSES, _STOPPED = 2, frozenset({3, 4}), 5
 _DOES = {0: "still at its own work", 1: "waits for its input", _STOPPED: "stopped by a signal"}
+_DOES_NOTHING = "its GPU is idle while the others' spin"
 _WORK, _INPUT = 0, 1
+# Who waits in a collective spins: fully used, at little more than the power of an open context. Who does
+# nothing is not used at all.
+BUSY_PERCENT, POWER_SHARE, _IDLE_PERCENT = 98, 0.4, 5
+# It saves and evaluates for the others.
+_FIRST_RANK = 0
 # Without a step for so long, and for so many of the longest hundredth of its own steps.
 STEP_SECONDS, STEP_TIMES = 60.0, 5.0
 # Where ranks say that the others wait for some of them, no longer gap than their own is waited out.
 ONE_SIDED_SECONDS, ONE_SIDED_TIMES = 45.0, 1.5
+# A rank that was found stopped by a signal at more than half of the looks of the recent span, and running at
+# none, is no rank that pauses, however long its pauses take; a profiler stops it for moments.
+_STOPPED_LOOKS = 0.5
 # A checkpoint or an evaluation that takes longer than this is no pause any more.
 PAUSE_SECONDS = 1800.0
 # Ranks write once a second, so one whose last step is so long ago waits for the one that is gone, or soon
@@ -85,17 +104,40 @@ def goes_on(window: Window, gpus: Iterable[Subject]) -> bool:
         for gpu, row in _said(window, whole(window, gpus))
         if row[AGE] is not None and row[P99] is not None
     ]
-    one_sided = bool(waited_for(told))
-    return any(row[AGE] < step_limit(row, one_sided) or _pauses(row) for _, row in told)
+    patience = patience_with(window, told)
+    return any(row[AGE] < step_limit(row, patience) or _pauses(row) for _, row in told)
 
 
-def step_limit(row: Row, one_sided: bool = False) -> float:
-    """From when on a rank without a step is late: sooner where its job's ranks say that some of
-    them are waited for than where all do the same.
-    """
-    if one_sided:
-        return max(ONE_SIDED_SECONDS, ONE_SIDED_TIMES * float(row[P99]))
-    return max(STEP_SECONDS, STEP_TIMES * float(row[P99]))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long a job may go without a step: so long at least, and so many of its longest steps."""
+
+    seconds: float = STEP_SECONDS
+    times: float = STEP_TIMES
+
+
+_ONE_SIDED = Patience(seconds=ONE_SIDED_SECONDS, times=ONE_SIDED_TIMES)
+
+
+def patience_with(window: Window, late: Sequence[tuple[Subject, Row]]) -> Patience:
+    """Less where its ranks say that some of them are waited for than where all do the same."""
+    waited = waited_for(late)
+    if not waited:
+        return Patience()
+    is_stopped = any(_is_kept_stopped(window, gpu) for gpu, _ in waited)
+    return replace(_ONE_SIDED, times=0.0) if is_stopped else _ONE_SIDED
+
+
+def step_limit(row: Row, patience: Patience) -> float:
+    """From when on a rank without a step is late."""
+    return max(patience.seconds, patience.times * float(row[P99]))
+
+
+def _is_kept_stopped(window: Window, gpu: Subject) -> bool:
+    row = window.get("gpu", Span.RECENT).get(gpu)
+    if row is None or row[_LEAST_PHASE.column] != _STOPPED:
+        return False
+    return bool(row[_PHASES.column] > _STOPPED_LOOKS * row["samples"])
 
 
 def tells_pauses(late: Iterable[tuple[Subject, Row]]) -> bool:
@@ -106,8 +148,11 @@ def tells_pauses(late: Iterable[tuple[Subject, Row]]) -> bool:
 def waited_for(late: Sequence[tuple[Subject, Row]]) -> list[tuple[Subject, Row]]:
     """Of ranks whose steps have stopped those that the others wait for; none where it is not told."""
     by_signal = [(gpu, row) for gpu, row in late if row[PHASE] == _STOPPED]
-    if by_signal:
-        return by_signal
+    return by_signal or _behind(late) or _idle(late)
+
+
+def _behind(late: Sequence[tuple[Subject, Row]]) -> list[tuple[Subject, Row]]:
+    """Those that did not come as far as the others, as they say themselves."""
     waiting = [gpu for gpu, row in late if row[PHASE] == _COLLECTIVE]
     others = [(gpu, row) for gpu, row in late if row[PHASE] in _DOES]
     if not waiting:
@@ -117,12 +162,40 @@ def waited_for(late: Sequence[tuple[Subject, Row]]) -> list[tuple[Subject, Row]]
     return others if len(others) < len(waiting) else []
 
 
+def _idle(late: Sequence[tuple[Subject, Row]]) -> list[tuple[Subject, Row]]:
+    """Those whose GPU does nothing while all others' spin, where nobody tells that it waits.
+
+    Of a program that tells no pauses the first rank may save, or evaluate on a CPU, while the others wait.
+    """
+    if any(row[PHASE] not in {None, _WORK} for _, row in late):
+        return []
+    idle = [(gpu, row) for gpu, row in late if _does_nothing(row)]
+    spinning = sum(_spins(row) for _, row in late)
+    if len(idle) + spinning < len(late) or len(idle) >= spinning:
+        return []
+    may_pause = any(row[PHASE] is None and row[_RANK] in {None, _FIRST_RANK} for _, row in idle)
+    return [] if may_pause else idle
+
+
+def _does_nothing(row: Row) -> bool:
+    return row[_BUSY] is not None and row[_BUSY] < _IDLE_PERCENT
+
+
+def _spins(row: Row) -> bool:
+    busy, watts, limit = row[_BUSY], row[_WATTS], row[_LIMIT]
+    if None in {busy, watts, limit}:
+        return False
+    return bool(busy >= BUSY_PERCENT and watts < POWER_SHARE * limit)
+
+
 def culprits(window: Window, late: Sequence[tuple[Subject, Row]]) -> tuple[Evidence, ...]:
     """The ranks that the others wait for, in words."""
+    told = {gpu for gpu, row in late if row[PHASE] == _STOPPED} or {gpu for gpu, _ in _behind(late)}
     return tuple(
         Evidence(
             name="the others wait for",
-            value=f"{_rank(row)}{label(window, gpu)}: {_DOES[row[PHASE]]}{_since(row)}",
+            value=f"{_rank(row)}{label(window, gpu)}: "
+            + (f"{_DOES[row[PHASE]]}{_since(row)}" if gpu in told else _DOES_NOTHING),
         )
         for gpu, row in waited_for(late)
     )
@@ -134,7 +207,8 @@ class Gone:
 
     gpus: tuple[Subject, ...]
     since: datetime
-    is_sure: bool  # all others wait, of whom it can be known yet
+    is_sure: bool  # all others wait, or all pause, of whom it can be known yet
+    waits: bool  # any of them does already: who pauses will after that
     evidence: tuple[Evidence, ...]
 
 
@@ -160,13 +234,14 @@ def _gone(window: Window, dead: list[tuple[Subject, Row]]) -> Gone | None:
     # What was read before says nothing of whether it waits, nor does what was read too soon after.
     others = [(gpu, row) for gpu, row in others if row["at"] > since and not _is_early(row)]
     waiting = [row for _, row in others if _waits(row)]
-    if not waiting:
+    pausing = [row for _, row in others if row[PHASE] in _PAUSES]
+    if not waiting and not pausing:
         return None
-    longest = max(row[AGE] for row in waiting)
     return Gone(
         gpus=tuple(sorted(gpus)),
         since=since,
-        is_sure=len(waiting) == len(others),
+        is_sure=len(others) in {len(waiting), len(pausing)},
+        waits=bool(waiting),
         evidence=(
             *(
                 Evidence(
@@ -175,12 +250,20 @@ def _gone(window: Window, dead: list[tuple[Subject, Row]]) -> Gone | None:
                 )
                 for gpu, row in dead
             ),
-            Evidence(
-                name="other ranks",
-                value=f"{len(waiting)} of {len(others)} wait, with no step for up to {longest:.0f} s",
-                limit=f"{_WAIT_SECONDS:g} s",
-            ),
+            _of_others(waiting, pausing, len(others)),
         ),
+    )
+
+
+def _of_others(waiting: Sequence[Row], pausing: Sequence[Row], count: int) -> Evidence:
+    if not waiting:
+        value = f"{len(pausing)} of {count} at a checkpoint or an evaluation"
+        return Evidence(name="other ranks", value=value)
+    longest = max(row[AGE] for row in waiting)
+    return Evidence(
+        name="other ranks",
+        value=f"{len(waiting)} of {count} wait, with no step for up to {longest:.0f} s",
+        limit=f"{_WAIT_SECONDS:g} s",
     )
 
 

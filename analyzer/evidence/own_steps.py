@@ -58,6 +58,8 @@ _DEVIATIONS, _DEVIATION_OF_MEDIAN, _FEW = 5.0, 1.4826, 6.0
 _READINGS = (2.0, 3.0, 6.0, 12.0, 25.0, 60.0, 600.0)
 _RANGES = (1.13, 1.69, 2.53, 3.26, 3.93, 4.64, 6.17)
 _READING_DEVIATIONS, _ENOUGH, _LEAST_SCATTER, _FEW_KNOWN = 4.0, 12.0, 0.5, 2.0
+# So much of the least change comes at once.
+_AT_ONCE = 0.75
 # It does so now, by its last steps, and has for half of the recent span: data make another one slow.
 _LASTS = 0.5
 # What it was at first is how the work was cut, where that was half as far from the others and more.
@@ -114,6 +116,11 @@ def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
     waits = (count[0] >= PEERS) & _waits_least(job, rows, own)
     slow = (apart >= far) & (lately >= _LASTS * apart) & waits
     turned, as_before = _turned(job, np.stack([now - first, mean - first]), count[0], few, scatter)
+    earlier = np.log(_earlier(window, rows, own))
+    turned &= np.isnan(earlier) | _changed_once(job, now - earlier, earlier - first)
+    newly = _turned(job, np.stack([now - earlier, mean - earlier]), count[0], few, scatter)[0]
+    # Who came back to what it took at first has not turned slow.
+    turned |= newly & ~(_apart(job, now - first) < _AT_ONCE * np.log1p(LEAST_CHANGE))
     turned &= waits & (apart > 0.0)
     lower = _runs_lower(job, slower, count[0])
     begun = slow & ~turned & ~lower & (at_first >= _WAS_SO * apart)
@@ -138,6 +145,32 @@ def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
         uneven=uneven,
         alike=(count[0] >= PEERS) & (apart < _LASTS * far) & (lately < _LASTS * far) & as_before,
     )
+
+
+def _earlier(window: Window, rows: Rows, own: Floats) -> Floats:
+    """What each rank took in the steady span before the recent one; NaN where that has few readings."""
+    recent, steady = window.get("gpu", Span.RECENT), window.get("gpu", Span.STEADY)
+    late, every = (it.beside(rows, _COUNT.column) for it in (recent, steady))
+    part = late * recent.beside(rows, _MEAN.column)
+    left = every * steady.beside(rows, _MEAN.column) - part
+    known = (every - late >= _ENOUGH) & ~np.isnan(own) & (left > 0.0)
+    found: Floats = np.where(known, left, np.nan) / np.fmax(every - late, 1.0)
+    return found
+
+
+def _changed_once(job: Codes, lately: Floats, before: Floats) -> Mask:
+    """Whether most of the least change came in the last minute, or before: what a rank took at first is
+    one reading, and what half of it says is no more than how far that was off.
+    """
+    found: Mask = np.fmax(_apart(job, lately), _apart(job, before)) >= _AT_ONCE * np.log1p(
+        LEAST_CHANGE
+    )
+    return found
+
+
+def _apart(job: Codes, values: Floats) -> Floats:
+    found: Floats = values - per_group(job, values)[0]
+    return found
 
 
 def _share(part: Floats, whole: Floats) -> Floats:
@@ -195,7 +228,7 @@ def _turned(
 
     By the last steps, or by the mean of the recent span, which scatters less.
     """
-    now, lately = changes - per_group(job, changes)[0]
+    now, lately = _apart(job, changes)
     far, far_lately = (
         np.fmax(_far(job, it, count, LEAST_CHANGE, few), scatter) for it in (now, lately)
     )

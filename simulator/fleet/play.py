@@ -99,15 +99,11 @@ class Playing:
         if any(c.on is On.PORT and c.name == "throughput" for c in changes):
             throughput = np.ones((len(seconds), self._topology.ports))
             _apply_all(throughput, changes, On.PORT, "throughput", seconds)
-        numbers = {
-            "gpu": self._gpus.read(asked, bends, played, moment),
-            "port": self._ports.read(asked, played, throughput, moment),
-            "node": self._nodes.read(asked, moment),
-        }
+        told: Numbers = {}
         if self._steps is not None:
             bent = _bent_steps(changes, seconds, asked.sm.shape)
             bent["speed"] = np.broadcast_to(bends.speed, asked.sm.shape)
-            numbers["gpu"] |= self._steps.read(
+            told = self._steps.read(
                 Stretch(
                     asked=asked,
                     clock=played.clock,
@@ -117,6 +113,11 @@ class Playing:
                     bits=moment.own,
                 )
             )
+        numbers = {
+            "gpu": self._gpus.read(asked, bends, played, moment) | told,
+            "port": self._ports.read(asked, played, throughput, moment),
+            "node": self._nodes.read(asked, moment),
+        }
         self._forget(numbers, seconds)
         if not shown:
             return None

@@ -68,6 +68,24 @@ def step_seconds(job: Job) -> float | None:
     return Dice("rhythm", job.key).of(((0.0, low), (0.6, 0.7 * low + 0.3 * high), (1.0, high)))
 
 
+def makes_steps_from(job: Job, seconds: float) -> float:
+    """The first moment from then on at which the job does not pause."""
+    work = job.workload
+    pauses = [(work.checkpoint_every, work.checkpoint_seconds),
+              (work.evaluate_every, work.evaluate_seconds),
+              (work.stall_every, work.stall_seconds)]  # fmt: skip
+    left = [length - _into(job, seconds, every) for every, length in pauses if every < FOREVER]
+    longest = max(left, default=0.0)
+    # A pause may begin within another one.
+    return seconds if longest <= 0.0 else makes_steps_from(job, seconds + longest)
+
+
+def _into(job: Job, seconds: Any, every: float) -> Any:
+    """How long ago what comes so often began last."""
+    shift = float(lane(np.array([job.key], dtype=np.uint64), 1)[0])
+    return np.mod(seconds - job.start + shift * every, every)
+
+
 @dataclass(slots=True)
 class _Job:
     """What outlives a block."""
@@ -124,7 +142,7 @@ class StepSensors:
         self._known: dict[int, _Job | None] = {}
 
     def read(self, stretch: Stretch) -> Numbers:
-        """The fields of every GPU; those that nobody tells are left out."""
+        """The fields of every GPU; those that nobody tells are left out. What is asked loses pauses that begin no more."""
         found = {name: np.full(stretch.asked.job.shape, np.nan) for name in FIELDS}
         here = np.unique(stretch.asked.job)
         for number in here[here < len(self._jobs)].tolist():
@@ -134,6 +152,8 @@ class StepSensors:
             gpus = np.array(one.job.gpus)
             part = np.ix_(np.flatnonzero(stretch.asked.job[:, gpus[0]] == number), gpus)
             ranks = _ranks(one, stretch, part)
+            # What its node writes at a checkpoint it does not while a rank holds the checkpoint up.
+            stretch.asked.pause[part] = ranks.pause[:, None]
             for name, values in _told(one, ranks, _course(one, ranks, self._begun(one))).items():
                 found[name][part] = values
         return {name: values for name, values in found.items() if not np.isnan(values).all()}
@@ -239,7 +259,8 @@ def _course(one: _Job, ranks: _Ranks, held: Sequence[float]) -> _Course:
     ended, moved = ranks.seconds - into, ranks.runs.copy()
     for start in held:
         # The last step before a rank stood still, within its tick.
-        just = (ranks.seconds >= start) & (ranks.seconds < start + ranks.tick) & ~ranks.runs
+        just = (ranks.seconds >= start) & (ranks.seconds < start + ranks.tick)
+        just &= ~ranks.runs & (ranks.pause == WORK)
         ended = np.where(just, start - into, ended)
         moved |= just
     found = _Course(
@@ -335,7 +356,6 @@ def _saved(job: Job, seconds: Floats) -> Floats:
     every, length = job.workload.checkpoint_every, job.workload.checkpoint_seconds
     if every >= FOREVER or length <= 0.0:
         return np.full(len(seconds), np.nan)
-    since = seconds - job.start
-    place = np.mod(since + float(lane(np.array([job.key], dtype=np.uint64), 1)[0]) * every, every)
+    since, place = seconds - job.start, _into(job, seconds, every)
     age = np.where(place >= length, place - length, place + every - length)
     return np.where(age <= since - job.workload.startup_seconds - length, age, np.nan)

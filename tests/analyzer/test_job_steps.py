@@ -110,7 +110,8 @@ def test_a_rank_that_is_gone_is_told_while_the_others_wait() -> None:
         ({"step_age_seconds": 2.0, "step_seconds": 9.0}, 1),
         ({"step_age_seconds": 1.9, "step_seconds": 0.1}, 0),
         ({"step_age_seconds": 9.0, "step_seconds": None}, 1),
-        ({"step_age_seconds": 9.0, "step_seconds": 1.0, "step_phase": CHECKPOINT}, 0),
+        # It will wait when its checkpoint is written.
+        ({"step_age_seconds": 0.1, "step_seconds": 1.0, "step_phase": CHECKPOINT}, 1),
         ({"step_age_seconds": 9.0, "step_seconds": 1.0, "step_phase": COLLECTIVE}, 1),
         ({"step_age_seconds": None, "step_seconds": None}, 0),
     ],
@@ -118,6 +119,15 @@ def test_a_rank_that_is_gone_is_told_while_the_others_wait() -> None:
 def test_who_waits_has_made_no_step_for_two_seconds(other: Mapping[str, Any], count: int) -> None:
     scene = job(gone(2.0), other)
     assert len([it for it in found(scene) if it.condition == "rank_gone"]) == count
+
+
+def test_a_rank_that_died_while_the_others_pause_is_told_before_they_wait() -> None:
+    for pause in (CHECKPOINT, EVALUATION):
+        pauses = {**WAITS, "step_phase": pause}
+        (it,) = found(job(pauses, gone(), pauses))
+        assert (it.certain, it.severity.value) == (True, "warning")
+        assert it.title == "A rank of the job has died, and the others will wait for it"
+        assert told(it).endswith("other ranks: 2 of 2 at a checkpoint or an evaluation")
 
 
 @pytest.mark.parametrize(("later", "certain"), [(4.9, False), (5.0, True)])
@@ -217,3 +227,85 @@ def test_a_job_that_tells_its_steps_alone_may_be_at_a_checkpoint_while_its_node_
     scene = job(said, said).changed(node(1), {"shared_write_bytes": 0})
     scene = scene.turned(node(1), "shared_write_bytes", 0.0, megabytes * 1e6, 60.0)
     assert len(found(scene)) == count
+
+
+SPINS = {"utilization_percent": 98, "power_watts": 279.0, **WATTS}
+IDLE = {"utilization_percent": 4, "power_watts": 90.0, **WATTS}
+
+
+def spinning(
+    phase: int | None, *others: Mapping[str, Any], idle: Mapping[str, Any] = IDLE, **more: Any
+) -> Scene:
+    """Four ranks whose steps stopped: the last one's GPU is idle, the others' spin."""
+    said = {**LATE, "step_age_seconds": 45.0, "step_phase": phase, **more}
+    waits = others or (SPINS,) * 3
+    return job(*({**said, **it} for it in (*waits, idle)))
+
+
+@pytest.mark.parametrize(
+    ("phase", "changed", "count"),
+    [
+        (None, {}, 1),
+        (WORK, {}, 1),
+        (COLLECTIVE, {}, 0),  # what the ranks say themselves speaks first
+        (INPUT, {}, 0),
+        (None, {"step_age_seconds": 44.9}, 0),
+        (None, {"step_p99_seconds": 30.0}, 1),
+        (None, {"step_p99_seconds": 30.1}, 0),
+    ],
+)
+def test_an_idle_gpu_is_waited_for_while_the_others_spin(
+    phase: int | None, changed: Mapping[str, Any], count: int
+) -> None:
+    them = found(spinning(phase, **changed))
+    assert len(them) == count
+    for it in them:
+        assert (it.certain, it.subject) == (True, node(4))
+        named = [one.value for one in it.evidence if "wait for" in one.name]
+        assert named == ["rank 3, node-4 GPU 0: its GPU is idle while the others' spin"]
+
+
+@pytest.mark.parametrize(
+    ("waits", "idle", "blamed"),
+    [
+        ({}, {}, True),
+        ({"utilization_percent": 97}, {}, False),
+        ({"power_watts": 280.0}, {}, False),  # it works
+        ({"power_watts": None}, {}, False),
+        ({}, {"utilization_percent": 5}, False),
+        ({}, {"utilization_percent": None}, False),
+    ],
+)
+def test_a_gpu_spins_or_is_idle_from_its_limits_on(
+    waits: Mapping[str, Any], idle: Mapping[str, Any], blamed: bool
+) -> None:
+    others = (SPINS, SPINS, {**SPINS, **waits})
+    assert bool(found(spinning(WORK, *others, idle={**IDLE, **idle}))) is blamed
+    # As many as are waited for wait.
+    assert found(spinning(WORK, IDLE, SPINS, SPINS)) == []
+
+
+def test_a_first_rank_may_save_without_a_word_while_the_others_wait() -> None:
+    """Of a program that tells its steps alone; one that tells its pauses would say so."""
+    first = (IDLE, SPINS, SPINS)
+    assert found(spinning(None, *first, idle=SPINS)) == []
+    assert len(found(spinning(WORK, *first, idle=SPINS))) == 1
+    assert found(spinning(None, idle={**IDLE, "rank": None})) == []
+
+
+@pytest.mark.parametrize(("looks", "age", "count"), [(4, 45.0, 1), (4, 44.9, 0), (3, 45.0, 0)])
+def test_a_rank_that_a_signal_keeps_stopped_is_no_rank_that_pauses(
+    looks: int, age: float, count: int
+) -> None:
+    """Of a program that tells its steps alone, whose pauses take two minutes; six looks a minute."""
+    said = {**LATE, "step_age_seconds": age, "step_p99_seconds": 120.0}
+    scene = job(said, said, said)
+    scene = scene.changed(gpu(2), {"step_phase": STOPPED}, 10.0 * looks + 5.0)
+    them = found(scene)
+    assert len(them) == count
+    for it in them:
+        assert (it.certain, it.subject) == (True, node(2))
+        assert "limit 45 s for a rank that a signal keeps stopped" in told(it)
+    # It ran at one of the looks, as a rank that a profiler stops does.
+    ran = scene.changed(gpu(2), {"step_phase": WORK}, 1e9)
+    assert found(ran.changed(gpu(2), {"step_phase": STOPPED}, 10.0 * looks + 5.0)) == []

@@ -8,11 +8,16 @@ from typing import Any
 import pytest
 
 from analyzer.detectors.gpu_slow import DETECTOR, says_whether_slow, slow_gpus
+from gpuvigil.lineprotocol import parse
 from gpuvigil.model import Finding, Severity
+from simulator.cluster import build, gpu_subject
+from simulator.faults import InjectedFault
+from simulator.sensors import Moment, NodeSensors
 
 from .scene import (
     GPU_FIELDS,
     NOON,
+    Sample,
     Scene,
     allocation,
     gpu,
@@ -336,3 +341,73 @@ def test_a_note_about_stages_stands_until_they_are_even_or_the_job_is_over() -> 
         assert says_whether_slow(scene.window((DETECTOR,)), note) is is_fine
         over = replace(scene, allocations=())
         assert says_whether_slow(over.window((DETECTOR,)), note) is True
+
+
+@pytest.mark.parametrize(("ran", "count"), [(400.0, 1), (170.0, 0)])
+def test_a_rank_turns_slow_beside_what_it_took_in_the_last_ten_minutes(
+    ran: float, count: int
+) -> None:
+    """All ranks run at other clocks than at first, each by its chip, as when a rack's power is short."""
+    works = [1.0, 1.1, 0.92, 1.07, 0.95, 1.0, 1.09, 0.93]
+    scene = job({rank: own(it) for rank, it in enumerate(works)}, ran=ran)
+    assert found(lasting(scene)) == []
+    for gpu_of, seconds in ((gpu(3, 1), 1.15), (gpu(3, 1), 1.2)):
+        turned = scene.changed(gpu_of, {"step_own_seconds": seconds}, 45.0)
+        assert [it.subject for it in found(lasting(turned))] == [gpu_of] * count
+
+
+@pytest.mark.parametrize(
+    ("ran", "first", "count"),
+    [
+        # Twelve readings before the last minute, or too few to say more than its first one does.
+        (200.0, 0.966, 0),
+        (160.0, 0.966, 1),
+        # It has taken three quarters of a twentieth longer for all of the time.
+        (200.0, 0.9640, 1),
+        (200.0, 0.9642, 0),
+    ],
+)
+def test_one_low_reading_at_first_makes_no_rank_slow(ran: float, first: float, count: int) -> None:
+    scene = job({5: own(1.0, first)}, ran=ran).changed(gpu(3, 1), {"step_own_seconds": 1.02}, 65.0)
+    assert [it.condition for it in found(lasting(scene))] == ["slow_rank"] * count
+
+
+@pytest.mark.parametrize(("first", "kind"), [(1.1085, "slow_rank"), (1.1087, "uneven_stage")])
+def test_a_rank_that_is_as_at_first_again_did_not_turn_slow(first: float, kind: str) -> None:
+    """It ran lighter for ten minutes: 1.15 s now is three quarters of a twentieth more than that, or less."""
+    scene = job({5: own(1.0, first)}, ran=400.0)
+    turned = scene.changed(gpu(3, 1), {"step_own_seconds": 1.15}, 65.0)
+    assert [it.condition for it in found(lasting(turned))] == [kind]
+
+
+def test_the_slow_rank_of_the_demo_is_told_within_two_minutes() -> None:
+    """Injected into a training of the plain simulation, and no word before it or of another rank."""
+    origin = NOON - timedelta(seconds=400.0)
+    demo = build(4, 8, 1).nodes[0]
+    slow = InjectedFault(
+        name="slow-rank", node=demo.subject.node, at=NOON - timedelta(seconds=110.0), gpu=3
+    )
+    rows = [
+        (it, line)
+        for it in range(0, 400, 10)
+        for line in parse(
+            (NodeSensors(demo).body(Moment(origin=origin, elapsed_seconds=it, tick=it), [slow]) or "").encode()
+        ).lines
+        if line.measurement == "gpu"
+    ]  # fmt: skip
+    subjects = {one.uuid: gpu_subject(demo, index) for index, one in enumerate(demo.gpus)}
+    samples = tuple(
+        Sample(
+            subject=subjects[dict(line.tags)["uuid"]],
+            at=origin + timedelta(seconds=it),
+            fields=dict(line.fields),
+        )
+        for it, line in rows
+    )
+    held = tuple(allocation(one, "job 7") for one in subjects.values())
+    scene = lasting(Scene(samples=samples, allocations=held))
+    [it] = found(scene)
+    assert (it.subject, it.condition) == (subjects[demo.gpus[3].uuid], "slow_rank")
+    assert "rank 3: " in told(it)
+    before = tuple(one for one in samples if one.at < slow.at)
+    assert found(replace(scene, samples=before, now=slow.at)) == []

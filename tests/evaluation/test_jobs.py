@@ -14,8 +14,9 @@ from evaluation.job_section import section
 from gpuvigil.model import Subject
 from gpuvigil.store import Aggregate, Function
 from simulator.fleet import FaultOrder, Fleet, FleetSettings, build
+from simulator.fleet.jobs import Job
 from simulator.fleet.kinds import OF_JOBS
-from simulator.fleet.steps import tells
+from simulator.fleet.steps import makes_steps_from, step_seconds, tells
 
 BARE = FleetSettings(
     seed=4, nodes=6, days=1.0 / 24.0, gpus_per_node=4, life=False, steps=True, demand=2.0,
@@ -24,11 +25,14 @@ BARE = FleetSettings(
 START, LASTS = 1500.0, 900.0
 
 
-def fleet(kind: str) -> Fleet:
-    jobs = build(BARE).plan.jobs
-    gpu = next(it for it in jobs if it.start < 0.0 and it.end > 3600.0).gpus[1]
+def job() -> Job:
+    return next(it for it in build(BARE).plan.jobs if it.start < 0.0 and it.end > 3600.0)
+
+
+def fleet(kind: str, start: float = START) -> Fleet:
+    gpu = job().gpus[1]
     order = FaultOrder(
-        kind=kind, node=gpu // 4, gpu=gpu % 4, start_seconds=START, seconds=LASTS,
+        kind=kind, node=gpu // 4, gpu=gpu % 4, start_seconds=start, seconds=LASTS,
         magnitude=0.3 if kind in STRAGGLERS else None,
     )  # fmt: skip
     return build(replace(BARE, faults=(order,)))
@@ -96,6 +100,35 @@ def test_of_a_hang_the_very_rank_must_be_named(named: tuple[str, ...], culprit: 
     result = judged(of, [said])
     [fault] = result["faults"]
     assert (fault["loud"], fault["culprit"], result["wrong"]) == (70.0, culprit, [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "steps", "shows_after_it"),
+    [
+        # How many steps before the pause it begins; within it where that is less than none.
+        ("slow rank", 2.9, True),
+        ("slow rank", 3.1, False),
+        ("slow rank", -1.0, True),
+        ("stopped rank", -1.0, True),
+        ("stopped rank", 1.0, False),
+        ("dead process", -1.0, False),
+    ],
+)
+def test_what_begins_in_a_pause_shows_when_that_is_over(
+    kind: str, steps: float, shows_after_it: bool
+) -> None:
+    mine = job()
+    pause = next(it for it in map(float, range(900, 2700)) if makes_steps_from(mine, it) > it)
+    over = makes_steps_from(mine, pause)
+    # Of the pause's first second some is over.
+    pause = over - mine.workload.checkpoint_seconds
+    start = round(pause - steps * (step_seconds(mine) or 0.0), 3)
+    of = fleet(kind, start)
+    [truth] = of.truths()
+    hangs = {} if kind in STRAGGLERS else {"fault": "gpu_hung", "condition": "no_steps"}
+    [fault] = judged(of, [word(truth.subject, over + 100.0, **hangs)])["faults"]
+    since = over if shows_after_it else start
+    assert fault["seconds"] == pytest.approx(over + 100.0 - since, abs=0.01)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
+import pytest
+
 from gpuvigil.lineprotocol import Line, Value, parse
 from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.model import EventKind, Subject
@@ -222,3 +224,31 @@ def test_a_link_counts_an_error_a_second_and_keeps_them() -> None:
     assert counted == [0, 0, 1, 20, 30]
     assert gpu(120.0, 1, bad)["nvlink_worst_link"] == 3
     assert gpu(120.0, 0, bad) == gpu(120.0, 0)
+
+
+def test_a_slow_rank_works_longer_and_its_job_s_steps_do() -> None:
+    slow = cleared(fault("slow-rank", gpu=1), 130.0)
+    before, during, after = (
+        [gpu(t, index, slow) for index in range(8)] for t in (99.0, 120.0, 200.0)
+    )
+    assert before == [gpu(99.0, index) for index in range(8)]
+    own = [number(one["step_own_seconds"]) for one in before]
+    # What it worked at first is its own; the others wait as much longer.
+    late = [number(it["step_own_seconds"]) - usual for it, usual in zip(during, own, strict=True)]
+    assert late == [0.0, pytest.approx(own[1] / 3.0, abs=0.001), *[0.0] * 6]
+    assert [it["step_own_first_seconds"] for it in during] == own
+    for it, usual in zip(during, before, strict=True):
+        longer = number(it["step_seconds"]) - number(usual["step_seconds"])
+        assert longer == pytest.approx(own[1] / 3.0, rel=0.02)
+        assert number(it["step_age_seconds"]) < number(it["step_p99_seconds"])
+    # It is over, and the job goes on to say that its steps do.
+    assert [it["step_own_seconds"] for it in after] == own
+    assert all("step_age_seconds" in it for it in after)
+
+
+def test_a_gpu_without_a_training_has_no_rank_that_is_slow() -> None:
+    other = build(4, 8, 1).nodes[3]
+    slow = replace(fault("slow-rank", gpu=1), node=other.subject.node)
+    body = NodeSensors(other).body(at(120.0), [slow])
+    assert body is not None
+    assert "step_" not in body

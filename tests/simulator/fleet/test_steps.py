@@ -12,7 +12,14 @@ from collector.sensors.steps import PHASES, Progress
 from simulator.fleet import FaultOrder, FleetSettings, build
 from simulator.fleet.holding import CHECKPOINT, COLLECTIVE, INPUT, STOPPED, WORK
 from simulator.fleet.jobs import Job
-from simulator.fleet.steps import EARLY_SECONDS, FIELDS, Tells, step_seconds, tells
+from simulator.fleet.steps import (
+    EARLY_SECONDS,
+    FIELDS,
+    Tells,
+    makes_steps_from,
+    step_seconds,
+    tells,
+)
 from simulator.fleet.trainings import TRAININGS
 from simulator.fleet.workloads import WORKLOADS
 
@@ -142,3 +149,21 @@ def test_a_dead_process_is_told_early_and_by_its_file() -> None:
 def test_of_what_is_said_to_be_plain_the_account_has_a_word() -> None:
     known = {*WORKLOADS.values(), *TRAININGS.values()}
     assert {it.bound for it in known if it.bound} <= {it.value for it in Bound}
+
+
+def test_a_job_pauses_as_its_programs_tell_it() -> None:
+    """At each tick: it does while a checkpoint is told, and its steps go on when that is over."""
+    mine = job(Tells.OWN)
+    topology = runs.planned(BARE).plan.topology
+    rows = [
+        it
+        for it in runs.whole(runs.played(BARE, 10.0)).to_pylist()
+        if it["uuid"] == topology.uuids[mine.gpus[0]] and it["step_phase"] is not None
+    ]
+    told = [it["step_phase"] == CHECKPOINT for it in rows]
+    ticks = [10.0 * ((it["at"] - BARE.start).total_seconds() // 10.0) for it in rows]
+    over = [makes_steps_from(mine, it) for it in ticks]
+    assert [end > at for end, at in zip(over, ticks, strict=True)] == told
+    assert any(told)
+    assert all(0.0 <= end - at <= 25.0 for end, at in zip(over, ticks, strict=True))
+    assert all(makes_steps_from(mine, end) == end for end in over)
