@@ -18,6 +18,7 @@ from gpuvigil.model import Event, EventKind, Evidence, Finding, Inventory, Sever
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence import fabric_links
+from ..evidence.back_with_switch import is_awaited
 from ..evidence.cures import cured_at
 from ..evidence.fabric_links import Trouble
 from ..evidence.port_drops import drop_of, fabric_ports, is_leaving
@@ -133,7 +134,7 @@ def _down(window: Window, port: Subject, downs: list[Event], row: Row | None) ->
         return None
     since = window.now if row is None else _down_since(window, port, row)
     since = since if event is None else event.at
-    if window.now < _told_from(window, event, row, since):
+    if window.now < _told_from(window, event, row, since) or is_awaited(window, port, since):
         return None
     unmanaged = _is_unmanaged(window, port, row)
     fault = _UNMANAGED if unmanaged else FAULTS["port_down"]

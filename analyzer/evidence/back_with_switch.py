@@ -1,0 +1,39 @@
+"""Ports that went down with a switch and are not heard up yet, though most others of it are.
+
+A switch brings its ports up one after the other, and the numbers of a node may come late: such a port is
+the switch's matter still, and no cable's.
+"""
+
+from datetime import datetime, timedelta
+
+from gpuvigil.model import Incident, Subject
+
+from ..window.fault_kinds import SWITCHES
+from ..window.window import Span, Window
+from .port_drops import NODES, SAME_NAME
+
+# After its switch is back a port has so long [own].
+_PATIENCE = timedelta(minutes=5)
+
+
+def is_awaited(window: Window, port: Subject, since: datetime) -> bool:
+    """Whether a port that is down since then belongs to a switch that is just coming back."""
+    return any(
+        _took(it, port, since) and _comes_back(window, it)
+        for it in window.stood
+        if it.fault in SWITCHES
+    )
+
+
+def _took(switch: Incident, port: Subject, since: datetime) -> bool:
+    is_of = port == switch.subject or port.key in switch.members
+    return is_of and since >= switch.since - SAME_NAME
+
+
+def _comes_back(window: Window, switch: Incident) -> bool:
+    if switch.resolved_at is not None:
+        return window.now < switch.resolved_at + _PATIENCE
+    rows = (window.whole or window).get("port", Span.NOW)
+    ports = [switch.subject, *map(Subject.parse, switch.members)]
+    down = {it.of_node() for it in ports if (row := rows.get(it)) is not None and row["up"] == 0}
+    return len(down) < NODES
