@@ -20,12 +20,16 @@ def shown(*nodes: Subject, incidents: tuple[Incident, ...] = ()) -> FleetView:
 
 def of_port(number: int, impact: Impact) -> Incident:
     port = replace(node(), device=f"mlx5_{number}", port="1")
-    return replace(incident("port_degraded", port, Severity.WARNING, label=f"p{number}"), impact=impact)
+    return replace(
+        incident("port_degraded", port, Severity.WARNING, label=f"p{number}"), impact=impact
+    )
 
 
 def test_a_demo_leads_to_its_bottleneck_its_slow_job_its_teams_and_its_handover() -> None:
     lost = replace(incident("gpu_lost", gpu(1), Severity.CRITICAL), impact=HIT)
-    slow = replace(incident("gpu_slow", gpu(2), Severity.WARNING), impact=replace(HIT, holders=("job 9",)))
+    slow = replace(
+        incident("gpu_slow", gpu(2), Severity.WARNING), impact=replace(HIT, holders=("job 9",))
+    )
     unused, used = of_port(0, Impact()), of_port(1, HIT)
     assert links(shown(node(), incidents=(lost, slow, unused, used))) == (
         ("A slow network: p1", page_links.incident_page(used.id)),
