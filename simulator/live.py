@@ -110,6 +110,7 @@ class Story:
             faults=(self._slow_link(),) if self.fault_rate else (),
             switches=True,
             steps=True,
+            teams=True,
             mix=_MIX,
         )
 

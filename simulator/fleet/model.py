@@ -106,6 +106,7 @@ class FleetSettings:
     switches: bool = False
     # Whether jobs that train tell their steps: there are trainings and faults of jobs, too.
     steps: bool = False
+    teams: bool = False  # whether each user's jobs run under an account
     # None is a fleet as in a laboratory: nodes all alike, every sample there, faults well apart.
     world: WorldSettings | None = None
     mix: Shares = ()  # GPU time by workload, of any sum; nothing is the workloads' own

@@ -200,7 +200,7 @@ class Teller:
                 subject=self._topology.gpu_subject(gpu),
                 holder=job.holder,
                 user=job.user,
-                account=team_of(job.user),
+                account=team_of(job.user) if self._settings.teams else None,
                 command=job.workload.command,
                 started_at=self._at(job.start),
                 ended_at=None if ended is None else self._at(ended),

