@@ -119,8 +119,8 @@ def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
     earlier = np.log(_earlier(window, rows, own))
     turned &= np.isnan(earlier) | _changed_once(job, now - earlier, earlier - first)
     newly = _turned(job, np.stack([now - earlier, mean - earlier]), count[0], few, scatter)[0]
-    # Who came back to what it took at first has not turned slow.
-    turned |= newly & ~(_apart(job, now - first) < _AT_ONCE * np.log1p(LEAST_CHANGE))
+    # Who came back to what it took at first has not turned slow, nor is one known to that has not told it yet.
+    turned |= newly & (_apart(job, now - first) >= _AT_ONCE * np.log1p(LEAST_CHANGE))
     turned &= waits & (apart > 0.0)
     lower = _runs_lower(job, slower, count[0])
     begun = slow & ~turned & ~lower & (at_first >= _WAS_SO * apart)

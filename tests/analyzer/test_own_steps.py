@@ -380,6 +380,12 @@ def test_a_rank_that_is_as_at_first_again_did_not_turn_slow(first: float, kind: 
     assert [it.condition for it in found(lasting(turned))] == [kind]
 
 
+def test_a_rank_that_has_not_told_its_first_steps_yet_did_not_turn_slow() -> None:
+    young = job({rank: own(1.0, None) for rank in range(8)}, ran=400.0)
+    turned = young.changed(gpu(3, 1), {"step_own_seconds": 1.09}, 65.0)
+    assert found(lasting(turned)) == []
+
+
 def test_the_slow_rank_of_the_demo_is_told_within_two_minutes() -> None:
     """Injected into a training of the plain simulation, and no word before it or of another rank."""
     origin = NOON - timedelta(seconds=400.0)
