@@ -56,9 +56,9 @@ pytestmark = [
 
 MOST_CLICKS, MOST_SECONDS = 2, 5.0
 NODES, GPUS = 16, 8
-DESK, PHONE = ViewportSize(width=1440, height=900), ViewportSize(width=390, height=844)
+DESK, PHONE = ViewportSize(width=1920, height=1200), ViewportSize(width=390, height=844)
 PASSWORD = "correct horse battery"
-FIRST = 3  # of what needs attention so many stand on the overview of any screen
+FIRST = 3  # of what needs attention so many have room on the overview of a desk
 LASTS = timedelta(minutes=20)  # the jobs that are asked about run on for so long
 # A GPU's hour: what it cost over five years and what it draws (accounting/cost/example.py).
 HOUR_COSTS = 30_000 / (5 * 8_766) + 0.9 * 1.3 * 0.12
