@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from playwright.sync_api import Error as PlaywrightError
 
 from accounting.people.roles import Role
 from dashboard.auth.accounts import Accounts, new_person
+from dashboard.data.attention import attention
 from gpuvigil.clock import SystemClock, from_text
 from gpuvigil.hub_client import Hub
 from gpuvigil.metrics import GPU
@@ -55,8 +56,9 @@ pytestmark = [
 
 MOST_CLICKS, MOST_SECONDS = 2, 5.0
 NODES, GPUS = 16, 8
-DESK, PHONE = ViewportSize(width=1440, height=900), ViewportSize(width=390, height=844)
+DESK, PHONE = ViewportSize(width=1920, height=1200), ViewportSize(width=390, height=844)
 PASSWORD = "correct horse battery"
+FIRST = 3  # of what needs attention so many have room on the overview of a desk
 LASTS = timedelta(minutes=20)  # the jobs that are asked about run on for so long
 # A GPU's hour: what it cost over five years and what it draws (accounting/cost/example.py).
 HOUR_COSTS = 30_000 / (5 * 8_766) + 0.9 * 1.3 * 0.12
@@ -136,7 +138,6 @@ class Demo:
     slow: Subject  # the node of a slow port
     silent: Subject
     held: Job  # by the lost GPU
-    taken: set[str] = field(default_factory=set)
 
     def standing(self, fault: str = "", *, of: Subject | None = None) -> list[Incident]:
         records = self.hub.records(RecordKind.INCIDENT, states=["open", "acknowledged"])
@@ -211,9 +212,9 @@ def slow_job(demo: Demo) -> Ask:
 
 
 def acknowledge(demo: Demo, one: Incident | None = None) -> Ask:
-    free = [it for it in demo.standing() if it.state == "open" and it.id not in demo.taken]
-    chosen = one or demo.chance.choice([it for it in free if it.subject != demo.lost])
-    demo.taken.add(chosen.id)
+    # What needs somebody most stands on the overview; what has no room there is one click further.
+    first = [it.incident for it in attention(demo.standing(), [], SystemClock().now())][:FIRST]
+    chosen = one or demo.chance.choice([it for it in first if it.subject != demo.lost])
 
     def ask(hand: Hand) -> None:
         if one is None:
