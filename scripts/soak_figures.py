@@ -151,20 +151,6 @@ def _training(found: dict[str, Any]) -> tuple[str, str]:
     return done, f"{came}; no other rank was named (ticks of 1 s, spans of 20 s)"
 
 
-def _compose(found: dict[str, Any]) -> tuple[str, str]:
-    if not found["ticks"]:
-        return _unfinished(found)
-    done = (
-        f"the cables of hub and store pulled for {found['minutes']:g} min in {len(found['ticks'])} profiles of compose.yaml, which podman runs;"
-        f" a GPU lost meanwhile"
-    )
-    ticks = sum(found["ticks"].values())
-    return (
-        done,
-        f"{ticks:,} ticks meanwhile, each kept; the lost GPU told, nothing acknowledged lost",
-    )
-
-
 def _unfinished(found: dict[str, Any]) -> tuple[str, str]:
     said = [f"{key} {value}" for key, value in found.items() if key in {"seed", "nodes", "bodies"}]
     return ", ".join(said), "it ended before there was anything to count"
@@ -180,5 +166,4 @@ _RUNS: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
     "check": _check,
     "packets": _packets,
     "training": _training,
-    "compose": _compose,
 }
