@@ -6,7 +6,7 @@ the switch's matter still, and no cable's.
 
 from datetime import datetime, timedelta
 
-from gpuvigil.model import Incident, Subject
+from gpuvigil.model import EventKind, Incident, Subject
 
 from ..window.fault_kinds import SWITCHES
 from ..window.window import Span, Window
@@ -33,7 +33,15 @@ def _took(switch: Incident, port: Subject, since: datetime) -> bool:
 def _comes_back(window: Window, switch: Incident) -> bool:
     if switch.resolved_at is not None:
         return window.now < switch.resolved_at + _PATIENCE
-    rows = (window.whole or window).get("port", Span.NOW)
+    whole = window.whole or window
     ports = [switch.subject, *map(Subject.parse, switch.members)]
-    down = {it.of_node() for it in ports if (row := rows.get(it)) is not None and row["up"] == 0}
-    return len(down) < NODES
+    return len({it.of_node() for it in ports if _is_down(whole, it)}) < NODES
+
+
+def _is_down(window: Window, port: Subject) -> bool:
+    """By its newest line, unless an event has said since that it is up."""
+    row = window.get("port", Span.NOW).get(port)
+    if row is None or row["up"] != 0:
+        return False
+    events = window.node_events(port.of_node(), EventKind.PORT_UP)
+    return not any(it.subject == port and it.at >= row["at"] for it in events)

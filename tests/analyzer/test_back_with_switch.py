@@ -53,3 +53,12 @@ def test_another_port_or_one_that_was_down_before_is_told_for_itself() -> None:
         found = DETECTOR.find(scene.window((DETECTOR,)))
         assert [it.subject for it in found] == expected
     assert told(replace(switch(), fault="port_errors"), 2) == [port(2)]
+
+
+def test_a_port_is_up_from_its_event_on_and_not_only_from_its_next_numbers() -> None:
+    scene = replace(FIVE, stood=(switch(),))
+    for number in (2, 3, 4):
+        scene = scene.changed(port(number), {"up": 0, "physical_state": 2}, 290.0)
+    rises = event(EventKind.PORT_UP, port(3), NOON - SECOND)
+    found = DETECTOR.find(scene.with_events(rises).window((DETECTOR,)))
+    assert [it.subject for it in found] == []
