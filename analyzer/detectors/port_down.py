@@ -269,7 +269,7 @@ def _down_since(window: Window, port: Subject, row: Row) -> datetime:
 
 
 def _is_down_in(lines: Row) -> bool:
-    return lines["up_max"] == 0 and lines["enabled_min"] != 0
+    return bool(lines["up_max"] == 0 and lines["enabled_min"] != 0)
 
 
 def _has_just_booted(window: Window, port: Subject) -> bool:

@@ -604,10 +604,8 @@ def test_lanes_that_are_missing_are_found_in_a_line_a_minute(tmp_path: Path) -> 
     rows = [row.replace("\n", ",16,16\n") for row in gpus(10, nodes=2, tick=60)]
     rows = [row.replace(",16,16", ",8,16") if ",GPU-0-1," in row else row for row in rows]
     (said,) = played(loaded(written(tmp_path, gpu=header + "".join(rows))))
-    assert (said.fault, said.subject.gpu, said.opened_at - NOON) == (
-        *("gpu_pcie", "GPU-0-1"),
-        pytest.approx(timedelta(minutes=3), abs=timedelta(minutes=1)),
-    )
+    assert (said.fault, said.subject.gpu) == ("gpu_pcie", "GPU-0-1")
+    assert timedelta(minutes=2) <= said.opened_at - NOON <= timedelta(minutes=4)
 
 
 def test_a_node_that_joins_later_was_not_silent_before(tmp_path: Path) -> None:
