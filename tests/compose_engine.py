@@ -216,9 +216,11 @@ class Witness:
 
     def stop(self) -> None:
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
         assert self._process.wait(30) == 0
         self._reader.join()
+        self._process.stdout.close()
 
 
 def name(service: str) -> str:

@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator
 
+from gpuvigil.faults import where
 from gpuvigil.model import Holder
 from gpuvigil.web import page_links
 
 from ..data.attention import Attention
 from ..data.views import FleetView
 
+# How somebody uses a GPU slows nobody's job.
+_OF_USE = where(lambda row: row.blame.is_use)
 Link = tuple[str, str]  # what it says, and the page that it leads to
 
 
@@ -33,7 +36,8 @@ def _links(standing: tuple[Attention, ...]) -> Iterator[Link]:
 
 def _slow_job(standing: tuple[Attention, ...]) -> Link | None:
     """The first job that something slows: what goes on in spite of it before what is critical."""
-    for one in sorted(standing, key=lambda it: (it.severity.value == "critical", _of_port(it))):
+    slowing = (it for it in standing if it.incident.fault not in _OF_USE)
+    for one in sorted(slowing, key=lambda it: (it.severity.value == "critical", _of_port(it))):
         for holder in _holders(one):
             href = page_links.job_page(one.subject.cluster, Holder.parse(holder))
             if href:

@@ -54,6 +54,11 @@ def test_processes_have_no_page_to_lead_to() -> None:
     assert links(shown(node(), incidents=(one,)))[1] == ("What bounds each job", page_links.JOBS)
 
 
+def test_a_job_that_leaves_its_gpus_idle_is_not_called_slow() -> None:
+    held = replace(incident("gpu_idle_held", gpu(2), Severity.INFO), impact=HIT)
+    assert links(shown(node(), incidents=(held,)))[1] == ("What bounds each job", page_links.JOBS)
+
+
 def test_where_any_gpu_is_real_there_is_no_such_line() -> None:
     assert links(shown(node("n1", "lab"))) == ()
     assert links(shown(node(), node("n1", "lab"))) == ()
