@@ -13,7 +13,7 @@ from gpuvigil.model import Evidence, Subject
 from gpuvigil.numbers_in_words import counted
 from gpuvigil.store import Aggregate, Function
 
-from ..window.columns import Floats, seconds
+from ..window.columns import Floats, divided, seconds
 from ..window.rows import Row, Rows
 from ..window.window import Need, Span, Window
 from .fabric import End, end_of
@@ -88,8 +88,7 @@ def _share(window: Window, rows: Rows) -> Floats:
     before = rows.values(_ASKED.column) - late
     of_before = seconds(rows) * _MICRO - of_late
     goes_on = (late >= _SHARE * of_late) & (before >= _SHARE * of_before) & (of_late > 0.0)
-    share: Floats = goes_on * rows.values(_ASKED.column) / (seconds(rows) * _MICRO)
-    return share
+    return divided(goes_on * rows.values(_ASKED.column), seconds(rows) * _MICRO)
 
 
 def _deaf_switch(rows: Rows, links: Sequence[_Link], share: Floats) -> Iterator[OneSided]:

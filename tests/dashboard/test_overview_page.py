@@ -93,7 +93,7 @@ def test_the_page_shows_the_fleet_marked_as_simulated_and_this_machine_beside_it
     assert "never connected" in text
     assert "10 Gb/s" in text
     assert "gv-banner" not in text
-    assert set(components(test)) == {"gpuvigil.fleet_map", "gpuvigil.shell"}
+    assert set(components(test)) == {"gpuvigil.fleet_map", "gpuvigil.shell", "gpuvigil.try_this"}
 
 
 @pytest.mark.server
