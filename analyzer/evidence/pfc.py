@@ -88,7 +88,8 @@ def _share(window: Window, rows: Rows) -> Floats:
     before = rows.values(_ASKED.column) - late
     of_before = seconds(rows) * _MICRO - of_late
     goes_on = (late >= _SHARE * of_late) & (before >= _SHARE * of_before) & (of_late > 0.0)
-    return divided(goes_on * rows.values(_ASKED.column), seconds(rows) * _MICRO)
+    asked: Floats = goes_on * rows.values(_ASKED.column)
+    return divided(asked, seconds(rows) * _MICRO)
 
 
 def _deaf_switch(rows: Rows, links: Sequence[_Link], share: Floats) -> Iterator[OneSided]:
