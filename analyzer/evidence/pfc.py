@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+import numpy as np
+
 from gpuvigil.model import Evidence, Subject
 from gpuvigil.numbers_in_words import counted
 from gpuvigil.store import Aggregate, Function
@@ -88,7 +90,7 @@ def _share(window: Window, rows: Rows) -> Floats:
     before = rows.values(_ASKED.column) - late
     of_before = seconds(rows) * _MICRO - of_late
     goes_on = (late >= _SHARE * of_late) & (before >= _SHARE * of_before) & (of_late > 0.0)
-    asked: Floats = goes_on * rows.values(_ASKED.column)
+    asked = np.where(goes_on, rows.values(_ASKED.column), 0.0)
     return divided(asked, seconds(rows) * _MICRO)
 
 

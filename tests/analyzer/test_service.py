@@ -194,7 +194,12 @@ def test_numbers_become_incidents_and_a_silent_node_covers_them(
     client = hub.hub()
     own = replace(inventory(node()), tick_seconds=1.0)
     client.write_records([own.to_record(), allocation(gpu(1, 1)).to_record()])
-    idle = {**GPU_FIELDS, "utilization_percent": 0, "memory_utilization_percent": 0, "power_watts": 75.0}
+    idle = {
+        **GPU_FIELDS,
+        "utilization_percent": 0,
+        "memory_utilization_percent": 0,
+        "power_watts": 75.0,
+    }
     lost = {"up": 0, "unmeasured_reason": 3, "index": 0}
     sequence = 0
 
