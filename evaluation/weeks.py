@@ -29,6 +29,7 @@ from collector.spool.batches import WRITE_PATH
 from gpuvigil import __version__
 from gpuvigil.clock import ManualClock, to_text
 from gpuvigil.config import load
+from gpuvigil.faults import FAULTS, Shows, where
 from gpuvigil.hub_client import Hub
 from gpuvigil.lineprotocol import LineTemplate
 from gpuvigil.model import (
@@ -40,7 +41,6 @@ from gpuvigil.model import (
     Record,
     ScheduledNode,
     Scheduler,
-    Severity,
     Subject,
     fingerprint,
     job_holder,
@@ -61,6 +61,7 @@ CLOSE, WORST, ALIKE = 0.02, 10, 0.02
 LEAST_HOURS = 1.0
 _TICKS_PER_BODY, _PATIENCE_SECONDS = 360, 60.0
 _HOUR = 3600.0
+(_LOST,) = (FAULTS[key] for key in where(lambda row: row.shows is Shows.LOST))
 
 
 @contextmanager
@@ -137,10 +138,10 @@ def told(week: Week) -> Iterator[Record]:
 
 
 def _lost(gpu: Subject, holder: str, user: str, since: datetime, until: datetime) -> Record:
-    mark = fingerprint("gpu_lost", gpu, "")
+    mark = fingerprint(_LOST.key, gpu, "")
     return Incident(
-        id=f"{mark}-1", fingerprint=mark, fault="gpu_lost", subject=gpu, severity=Severity.CRITICAL,
-        state="resolved", title="GPU fell off the bus", since=since, updated_at=until,
+        id=f"{mark}-1", fingerprint=mark, fault=_LOST.key, subject=gpu, severity=_LOST.severity,
+        state="resolved", title=_LOST.title, since=since, updated_at=until,
         resolved_at=until, impact=Impact(gpus=1, holders=(holder,), users=(user,)), evidence=(),
         action="", members=(gpu.key,), label=gpu.node,
     ).to_record()  # fmt: skip
