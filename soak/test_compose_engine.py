@@ -12,7 +12,7 @@ from tests.compose_site import Engine, Site, engine, site
 from tests.composed import SERVICES, substituted
 from tests.containers import PROGRAMS
 
-pytestmark = [pytest.mark.site, pytest.mark.alone, pytest.mark.timeout(1500)]
+pytestmark = pytest.mark.timeout(1500)
 
 STORES = ("victoria-metrics", "influxd")
 

@@ -47,12 +47,7 @@ from tests.polling import wait_until
 from tests.product import Product, clean_environment
 from tests.servers import ROOT
 
-pytestmark = [
-    pytest.mark.site,
-    pytest.mark.server,
-    pytest.mark.alone,
-    pytest.mark.timeout(1200),
-]
+pytestmark = pytest.mark.timeout(1200)
 
 MOST_CLICKS, MOST_SECONDS = 2, 5.0
 NODES, GPUS = 16, 8
