@@ -39,7 +39,10 @@ def told(folder: Path, seed: int, span: timedelta) -> tuple[Facts, Report, Total
         target = Target(url=hub.url, token_file=hub.collector_token_file)
         write(past, target, until=end, processes=1)
         now, config, client = end + GRACE, load(hub.config), hub.hub()
-        counter = UsageCounter(client, ManualClock(now), threading.Event(), 2 * span)
+        after = timedelta(seconds=config.analyzer.idle_after_seconds)
+        counter = UsageCounter(
+            client, ManualClock(now), threading.Event(), 2 * span, idle_after=after
+        )
         for _ in range(span // BUCKET):
             counter.step()
         (facts,) = read(client, CLUSTER, (ORIGIN, end), now, config)
