@@ -113,7 +113,6 @@ def _live() -> None:
     if cluster is None:
         return
     if not is_wall():
-        _try(view)
         _choose_cluster(view, cluster)
     if cluster.strip.gpus:
         # In one piece: where nothing waits there are no notes, and no page may be of nothing.
@@ -125,6 +124,8 @@ def _live() -> None:
             _map(view, cluster)
     with right:
         _attention(view)
+    if not is_wall():
+        _try(view)
 
 
 def _try(view: FleetView) -> None:
