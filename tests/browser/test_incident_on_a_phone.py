@@ -2,7 +2,7 @@
 
 import sys
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from playwright.sync_api import Browser, Page, ViewportSize, expect
@@ -22,9 +22,8 @@ NODES, GPUS, STEPS, LETTERS = 24, 8, 12, 9
 HEIGHT = "document.querySelector('[data-testid=stMainBlockContainer]').scrollHeight"
 
 
-def worst() -> tuple[Incident, list[Record]]:
-    """Half of a cluster, with everything that can be told of it, and a long sentence for each."""
-    now = SystemClock().now()
+def worst(now: datetime) -> Incident:
+    """Of half of a cluster, with everything that an incident can say, and a long sentence for each."""
     users = tuple(f"a-user-with-a-long-name-{number}" for number in range(6))
     holders = tuple(f"job {10_000 + number}" for number in range(6))
     named = ", ".join(f"{job} of {user}" for job, user in zip(holders, users, strict=True))
@@ -38,7 +37,7 @@ def worst() -> tuple[Incident, list[Record]]:
         )
         for number in range(14)
     ]
-    one = replace(
+    return replace(
         incident("gpu_lost", gpu(3, node("sim-002")), Severity.CRITICAL),
         title="Most GPUs of a rack fell off the bus at once <b>and did not come back",
         label="rack rack-0017 (24 nodes sim-002 to sim-025)",
@@ -57,6 +56,10 @@ def worst() -> tuple[Incident, list[Record]]:
         source="NVIDIA, Xid catalogue: GPU has fallen off the bus",
         held="drained in Slurm: replacing the power shelf of the rack",
     )
+
+
+def told_of(one: Incident, now: datetime) -> list[Record]:
+    """The incident with all that can be told beside it: how it spread, messages, others, a silence."""
     told = [
         Transition(
             incident=one.id,
@@ -88,12 +91,13 @@ def worst() -> tuple[Incident, list[Record]]:
         starts_at=now - timedelta(minutes=5),
         ends_at=now + timedelta(hours=4),
     )
-    return one, [one.to_record(), *told, *(it.to_record() for it in others), silence.to_record()]
+    return [one.to_record(), *told, *(it.to_record() for it in others), silence.to_record()]
 
 
 def opened(page: Page, dashboard: DashboardProcess, feed: Feed) -> Incident:
-    one, records = worst()
-    feed.hub.write_records(records)
+    now = SystemClock().now()
+    one = worst(now)
+    feed.hub.write_records(told_of(one, now))
     page.goto(dashboard.link())
     page.wait_for_selector("canvas[data-cells]")
     page.goto(f"{dashboard.url}/incidents?incident={one.id}")
