@@ -28,6 +28,10 @@ from ..window.rows import Row, Rows
 from ..window.window import Need, Span, Window
 from . import Detector
 
+_DOWN_IN = (
+    Aggregate(function=Function.MAX, field="up"),
+    Aggregate(function=Function.MIN, field="enabled"),
+)
 NEEDS = (
     Need(measurement="port", span=Span.NOW, fields=("up", "enabled", "physical_state")),
     Need(
@@ -36,18 +40,10 @@ NEEDS = (
         aggregates=(
             Aggregate(function=Function.INCREASE, field="link_downed"),
             Aggregate(function=Function.MAX, field="speed_bits_per_second"),
-            Aggregate(function=Function.MAX, field="up"),
-            Aggregate(function=Function.MIN, field="enabled"),
+            *_DOWN_IN,
         ),
     ),
-    Need(
-        measurement="port",
-        span=Span.RECENT,
-        aggregates=(
-            Aggregate(function=Function.MAX, field="up"),
-            Aggregate(function=Function.MIN, field="enabled"),
-        ),
-    ),
+    Need(measurement="port", span=Span.RECENT, aggregates=_DOWN_IN),
 )
 # One line that says so is no port that is down.
 _LINES = 2
