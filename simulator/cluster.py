@@ -21,6 +21,8 @@ from gpuvigil.model import (
     job_holder,
 )
 
+from .people import NAMES, TEAMS
+
 NODES_PER_RACK = 8
 DRIVER = "580.95.05"
 KERNEL = "6.8.0-87-generic"
@@ -78,8 +80,6 @@ NOTEBOOK = Workload(
     command="jupyter-lab", load=0.0, swing=0.0, swing_seconds=60.0, memory_share=0.31
 )
 
-_USERS = ("alice", "bob", "carol", "dave", "erin", "frank", "grace", "heidi", "ivan", "judy")
-_TEAMS = ("vision", "language", "robotics")
 _FIRST_JOB = 1042
 
 
@@ -246,13 +246,13 @@ def allocations(cluster: Cluster, slot: Slot, run: int, origin: datetime) -> lis
     """Who holds the GPUs of a slot in that run; `ended_at` is None."""
     started = origin + timedelta(seconds=slot.started_seconds(run))
     number = _FIRST_JOB + slot.number + run * len(cluster.slots)
-    person = (slot.number + run) % len(_USERS)
+    person = (slot.number + run) % len(NAMES)
     return [
         Allocation(
             subject=gpu_subject(cluster.nodes[node], gpu),
             holder=job_holder(number),
-            user=_USERS[person],
-            account=_TEAMS[person % len(_TEAMS)],
+            user=NAMES[person],
+            account=TEAMS[person % len(TEAMS)],
             command=slot.workload.command,
             started_at=started,
         )

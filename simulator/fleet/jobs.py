@@ -15,18 +15,14 @@ import numpy as np
 
 from gpuvigil.model import Holder, job_holder
 
+from ..people import NAMES, TEAMS
 from .chance import Dice, at_share, key
 from .model import FleetSettings
 from .topology import Topology
 from .trainings import workloads_of
 from .workloads import DAY, Ending, Workload, day
 
-_USERS = tuple(
-    f"{name}{number}"
-    for number in ("", "2", "3")
-    for name in ("alice", "bob", "carol", "dave", "erin", "frank", "grace", "heidi", "ivan", "judy")
-)
-_TEAMS = ("vision", "language", "robotics")
+_USERS = tuple(f"{name}{number}" for number in ("", "2", "3") for name in NAMES)
 # The queue runs before the fleet's first moment, so that it begins in full swing: for twice as
 # long as the longest job of a sort, and no longer than this.
 _BEFORE_SECONDS = 8 * DAY
@@ -289,7 +285,7 @@ class Schedule:
 
 def team_of(user: str) -> str:
     """The account that a user's jobs run under: always the same one."""
-    return _TEAMS[zlib.crc32(user.encode()) % len(_TEAMS)]
+    return TEAMS[zlib.crc32(user.encode()) % len(TEAMS)]
 
 
 def _strangers(seed: int) -> tuple[str, ...]:
