@@ -50,24 +50,7 @@ def main(arguments: Sequence[str]) -> int:
         type=Path,
         help="write it there, for the owner of the file alone, instead of printing it",
     )
-    join = verbs.add_parser(
-        "join",
-        help="issue a token by which nodes get one each, and print it, this once",
-        description="Issues a token that 'gpuvigil join' on a node exchanges for one of the node's own.",
-    )
-    join.add_argument(
-        "--uses", type=int, default=1, help="how many nodes may join by it; 1, if left out"
-    )
-    join.add_argument(
-        "--for",
-        dest="lasts",
-        type=_seconds,
-        default=3600,
-        metavar="TIME",
-        help="how long: 30s, 10m, 24h or 7d; 1h, if left out",
-    )
-    join.add_argument("--cluster", default="", help="the nodes' cluster; as configured if left out")
-    join.add_argument("--name", default="", help="what it is for, in lists and in the log")
+    _add_join(verbs.add_parser)
     verbs.add_parser("list", help="show every token's bearer and end, never the token")
     for verb, text in (
         ("revoke", "end a token now"),
@@ -91,6 +74,27 @@ def main(arguments: Sequence[str]) -> int:
     except GpuvigilError as error:
         return fail(options.prog, error)
     return 0
+
+
+def _add_join(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
+    join = add_parser(
+        "join",
+        help="issue a token by which nodes get one each, and print it, this once",
+        description="Issues a token that 'gpuvigil join' on a node exchanges for one of the node's own.",
+    )
+    join.add_argument(
+        "--uses", type=int, default=1, help="how many nodes may join by it; 1, if left out"
+    )
+    join.add_argument(
+        "--for",
+        dest="lasts",
+        type=_seconds,
+        default=3600,
+        metavar="TIME",
+        help="how long: 30s, 10m, 24h or 7d; 1h, if left out",
+    )
+    join.add_argument("--cluster", default="", help="the nodes' cluster; as configured if left out")
+    join.add_argument("--name", default="", help="what it is for, in lists and in the log")
 
 
 class _Remote:
