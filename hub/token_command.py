@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     create.add_argument(
         "--scope",
-        choices=[it.value for it in Scope],
+        choices=[it.value for it in Scope if it is not Scope.JOIN],
         help="what it may do: node (as with --node), reader (read), collector (write, for any"
         " node), scheduler (write jobs and nodes as a scheduler has them) or service (everything)",
     )
@@ -50,6 +50,7 @@ def main(arguments: Sequence[str]) -> int:
         type=Path,
         help="write it there, for the owner of the file alone, instead of printing it",
     )
+    _add_join(verbs.add_parser)
     verbs.add_parser("list", help="show every token's bearer and end, never the token")
     for verb, text in (
         ("revoke", "end a token now"),
@@ -75,6 +76,27 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _add_join(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
+    join = add_parser(
+        "join",
+        help="issue a token by which nodes get one each, and print it, this once",
+        description="Issues a token that 'gpuvigil join' on a node exchanges for one of the node's own.",
+    )
+    join.add_argument(
+        "--uses", type=int, default=1, help="how many nodes may join by it; 1, if left out"
+    )
+    join.add_argument(
+        "--for",
+        dest="lasts",
+        type=_seconds,
+        default=3600,
+        metavar="TIME",
+        help="how long: 30s, 10m, 24h or 7d; 1h, if left out",
+    )
+    join.add_argument("--cluster", default="", help="the nodes' cluster; as configured if left out")
+    join.add_argument("--name", default="", help="what it is for, in lists and in the log")
+
+
 class _Remote:
     """The tokens of a hub that runs."""
 
@@ -87,6 +109,11 @@ class _Remote:
     def create(self, scope: Scope, name: str, cluster: str, node: str) -> tuple[str, str]:
         asked = {"scope": scope.value, "name": name, "cluster": cluster, "node": node}
         return _issued(self._ask("POST", "", asked))
+
+    def create_join(self, uses: int, lasts: timedelta, name: str, cluster: str) -> tuple[str, str]:
+        seconds = lasts.total_seconds()
+        asked = {"uses": uses, "seconds": seconds, "name": name, "cluster": cluster}
+        return _issued(self._ask("POST", "/join", asked))
 
     def revoke(self, id_: str) -> None:
         self._ask("POST", f"/{quote(id_, safe='')}/revoke", {})
@@ -119,6 +146,9 @@ class _Local:
 
     def create(self, scope: Scope, name: str, cluster: str, node: str) -> tuple[str, str]:
         return _pair(_written(lambda: self._keyring.create(scope, name, cluster, node)))
+
+    def create_join(self, uses: int, lasts: timedelta, name: str, cluster: str) -> tuple[str, str]:
+        return _pair(_written(lambda: self._keyring.create_join(uses, lasts, name, cluster)))
 
     def revoke(self, id_: str) -> None:
         _written(lambda: self._keyring.revoke(id_))
@@ -212,6 +242,11 @@ def _create(desk: _Remote | _Local, config: Config, chosen: argparse.Namespace) 
         _keep(desk, chosen.file, id_, token)
 
 
+def _join(desk: _Remote | _Local, config: Config, chosen: argparse.Namespace) -> None:
+    cluster = chosen.cluster or config.collector.cluster
+    _show(desk.create_join(chosen.uses, timedelta(seconds=chosen.lasts), chosen.name, cluster))
+
+
 def _list(desk: _Remote | _Local, _config: Config, _chosen: argparse.Namespace) -> None:
     columns = ("id", "scope", "cluster", "node", "name", "created_at", "ends_at")
     rows = [columns, *([str(it[key] or "-") for key in columns] for it in desk.all())]
@@ -255,4 +290,4 @@ def _seconds(text: str) -> int:
     return int(found[1]) * _UNITS[found[2]]
 
 
-_VERBS = {"create": _create, "list": _list, "revoke": _revoke, "rotate": _rotate}
+_VERBS = {"create": _create, "join": _join, "list": _list, "revoke": _revoke, "rotate": _rotate}

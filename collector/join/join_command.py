@@ -6,18 +6,21 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from gpuvigil.config import load, read_secret, startup
 from gpuvigil.errors import ConfigError, GpuvigilError, HubUnavailable
 from gpuvigil.hub_client.authority import certificate_in
+from gpuvigil.hub_client.joining import is_join_token
 from gpuvigil.model import Inventory, Record, Subject
 
 from ..agent.node_config import SERVICE_CONFIG
 from ..doctor.diagnosis import can_work, lines
 from ..doctor.doctor_command import diagnose
 from . import unit
-from .node_files import TOKEN, Joining, write
+from .node_files import TOKEN, Joining, check, write
+from .own_token import own_token
 from .trusted_hub import Asked, address, inventory, pinned
 
 _DOCTOR_SECONDS = 15.0
@@ -44,7 +47,7 @@ def _options() -> argparse.ArgumentParser:
     )
     options.add_argument("hub", metavar="HUB", help="the hub: hub1, or https://hub1:8428")
     given = options.add_mutually_exclusive_group()
-    given.add_argument("--token", help="a collector's or this node's token")
+    given.add_argument("--token", help="a join token, a collector's, or this node's")
     given.add_argument(
         "--token-file", type=Path, metavar="FILE", help="file that holds it; - reads it from input"
     )
@@ -74,8 +77,12 @@ def _join(chosen: argparse.Namespace) -> int:
         raise GpuvigilError("only root may do this: put sudo before it")
     unit.check()
     joining = _asked_for(chosen)
-    asked = Asked(url=joining.url, token=joining.token, authority=joining.authority)
     node = Subject(cluster=joining.cluster, node=joining.node or socket.gethostname())
+    if is_join_token(joining.token):
+        # What may not be written is said while the token still has its use.
+        check(joining, _DIRECTORY, replace=chosen.replace)
+        joining = replace(joining, token=own_token(_asking(joining), node, _DIRECTORY, print))
+    asked = _asking(joining)
     before = inventory(asked, node)
     print(f"{'hub':<10} {joining.url} answers, and takes the token")
     for line in write(joining, _DIRECTORY, replace=chosen.replace):
@@ -92,6 +99,10 @@ def _join(chosen: argparse.Namespace) -> int:
         return 0
     print("Lines above that begin with 'missing' say what is left to do.", file=sys.stderr)
     return 1
+
+
+def _asking(joining: Joining) -> Asked:
+    return Asked(url=joining.url, token=joining.token, authority=joining.authority)
 
 
 def _asked_for(chosen: argparse.Namespace) -> Joining:

@@ -11,6 +11,7 @@ from gpuvigil.errors import ConfigError
 from gpuvigil.private_files import sync_folder
 
 CONFIGURATION, TOKEN, AUTHORITY = "collector.toml", "collector-token", "ca.pem"
+PENDING = "collector-token.joining"
 _FOR_ALL, _FOR_ROOT = 0o644, 0o600
 
 
@@ -54,19 +55,45 @@ def write(joining: Joining, directory: Path, *, replace: bool) -> list[str]:
     ConfigError before anything is written, where a configuration stands that says something else and may not be
     replaced. What is replaced stays beside it as `.old`.
     """
+    check(joining, directory, replace=replace)
     wanted = {CONFIGURATION: (configuration(joining, directory), _FOR_ALL)}
     wanted[TOKEN] = (f"{joining.token}\n", _FOR_ROOT)
     if joining.authority is not None:
         wanted[AUTHORITY] = (joining.authority, _FOR_ALL)
-    file = directory / CONFIGURATION
-    before = _read(file)
-    if not replace and before is not None and before != wanted[CONFIGURATION][0]:
-        raise ConfigError(_refusal(file))
     try:
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-        return [_put(directory / name, text, mode) for name, (text, mode) in wanted.items()]
+        said = [_put(directory / name, text, mode) for name, (text, mode) in wanted.items()]
+        (directory / PENDING).unlink(missing_ok=True)
     except OSError as error:
         raise ConfigError(f"cannot write {error.filename}: {error.strerror}") from None
+    return said
+
+
+def check(joining: Joining, directory: Path, *, replace: bool) -> None:
+    """ConfigError where a configuration stands that says something else and may not be replaced."""
+    file = directory / CONFIGURATION
+    before = _read(file)
+    if not replace and before is not None and before != configuration(joining, directory):
+        raise ConfigError(_refusal(file))
+
+
+def kept(directory: Path, name: str) -> str:
+    """The token that this node has in a file, or an empty text."""
+    return (_read(directory / name) or "").strip()
+
+
+def keep_pending(token: str, directory: Path) -> None:
+    """Keep a token that this node made, before anybody hears of it; ConfigError where that cannot be."""
+    try:
+        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        _put(directory / PENDING, f"{token}\n", _FOR_ROOT)
+    except OSError as error:
+        raise ConfigError(f"cannot write {error.filename}: {error.strerror}") from None
+
+
+def forget_pending(directory: Path) -> None:
+    """Forget it: the hub has refused it."""
+    (directory / PENDING).unlink(missing_ok=True)
 
 
 def _refusal(file: Path) -> str:

@@ -2,6 +2,7 @@
 
 import hmac
 import http.client
+import json
 import re
 import ssl
 import tempfile
@@ -12,7 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from gpuvigil.errors import ConfigError, GpuvigilError, HubRefused
-from gpuvigil.hub_client import Hub
+from gpuvigil.hub_client import Hub, joining
 from gpuvigil.hub_client.authority import PATH, as_pin, certificate_in, pin_of
 from gpuvigil.hub_client.tls import Trust
 from gpuvigil.model import Record, Subject
@@ -102,10 +103,19 @@ def trusting(authority: str | None) -> Iterator[Trust]:
         yield Trust(ca_file=Path(file.name))
 
 
-def inventory(asked: Asked, node: Subject) -> Record | None:
-    """What the hub last heard of the node; GpuvigilError says why it does not say."""
+@contextmanager
+def _speaking_to(asked: Asked) -> Iterator[Hub]:
     with trusting(asked.authority) as trust:
         hub = Hub(asked.url, lambda: asked.token, _SECONDS, trust=trust)
+        try:
+            yield hub
+        finally:
+            hub.close()
+
+
+def inventory(asked: Asked, node: Subject) -> Record | None:
+    """What the hub last heard of the node; GpuvigilError says why it does not say."""
+    with _speaking_to(asked) as hub:
         try:
             return hub.inventory(node)
         except HubRefused as error:
@@ -116,5 +126,30 @@ def inventory(asked: Asked, node: Subject) -> Record | None:
             if error.status == 403:
                 raise GpuvigilError(f"{error}. A token of another node, or not a node's") from None
             raise
-        finally:
-            hub.close()
+
+
+def takes(asked: Asked, node: Subject) -> bool:
+    """Whether the hub takes the token as one of that node."""
+    with _speaking_to(asked) as hub:
+        try:
+            hub.inventory(node)
+        except HubRefused as error:
+            if error.status in {401, 403}:
+                return False
+            raise
+    return True
+
+
+def exchange(asked: Asked, node: Subject, token: str) -> None:
+    """Give a join token for `token`, which this node made; HubRefused says why the hub does not take it.
+
+    Where the answer is lost, the same may be asked again and takes no second use.
+    """
+    wanted = {
+        "cluster": node.cluster,
+        "node": node.node,
+        "id": joining.id_of(token),
+        "sha256": joining.sha256_of(token),
+    }
+    with _speaking_to(asked) as hub:
+        hub.request("POST", joining.PATH, json.dumps(wanted).encode())

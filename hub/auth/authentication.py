@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
 
 from gpuvigil.hub_client.authority import PATH as AUTHORITY
+from gpuvigil.hub_client.joining import PATH as JOIN_PATH
 
 from ..http.bearer import Bearer, Scope
 from ..http.responses import Receive, failure
@@ -15,6 +16,7 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 Call = tuple[str, str]
 
 WRITE: Call = ("POST", "/api/v2/write")
+JOIN: Call = ("POST", JOIN_PATH)
 
 # Answered to everybody: whether the hub lives, how it fares in numbers, and who has signed its certificate.
 OPEN_PATHS = frozenset({"/ping", "/health", "/healthz", "/readyz", "/metrics", AUTHORITY})
@@ -45,7 +47,16 @@ _ALLOWED: dict[Scope, tuple[Collection[Call], str]] = {
         _SCHEDULER_CALLS,
         "a scheduler's token may only write and read what a scheduler says",
     ),
+    Scope.JOIN: (frozenset({JOIN}), "a join token may only be exchanged for a node's token"),
 }
+
+
+def refusal(bearer: Scope, call: Call) -> str | None:
+    """Why a bearer may not call that; None when it may. A scope that is not named may nothing."""
+    if bearer is Scope.SERVICE:
+        return None
+    calls, reason = _ALLOWED.get(bearer, (frozenset(), "this token opens nothing"))
+    return None if call in calls else reason
 
 
 class Authentication:
@@ -67,8 +78,8 @@ class Authentication:
                 answer = failure(401, "unauthorized access: the token is missing or wrong")
                 await answer(scope, receive, send)
                 return
-            calls, reason = _ALLOWED.get(bearer.scope, ((call,), ""))
-            if call not in calls:
+            reason = refusal(bearer.scope, call)
+            if reason is not None:
                 await failure(403, reason)(scope, receive, send)
                 return
             scope.setdefault("state", {})["bearer"] = bearer

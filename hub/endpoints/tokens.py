@@ -1,9 +1,11 @@
-"""Tokens over HTTP: what `gpuvigil token` asks of a running hub. Only a service may."""
+"""Tokens over HTTP: what `gpuvigil token` asks of a running hub, which only a service may, and the exchange of a
+join token for a node's own.
+"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -11,21 +13,23 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from gpuvigil.errors import StoreError
+from gpuvigil.hub_client.joining import PATH as JOIN_PATH
 from gpuvigil.log import Log
 
 from ..http.bearer import Issued, Scope
 from ..http.responses import Arriving, Refused, question_of
-from ..records import IssuedTokens
+from ..records import IssuedTokens, NotGivenError, Wanted
 
 _LOG = Log("hub")
 _LARGEST_BYTES = 10_000
 _MOST_ASKING_BYTES = 1024 * 1024
 _LONGEST_OVERLAP_SECONDS = 90 * 86_400
+_TOO_LONG_SECONDS = _LONGEST_OVERLAP_SECONDS + 1
 _T = TypeVar("_T")
 
 
 class TokensEndpoint:
-    """Lists, issues, revokes and rotates tokens."""
+    """Lists, issues, revokes, rotates and exchanges tokens."""
 
     def __init__(self, issued_tokens: IssuedTokens) -> None:
         self._keyring = issued_tokens
@@ -35,6 +39,8 @@ class TokensEndpoint:
         return [
             Route("/api/v1/tokens", self.list, methods=["GET"]),
             Route("/api/v1/tokens", self.create, methods=["POST"]),
+            Route("/api/v1/tokens/join", self.create_join, methods=["POST"]),
+            Route(JOIN_PATH, self.join, methods=["POST"]),
             Route("/api/v1/tokens/{id}/revoke", self.revoke, methods=["POST"]),
             Route("/api/v1/tokens/{id}/rotate", self.rotate, methods=["POST"]),
         ]
@@ -44,11 +50,7 @@ class TokensEndpoint:
         return JSONResponse({"tokens": [it.to_json() for it in tokens]})
 
     async def create(self, request: Request) -> Response:
-        with self._asking.of(request.state.bearer) as held:
-            asked = await question_of(request, _LARGEST_BYTES, held)
-        texts = {key: asked.get(key, "") for key in ("scope", "name", "cluster", "node")}
-        if not all(isinstance(it, str) and len(it) <= 256 for it in texts.values()):
-            raise Refused(400, "scope, name, cluster and node must be short texts")
+        texts = _texts(await self._question(request), "scope", "name", "cluster", "node")
         try:
             scope = Scope(texts.pop("scope"))
         except ValueError:
@@ -56,19 +58,55 @@ class TokensEndpoint:
             raise Refused(400, f"the scope is none of {known}") from None
         return _told("token created", *await _asked(partial(self._keyring.create, scope, **texts)))
 
+    async def create_join(self, request: Request) -> Response:
+        asked = await self._question(request)
+        texts = _texts(asked, "name", "cluster")
+        uses, seconds = asked.get("uses"), asked.get("seconds")
+        if type(uses) is not int or not isinstance(seconds, int | float):
+            raise Refused(400, "uses and seconds must be numbers")
+        # What is no time at all is refused by the same words as one that is too long.
+        lasts = timedelta(seconds=min(seconds, _TOO_LONG_SECONDS) if seconds > 0 else 0)
+        work = partial(self._keyring.create_join, uses, lasts, **texts)
+        return _told("token created", *await _asked(work))
+
+    async def join(self, request: Request) -> Response:
+        bearer = request.state.bearer
+        if bearer.scope is not Scope.JOIN:
+            raise Refused(403, "only a join token is exchanged for a node's token")
+        texts = _texts(await self._question(request), "cluster", "node", "id", "sha256")
+        try:
+            wanted = Wanted(**texts)
+            issued = await _asked(partial(self._keyring.join, bearer.join, wanted))
+        except ValueError as error:
+            raise Refused(400, str(error)) from None
+        except NotGivenError as error:
+            raise Refused(409 if error.taken else 403, str(error)) from None
+        _LOG.info("node joined", id=issued.id, by=bearer.join, node=issued.node)
+        return JSONResponse({"issued": issued.to_json()})
+
+    async def _question(self, request: Request) -> Mapping[str, Any]:
+        with self._asking.of(request.state.bearer) as held:
+            return await question_of(request, _LARGEST_BYTES, held)
+
     async def revoke(self, request: Request) -> Response:
         ended = await _asked(partial(self._keyring.revoke, request.path_params["id"]))
         _LOG.info("token revoked", id=ended.id, scope=ended.scope, name=ended.name)
         return JSONResponse({"revoked": ended.id})
 
     async def rotate(self, request: Request) -> Response:
-        with self._asking.of(request.state.bearer) as held:
-            asked = await question_of(request, _LARGEST_BYTES, held)
+        asked = await self._question(request)
         seconds = asked.get("overlap_seconds", 0)
         if not isinstance(seconds, int | float) or not 0 <= seconds <= _LONGEST_OVERLAP_SECONDS:
             raise Refused(400, f"overlap_seconds must be from 0 to {_LONGEST_OVERLAP_SECONDS}")
         work = partial(self._keyring.rotate, request.path_params["id"], timedelta(seconds=seconds))
         return _told("token rotated", *await _asked(work))
+
+
+def _texts(asked: Mapping[str, Any], *keys: str) -> dict[str, str]:
+    found = {key: asked.get(key, "") for key in keys}
+    if not all(isinstance(it, str) and len(it) <= 256 for it in found.values()):
+        raise Refused(400, f"{', '.join(keys[:-1])} and {keys[-1]} must be short texts")
+    return found
 
 
 def _told(what: str, issued: Issued, token: str) -> Response:

@@ -20,18 +20,20 @@ class Scope(Enum):
     SCHEDULER = (
         "scheduler"  # write of jobs and of nodes as a scheduler has them, of one cluster or of any
     )
+    JOIN = "join"  # get a token for a node, as often as it has uses, and nothing else
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bearer:
     """Who comes with a token. A node's may write for `cluster` and `node` alone, a scheduler's for
-    its `cluster`, if it has one.
+    its `cluster`, if it has one. `join` is the id of a join token, and empty for all others.
     """
 
     scope: Scope
     name: str = ""
     cluster: str = ""
     node: str = ""
+    join: str = ""
 
     @property
     def writes_for_any_node(self) -> bool:
@@ -63,7 +65,8 @@ class Issued:
     @property
     def bearer(self) -> Bearer:
         scope = Scope(self.scope)
-        return Bearer(scope=scope, name=self.name, cluster=self.cluster, node=self.node)
+        join = self.id if scope is Scope.JOIN else ""
+        return Bearer(scope=scope, name=self.name, cluster=self.cluster, node=self.node, join=join)
 
     def check(self) -> None:
         """ValueError or TypeError when it is not as it was written."""

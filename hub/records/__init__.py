@@ -4,6 +4,7 @@ from .backup_job import BackupJob
 from .backups import wrong_inside
 from .database import in_postgresql, open_records
 from .issued_tokens import IssuedTokens, Watch
+from .join_tokens import NotGivenError, Wanted
 from .record_book import Book, LeaseLostError
 from .repair import Opened, open_kept, set_records_aside
 from .revoked import Ends, ends_file, merge_ends
@@ -16,8 +17,10 @@ __all__ = [
     "Ends",
     "IssuedTokens",
     "LeaseLostError",
+    "NotGivenError",
     "Opened",
     "Transactions",
+    "Wanted",
     "Watch",
     "ends_file",
     "in_postgresql",

@@ -6,7 +6,6 @@ a slow hash would protect nothing; who reads the database cannot come in with it
 
 import hashlib
 import json
-import secrets
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -14,13 +13,25 @@ from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    func,
+    insert,
+    or_,
+    select,
+    true,
+    update,
+)
 
 from gpuvigil.clock import from_text, to_text
 from gpuvigil.errors import ConfigError, StoreError
+from gpuvigil.hub_client import joining
 from gpuvigil.log import Log
 
 from ..http.bearer import Bearer, Issued, Scope
+from .join_tokens import Wanted, given_before, made_id
 from .revoked import Ends
 from .tables import token
 from .transactions import Transactions
@@ -117,6 +128,8 @@ class IssuedTokens:
         """A new token, told here and never again. ValueError for a bearer that makes no sense."""
         if (scope is Scope.NODE) != bool(cluster and node) or (scope is not Scope.NODE and node):
             raise ValueError("a node's token needs a cluster and a node, and no other has them")
+        if scope is Scope.JOIN:
+            raise ValueError("a join token has uses and an end: 'gpuvigil token join' makes one")
         if cluster and scope not in {Scope.NODE, Scope.SCHEDULER}:
             raise ValueError("only a node's and a scheduler's token can be of one cluster")
         storable(name, cluster, node)
@@ -125,6 +138,43 @@ class IssuedTokens:
             self._add(connection, [issued])
         self._refresh_if_possible()
         return issued, given
+
+    def create_join(
+        self, uses: int, lasts: timedelta, name: str = "", cluster: str = ""
+    ) -> tuple[Issued, str]:
+        """A token that gives so many nodes, of one cluster or of any, one each. ValueError as above."""
+        storable(name, cluster)
+        bearer = Bearer(scope=Scope.JOIN, name=name, cluster=cluster, join=made_id(uses, lasts))
+        issued, given = self._made(bearer, self._now() + lasts)
+        with self._transactions.write() as connection:
+            self._add(connection, [issued])
+        self._refresh_if_possible()
+        return issued, given
+
+    def join(self, id_: str, wanted: Wanted) -> Issued:
+        """Take a use of a join token and keep a node's token for it; the same again takes none.
+
+        NotGivenError when there is no use left, or the node has a token.
+        """
+        storable(wanted.cluster, wanted.node)
+        of_node = and_(
+            token.c.scope == Scope.NODE.value,
+            token.c.cluster == wanted.cluster,
+            token.c.node == wanted.node,
+        )
+        given = and_(token.c.scope == Scope.NODE.value, token.c.name == id_)
+        with self._transactions.write() as connection:
+            offered = _one(connection, id_)
+            related = _read(connection, or_(token.c.id == wanted.id, of_node))
+            used = connection.execute(select(func.count()).select_from(token).where(given)).scalar()
+            now = self._now()
+            issued = given_before(offered, wanted, related, used or 0, now)
+            if issued is None:
+                made = {**asdict(wanted), "scope": Scope.NODE.value, "name": id_}
+                issued = Issued(**made, created_at=to_text(now))
+                self._add(connection, [issued])
+        self._refresh_if_possible()
+        return issued
 
     def revoke(self, id_: str) -> Issued:
         """End a token now; KeyError when there is none with that id."""
@@ -136,6 +186,8 @@ class IssuedTokens:
     def rotate(self, id_: str, overlap: timedelta) -> tuple[Issued, str]:
         """A new token for the same bearer; the old one holds on for `overlap`. KeyError as above."""
         with self._transactions.write() as connection:
+            if id_.startswith(joining.PREFIX):
+                raise ValueError("a join token is not rotated: revoke it, and make another")
             old = self._end(connection, id_, self._now() + overlap)
             issued, given = self._made(old.bearer)
             self._add(connection, [issued])
@@ -160,23 +212,22 @@ class IssuedTokens:
         if new:
             _LOG.info("tokens moved into the records", count=len(new), file=str(file))
 
-    def _made(self, bearer: Bearer) -> tuple[Issued, str]:
-        id_ = secrets.token_hex(4)
-        given = f"gpuvigil_{id_}_{secrets.token_urlsafe(32)}"
+    def _made(self, bearer: Bearer, ends_at: datetime | None = None) -> tuple[Issued, str]:
+        given = joining.made(bearer.join)
         issued = Issued(
-            id=id_,
+            id=joining.id_of(given),
             scope=bearer.scope.value,
             name=bearer.name,
             cluster=bearer.cluster,
             node=bearer.node,
             sha256=_hash(given.encode()),
             created_at=to_text(self._now()),
+            ends_at=None if ends_at is None else to_text(ends_at),
         )
         return issued, given
 
     def _end(self, connection: Connection, id_: str, at: datetime) -> Issued:
-        row = connection.execute(select(*_COLUMNS).where(token.c.id == id_)).one_or_none()
-        found = None if row is None else Issued(**row._mapping)
+        found = _one(connection, id_)
         if found is None or not found.holds(self._now()):
             raise KeyError(id_)
         # What was to end sooner is not prolonged.
@@ -208,8 +259,12 @@ class Watch:
                 self._keyring.refresh()
 
 
-def _read(connection: Connection) -> list[Issued]:
-    query = select(*_COLUMNS).order_by(token.c.created_at, token.c.id)
+def _one(connection: Connection, id_: str) -> Issued | None:
+    return next(iter(_read(connection, token.c.id == id_)), None)
+
+
+def _read(connection: Connection, which: ColumnElement[bool] = true()) -> list[Issued]:  # noqa: B008
+    query = select(*_COLUMNS).where(which).order_by(token.c.created_at, token.c.id)
     return [Issued(**row._mapping) for row in connection.execute(query)]
 
 

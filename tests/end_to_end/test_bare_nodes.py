@@ -274,6 +274,26 @@ def test_join_says_what_is_wrong_and_what_to_do(site: Site, node: Node) -> None:
     assert 'rack = "r07"' in node.machine.sh("cat /etc/gpuvigil/collector.toml")
 
 
+def test_a_join_token_gets_a_node_a_token_of_its_own(site: Site, node: Node) -> None:
+    words = shlex.split(site.join)
+    node.machine.ok(*words, "--replace")
+    at = words.index("--token") + 1
+    shared, words[at] = words[at], site.server.sh("gpuvigil token join").strip()
+    other = node.machine.run(*words, "--rack", "r09")
+    assert (other.returncode, "says something else" in other.stderr) == (2, True), other.stderr
+    said = node.machine.ok(*words, "--replace")
+    assert "exchanged  the join token, for this node's own token " in said
+    own = node.machine.sh("cat /etc/gpuvigil/collector-token").strip()
+    assert own not in {shared, words[at]}
+    assert re.search(
+        rf"^{own.split('_')[1]} +node +main +gpu-001 +join-1-",
+        site.server.sh("gpuvigil token list"),
+        re.MULTILINE,
+    )
+    assert "kept       this node's token" in node.machine.ok(*words, "--replace")
+    node.machine.ok(*shlex.split(site.join), "--replace")
+
+
 # Nodes of whom the hub has numbers.
 HEARD = """
 import json, urllib.request

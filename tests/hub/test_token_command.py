@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from gpuvigil.clock import from_text
-from gpuvigil.config import HubSettings
 from gpuvigil.errors import ConfigError
 from hub.http.bearer import Bearer, Scope
-from hub.records import IssuedTokens, Transactions, open_records
+from hub.records import IssuedTokens, Transactions
 from tests.hub.talk import Reply, ask, identity
 from tests.servers import ROOT, HubProcess
 
@@ -30,28 +29,6 @@ EVENT = {
     "body": {},
     "version": 1,
 }
-
-
-@pytest.fixture
-def now() -> list[datetime]:
-    return [NOON]
-
-
-DATABASES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.server)]
-
-
-@pytest.fixture(params=DATABASES)
-def transactions(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Transactions]:
-    postgresql = request.param == "postgresql"
-    url = request.getfixturevalue("postgresql").database() if postgresql else ""
-    engine = open_records(HubSettings(data_directory=tmp_path, records_url=url))
-    yield Transactions(engine)
-    engine.dispose()
-
-
-@pytest.fixture
-def issued_tokens(transactions: Transactions, now: list[datetime]) -> IssuedTokens:
-    return IssuedTokens(transactions, lambda: now[0])
 
 
 def test_of_a_token_only_its_hash_is_kept(issued_tokens: IssuedTokens, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ if [ "$1" = purge ]; then
     rm -rf /etc/systemd/system/gpuvigil-collector.service.d
     rm -f /etc/systemd/system/multi-user.target.wants/gpuvigil-collector.service
     rm -f /etc/gpuvigil/collector.toml /etc/gpuvigil/collector.toml.old /etc/gpuvigil/ca.pem.old
+    rm -f /etc/gpuvigil/collector-token.joining
     # What the role of Ansible keeps.
     rm -rf /etc/gpuvigil/ansible-joined /var/cache/gpuvigil
     # The hub of this machine, if there is one, has these two as well.
