@@ -6,7 +6,7 @@ switched the port off, which only its numbers tell.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -28,17 +28,19 @@ from ..window.rows import Row, Rows
 from ..window.window import Need, Span, Window
 from . import Detector
 
+_TIMES = Aggregate(function=Function.INCREASE, field="link_downed")
 _DOWN_IN = (
     Aggregate(function=Function.MAX, field="up"),
     Aggregate(function=Function.MIN, field="enabled"),
 )
 NEEDS = (
     Need(measurement="port", span=Span.NOW, fields=("up", "enabled", "physical_state")),
+    Need(measurement="port", span=Span.TREND, aggregates=(_TIMES,)),
     Need(
         measurement="port",
         span=Span.FLAP,
         aggregates=(
-            Aggregate(function=Function.INCREASE, field="link_downed"),
+            _TIMES,
             Aggregate(function=Function.MAX, field="speed_bits_per_second"),
             *_DOWN_IN,
         ),
@@ -52,6 +54,7 @@ _WITHOUT_NUMBERS = 6.0
 # Of an InfiniBand port whose link is up: what is missing is who makes it active.
 _LINK_UP, _UNMANAGED = 5, CONDITIONS["no_subnet_manager"]
 _UPLINK = CONDITIONS["uplink_down"]
+_Counted = tuple[float, Row]  # over how many seconds, and the port's row of that span
 NO_FABRIC = "Node lost all its fabric ports"
 _CHECK_HOST = (
     "Check the node's network card and cables, then the switch at their other end;"
@@ -68,11 +71,9 @@ def broken_ports(window: Window) -> list[Finding]:
     downs: dict[Subject, list[Event]] = defaultdict(list)
     for event in window.all_events(EventKind.PORT_DOWN):
         downs[event.subject].append(event)
-    rows, span = window.get("port", Span.NOW), window.get("port", Span.FLAP)
+    rows = window.get("port", Span.NOW)
     down = dict(rows.where((rows.values("up") == 0) & _may_have_been_up(window, rows)))
-    counted = dict(
-        span.where(span.values("link_downed_increase") >= window.settings.port_flap_count)
-    )
+    counted = _counted(window)
     found = []
     for port in sorted({*downs, *down, *counted}, key=lambda port: port.key):
         finding = _flapping(window, port, downs[port], counted.get(port)) or _down(
@@ -83,16 +84,34 @@ def broken_ports(window: Window) -> list[Finding]:
     return [*_by_host(window, found), *map(_of_cable, fabric_links.down(window))]
 
 
-def _flapping(window: Window, port: Subject, downs: list[Event], row: Row | None) -> Finding | None:
-    # Events are remembered for long; the counter is asked for over a span that a pass can afford.
-    span = window.settings.port_flap_events_seconds
-    limit = window.settings.port_flap_count
-    recent = [e for e in downs if window.now - e.at < timedelta(seconds=span)]
-    if len(recent) < limit:
-        span = window.settings.port_flap_window_seconds
-    times = max(len(recent), 0 if row is None else row["link_downed_increase"])
-    if times < limit:
+def _counted(window: Window) -> Mapping[Subject, _Counted]:
+    """The ports that went down often enough by their own counters, in a short span or else in a long one.
+
+    Not every collector tells of each time by an event.
+    """
+    found: dict[Subject, _Counted] = {}
+    limits = window.settings
+    spans = ((Span.TREND, limits.trend_seconds), (Span.FLAP, limits.port_flap_window_seconds))
+    for span, seconds in spans:
+        rows = window.get("port", span)
+        often = rows.where(rows.values(_TIMES.column) >= limits.port_flap_count)
+        found |= {port: (seconds, row) for port, row in often}
+    return found
+
+
+def _flapping(
+    window: Window, port: Subject, downs: list[Event], counted: _Counted | None
+) -> Finding | None:
+    # Events are remembered for long; the counter is asked for over spans that a pass can afford.
+    limit, span = window.settings.port_flap_count, window.settings.port_flap_events_seconds
+    recent = _within(window, downs, span)
+    told = len(recent) >= limit
+    seconds, row = counted or (span, None)
+    if not told and row is None:
         return None
+    if not told:
+        span, recent = seconds, _within(window, downs, seconds)
+    times = max(len(recent), 0 if row is None else row[_TIMES.column])
     fault = FAULTS["port_flapping"]
     return Finding(
         fault="port_flapping",
@@ -110,9 +129,13 @@ def _flapping(window: Window, port: Subject, downs: list[Event], row: Row | None
         action=fault.action,
         source=fault.source,
         own_limit=fault.own_limit,
-        certain=len(recent) >= limit,
+        certain=told,
         late=row is None and window.came_late(recent),
     )
+
+
+def _within(window: Window, downs: Iterable[Event], seconds: float) -> list[Event]:
+    return [e for e in downs if window.now - e.at < timedelta(seconds=seconds)]
 
 
 def _down(window: Window, port: Subject, downs: list[Event], row: Row | None) -> Finding | None:

@@ -149,6 +149,14 @@ def test_a_port_flaps_by_its_counter_as_well() -> None:
         assert [(it.since, it.certain, it.late) for it in them] == [
             (NOON - timedelta(seconds=flap), False, False)
         ] * count
+    # As often over half an hour: not every node tells of each time by an event.
+    long = replace(CALM, settings=replace(SETTINGS, port_flap_window_seconds=10.0))
+    for more, count in ((LIMIT - 1, 0), (LIMIT, 1)):
+        them = found(long.changed(port(), {"link_downed": 3 + more}, 15))
+        assert [told(it) for it in them] == [
+            f"warning; went down: {LIMIT} times in {SETTINGS.trend_seconds / 60.0:g} min"
+            f" (limit fewer than {LIMIT})"
+        ] * count
     once = went(20)
     counted = CALM.changed(port(), {"link_downed": 3 + LIMIT}, 15).with_events(once)
     (it,) = found(replace(counted, late=frozenset({once.id})))
