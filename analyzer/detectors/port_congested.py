@@ -8,7 +8,7 @@ one name on several nodes, which share a leaf where the fabric is rail-optimised
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 import numpy as np
@@ -38,6 +38,7 @@ from ..evidence.port_rates import (
 from ..evidence.port_rates import NEEDS as RATES
 from ..evidence.slow_paths import Slow, slow_ports
 from ..window.columns import fabric
+from ..window.fault_kinds import WITHOUT_LINK
 from ..window.rows import Row
 from ..window.window import Need, Span, Window
 from . import Detector
@@ -157,11 +158,12 @@ def _waiting(window: Window, look: Look) -> Iterator[_Waiting]:
         return
     slow &= fabric(window, rates.rows) & still_waits(window, rates)
     echoes = _echoes(window) if slow.any() else set()
+    cut = _without_a_rail(window, look) if slow.any() else set()
     for number in np.flatnonzero(slow).tolist():
         port = rates.rows.subjects[number]
         jobs = jobs_through(window, port, look)
         rail = _rail(port)
-        told = echoes.isdisjoint((rail, job) for job in jobs)
+        told = cut.isdisjoint(jobs) and echoes.isdisjoint((rail, job) for job in jobs)
         # In a minute, a host that the others wait for may not have been heard.
         heard = look.now is Span.STEADY or all(
             window.once(_is_heard, (rail, job, look)) for job in jobs
@@ -238,6 +240,19 @@ def _echoes(window: Window) -> set[tuple[_Rail, str]]:
         for look in LOOKS
         for job in jobs_through(window, port, look)
     }
+
+
+def _without_a_rail(window: Window, look: Look) -> set[str]:
+    """Jobs of which a host lost a link in this time: what went over that one crowds the others."""
+    lately = [
+        it
+        for it in window.stood
+        if it.fault in WITHOUT_LINK
+        and it.resolved_at is None
+        and window.now - it.since < timedelta(seconds=look.long_seconds(window))
+    ]
+    ports = {port for it in lately for port in (it.subject, *map(Subject.parse, it.members))}
+    return {job for port in ports for job in jobs_through(window, port, look)}
 
 
 def _rail(port: Subject) -> _Rail:

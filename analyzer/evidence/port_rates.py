@@ -67,6 +67,11 @@ class Look:
     long: Span
     least_fall: float  # a share
 
+    def long_seconds(self, window: Window) -> float:
+        """How far back it looks."""
+        limits = window.settings
+        return limits.steady_seconds if self.long is Span.STEADY else limits.trend_seconds
+
 
 # In a minute every job has its pauses.
 LOOKS = (
@@ -228,11 +233,7 @@ def jobs_through(window: Window, port: Subject, look: Look) -> Mapping[str, Allo
 
 def _jobs_through(window: Window, asked: tuple[Subject, Look]) -> Mapping[str, Allocation]:
     node, look = asked
-    length = {
-        Span.STEADY: window.settings.steady_seconds,
-        Span.TREND: window.settings.trend_seconds,
-    }
-    begun = micros(window.now) - length[look.long] * 1e6
+    begun = micros(window.now) - look.long_seconds(window) * 1e6
     inventory = (window.whole or window).inventories.get(node.key)
     found: dict[str, Allocation] = {}
     for known in () if inventory is None else inventory.gpus:
