@@ -167,8 +167,16 @@ def _about(claim: Claim, subject: Subject) -> bool:
 
 
 def _is_at(claim: Claim, truth: Truth) -> bool:
-    """Whether it is about the very thing, by one of its names."""
-    return any(_about(claim, it) for it in (truth.subject, *truth.also))
+    """Whether it is about the very thing, by one of its names.
+
+    A rack or a switch is told by any of its own machines, several of them and no others.
+    """
+    names = (truth.subject, *truth.also)
+    if any(_about(claim, it) for it in names):
+        return True
+    own = {it.key for it in (*names, *truth.affected)}
+    by_several = truth.group is not None and len(claim.members) > 1 and own.issuperset(claim.members)
+    return by_several and is_named(truth, claim.fault, claim.said)
 
 
 def _outcome(truth: Truth, judged: Sequence[Judged]) -> Outcome:

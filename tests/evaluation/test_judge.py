@@ -362,6 +362,25 @@ def test_another_cable_of_the_same_switch_is_about_nothing() -> None:
     assert verdict([CABLE], other) is Verdict.FALSE
 
 
+@pytest.mark.parametrize(("ports", "is_there"), [
+    ((2, 3), True),  # of a leaf with four ports, whose first one carries nothing
+    ((1, 9), True),
+    ((2,), False),
+    ((2, 9), False),  # this one is at another leaf
+])  # fmt: skip
+def test_a_leaf_is_told_by_several_of_its_ports_and_no_others(
+    ports: tuple[int, ...], is_there: bool
+) -> None:
+    leaf = truth(port(1), "congestion", group="leaf", affected=tuple(map(port, (2, 3, 4))))
+    keys = tuple(port(it).key for it in ports)
+    said = claim(subject=port(ports[0]), fault="switch_congested", members=keys)
+    (outcome,), _ = judge([leaf], [said])
+    assert (outcome.cause, outcome.place) == (True, is_there)
+    # What is no switch's is where it is.
+    (outcome,), _ = judge([replace(leaf, group=None)], [said])
+    assert outcome.place is (1 in ports)
+
+
 def test_what_follows_from_a_lost_spine_has_not_found_it() -> None:
     lost = truth(at_switch("spine", "0"), "spine lost", group="spine", affected=(NEAR,))
     down = claim(subject=NEAR, fault="port_down")
