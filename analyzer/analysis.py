@@ -236,6 +236,7 @@ class Analysis:
             late=self._fleet.late(),
             came=self._fleet.came(),
             inventories=inventories,
+            drivers=self._fleet.drivers(),
             switches={
                 key: it
                 for key, it in self._fleet.switches().items()

@@ -30,6 +30,7 @@ from gpuvigil.topology import Files
 
 from .evidence.planned_silence import LAST_WORDS
 from .window.copied import Copied
+from .window.driver_since import DriverSince
 from .window.holdings import Holding, Holdings
 from .window.out_of_service import Away, Told
 
@@ -66,6 +67,7 @@ class Fleet:
         self._holdings = Holdings()
         self._ended: list[tuple[datetime, str, str]] = []  # those that ended, the oldest first
         self._inventories: Copied[Inventory] = Copied()
+        self._drivers: Copied[DriverSince] = Copied()
         self._switches: Copied[Switch] = Copied()
         self._late: set[str] = set()
         self._came: Copied[datetime] = Copied()
@@ -85,8 +87,7 @@ class Fleet:
         if record.kind is RecordKind.ALLOCATION:
             self._take_allocation(record, Allocation.from_record(record))
         elif record.kind is RecordKind.INVENTORY:
-            node = self._files.completed(Inventory.from_record(record))
-            self._inventories.put(record.subject, node)
+            self._take_inventory(self._files.completed(Inventory.from_record(record)))
         elif record.kind is RecordKind.SCHEDULER:
             self._told = self._told.with_record(Scheduler.from_record(record))
         elif record.kind is RecordKind.SWITCH:
@@ -94,6 +95,14 @@ class Fleet:
         elif record.kind is RecordKind.RETIREMENT:
             self._take_retirement(Retirement.from_record(record))
         return None
+
+    def _take_inventory(self, said: Inventory) -> None:
+        key = said.subject.key
+        self._inventories.put(key, said)
+        known = self._drivers.get(key)
+        # Without one, as while it is loaded again, a node has not changed to another version.
+        if said.driver and (known is None or known.version != said.driver):
+            self._drivers.put(key, DriverSince(said.driver, said.at))
 
     def _take_retirement(self, said: Retirement) -> None:
         known = self._retirements.get(said.node.key)
@@ -146,6 +155,10 @@ class Fleet:
         """By node; a copy."""
         return self._inventories.copy()
 
+    def drivers(self) -> Mapping[str, DriverSince]:
+        """By node the driver version that it told last, and since when it is that one; a copy."""
+        return self._drivers.copy()
+
     def switches(self) -> Mapping[str, Switch]:
         """By key, as whoever reads the fabric told of them; a copy."""
         return self._switches.copy()
@@ -156,6 +169,7 @@ class Fleet:
             self._events.pop(key, None)
             self._sorted.drop(key)
             self._inventories.drop(key)
+            self._drivers.drop(key)
 
     def away(self, now: datetime, heard: Mapping[str, datetime]) -> Away:
         """Which nodes are out of service on purpose; `heard`: when each was, by its key."""

@@ -1,8 +1,8 @@
 """A node whose driver is of another version than that of its rack."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Evidence, Finding, Inventory
@@ -14,21 +14,32 @@ from . import Detector
 _FAULT = FAULTS["driver_drift"]
 # In a rack of three or fewer nobody can say who is right; in a larger one most must agree.
 _NODES, _SHARE = 4, 0.75
-# A rolling upgrade goes through a rack node by node.
+# A rolling upgrade goes through a rack node by node: until none changed for so long, it may go on.
 _PATIENCE = timedelta(minutes=15)
 
 
 def drifted_drivers(window: Window) -> list[Finding]:
-    """Nodes that for a while have had another driver than most nodes of their rack."""
-    return [
-        _finding(one, rack, usual, times)
-        for one, rack, usual, times in _odd(window.inventories.values())
-        if window.now - one.at >= _PATIENCE
-    ]
+    """Nodes with another driver than most nodes of their rack, none of which changed its own for a while."""
+    found = []
+    for one, rack, usual, times, nodes in _odd(window.inventories.values()):
+        changed = _changed(window, nodes)
+        if window.now - max(changed.values()) >= _PATIENCE:
+            found.append(_finding(one, rack, usual, times, changed[one.subject.key]))
+    return found
 
 
-# A node, its rack, the rack's driver, and on how many of its nodes that is.
-_Odd = tuple[Inventory, str, str | None, int]
+def _changed(window: Window, nodes: Sequence[Inventory]) -> Mapping[str, datetime]:
+    """By node since when it has its driver; from its inventory alone where nobody followed it.
+
+    A live node sends an inventory every ten minutes: the newest one's age says nothing.
+    """
+    known = window.drivers
+    keys = {one.subject.key: one.at for one in nodes}
+    return {key: known[key].at if key in known else at for key, at in keys.items()}
+
+
+# A node, its rack, the rack's driver, on how many of its nodes that is, and the rack's nodes.
+_Odd = tuple[Inventory, str, str | None, int, Sequence[Inventory]]
 
 
 def _drifted(inventories: Sequence[Inventory]) -> Sequence[_Odd]:
@@ -42,19 +53,21 @@ def _drifted(inventories: Sequence[Inventory]) -> Sequence[_Odd]:
         if len(them) < _NODES or times < _SHARE * len(them):
             continue
         odd = sorted((i for i in them if i.driver != usual), key=lambda i: i.subject)
-        found += [(one, rack, usual, times) for one in odd]
+        found += [(one, rack, usual, times, them) for one in odd]
     return found
 
 
 _odd = Remembered(_drifted)
 
 
-def _finding(inventory: Inventory, rack: str, usual: str | None, times: int) -> Finding:
+def _finding(
+    inventory: Inventory, rack: str, usual: str | None, times: int, since: datetime
+) -> Finding:
     return Finding(
         fault="driver_drift",
         subject=inventory.subject,
         severity=_FAULT.severity,
-        since=inventory.at,
+        since=since,
         evidence=(
             Evidence(
                 name="driver",

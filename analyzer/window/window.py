@@ -21,6 +21,7 @@ from gpuvigil.model import (
 )
 from gpuvigil.store import Aggregate
 
+from .driver_since import DriverSince
 from .holdings import Holding
 from .index import Numbers
 from .out_of_service import NOBODY, Away
@@ -75,6 +76,7 @@ class Window:
         default_factory=dict
     )  # when young events came, by their id
     inventories: Mapping[str, Inventory] = field(default_factory=dict)
+    drivers: Mapping[str, DriverSince] = field(default_factory=dict)  # by node; and since when
     switches: Mapping[str, Switch] = field(default_factory=dict)  # of fabrics that somebody reads
     # By GPU; those that ended lately are among them.
     allocations: Mapping[str, tuple[Allocation, ...]] = field(default_factory=dict)

@@ -9,6 +9,7 @@ from analyzer.analysis import Analysis, Reading
 from analyzer.correlation.all_detectors import DETECTORS, Detector
 from analyzer.incidents.book import Book
 from analyzer.window.window import Window
+from collector.agent.agent import _INVENTORY_SECONDS
 from gpuvigil.model import (
     EventKind,
     Finding,
@@ -233,3 +234,37 @@ def test_a_node_that_its_scheduler_deleted_a_day_ago_is_retired(hours: float, re
     # One that is heard long after it was deleted is there.
     analysis.look(replace(silent(0), heard={node().key: NOON}))
     assert analysis.to_retire() == []
+
+
+@pytest.mark.parametrize(("minutes", "count"), [(14.9, 0), (15.1, 1)])
+def test_an_odd_driver_is_told_on_nodes_that_send_an_inventory_every_ten_minutes(
+    minutes: float, count: int
+) -> None:
+    every = timedelta(seconds=_INVENTORY_SECONDS)
+    analysis, scene = Analysis(SETTINGS), healthy(nodes=4)
+    began = NOON - timedelta(hours=1)
+    for at in (began, NOON, NOON + every):
+        for one, driver in zip(scene.inventories, "2111" if at >= NOON else "1111", strict=True):
+            analysis.take(replace(one, at=at, rack="r1", driver=driver).to_record())
+    # Without a driver for a moment it is no other one.
+    upgraded, later = scene.inventories[3], timedelta(minutes=minutes)
+    between = replace(upgraded, at=NOON + every + SECOND, rack="r1", driver=None)
+    for told in (between, replace(between, driver="1")):
+        analysis.take(told.to_record())
+    for looks in range(2):
+        analysis.look(reading(scene.shifted(later + looks * SECOND)))
+    odd = [one for one in analysis.book.standing() if one.fault == "driver_drift"]
+    assert [(one.subject, one.since) for one in odd] == [(node(), NOON)] * count
+
+
+def test_while_a_rack_is_upgraded_no_node_of_it_is_odd() -> None:
+    analysis, scene = Analysis(SETTINGS), healthy(nodes=8)
+    steps = [timedelta(minutes=10 * number) for number in range(7)]
+    for one in scene.inventories:
+        analysis.take(replace(one, rack="r1", driver="1").to_record())
+    for number, at in enumerate(steps):
+        upgraded = replace(scene.inventories[number], at=NOON + at, rack="r1", driver="2")
+        analysis.take(upgraded.to_record())
+        for minutes in (1, 9):
+            analysis.look(reading(scene.shifted(at + timedelta(minutes=minutes))))
+            assert not analysis.book.standing()
