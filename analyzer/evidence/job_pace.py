@@ -116,7 +116,7 @@ def beside_of(window: Window, look: Look) -> Beside | None:
     (draws, clock), _, (peers, _) = _apart(job, np.where(known, stands, np.nan), least)
     return Beside(
         rows=rows,
-        begun=window.of_allocations(rows, _held_since),
+        begun=window.of_allocations(rows, held_since),
         alike=(peers >= PEERS) & (draws >= -look.least) & (clock >= -look.least_clock),
     )
 
@@ -225,7 +225,7 @@ def _known(window: Window, look: Look, job: Codes, rows: Rows, long: Rows) -> Ma
     spanned = seconds(long, rows)
     known &= spanned >= _COVERAGE * lengths[look.long]
     begun = micros(window.now) - lengths[look.long] * 1e6
-    known &= window.of_allocations(rows, _held_since) <= begun
+    known &= window.of_allocations(rows, held_since) <= begun
     late = rows.values("samples")
     for lines in (late, long.beside(rows, "samples") - late):
         usual, _ = per_group(job, np.where(known, lines, np.nan))
@@ -336,7 +336,7 @@ def _job(_: Subject, allocations: tuple[Allocation, ...] | None) -> float:
     return np.nan if held is None else float(number(holder_key(held)))
 
 
-def _held_since(_: Subject, allocations: tuple[Allocation, ...] | None) -> float:
+def held_since(_: Subject, allocations: tuple[Allocation, ...] | None) -> float:
     held = _alone(allocations)
     return np.nan if held is None else micros(held.started_at)
 

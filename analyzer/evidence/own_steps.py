@@ -12,13 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpuvigil.clock import micros
 from gpuvigil.store import Aggregate, Function
 
-from ..window.columns import Codes, Floats, Mask, counted, models, per_group, together
+from ..window.columns import Codes, Floats, Mask, counted, models, most, per_group, together
 from ..window.rows import Rows
 from ..window.window import Need, Span, Window
 from . import job_steps
-from .job_pace import jobs
+from .job_pace import held_since, jobs
 
 OWN, FIRST, INPUT, STEP = (
     "step_own_seconds",
@@ -43,6 +44,7 @@ NEEDS = (
     ),
     Need(measurement="gpu", span=Span.RECENT, aggregates=_ASKED),
     Need(measurement="gpu", span=Span.STEADY, aggregates=_ASKED),
+    Need(measurement="gpu", span=Span.TREND, aggregates=(_MEAN, _COUNT)),
 )
 
 # Who is slow works so much longer than the middle of its job: MegaScale (NSDI 24) found about one
@@ -112,19 +114,18 @@ def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
     usual, count = per_group(job, all_of)
     apart, lately, at_first, slower = all_of - usual
     scatter, few = _scatter(window, rows, job, ~np.isnan(own))
+    limits = _Limits(job=job, count=count[0], few=few, scatter=scatter)
     far = np.fmax(_far(job, apart, count[0], LEAST), scatter)
     waits = (count[0] >= PEERS) & _waits_least(job, rows, own)
     slow = (apart >= far) & (lately >= _LASTS * apart) & waits
-    turned, as_before = _turned(job, np.stack([now - first, mean - first]), count[0], few, scatter)
-    earlier = np.log(_earlier(window, rows, own))
-    turned &= np.isnan(earlier) | _changed_once(job, now - earlier, earlier - first)
-    newly = _turned(job, np.stack([now - earlier, mean - earlier]), count[0], few, scatter)[0]
-    # Who came back to what it took at first has not turned slow, nor is one known to that has not told it yet.
-    turned |= newly & (_apart(job, now - first) >= _AT_ONCE * np.log1p(LEAST_CHANGE))
+    turned, as_before = _turned(limits, np.stack([now - first, mean - first]))
+    turned = _turned_lately(window, rows, limits, np.stack([now, mean, first]), turned)
     turned &= waits & (apart > 0.0)
     lower = _runs_lower(job, slower, count[0])
-    begun = slow & ~turned & ~lower & (at_first >= _WAS_SO * apart)
-    weak = begun & _draws_less(window, rows, job, ~np.isnan(own))
+    was_so = ~turned & ~lower & (at_first >= _WAS_SO * apart)
+    begun, draws = slow & was_so, _draws(window, rows, job, ~np.isnan(own))
+    odd = (apart >= np.fmax(np.log1p(LEAST), scatter)) & (lately >= _LASTS * apart) & waits
+    weak = (begun & _draws_less(job, draws)) | (odd & was_so & _draws_least(job, draws))
     stands_out = turned | weak | (slow & lower)
     # Of others that were so from the beginning nothing more is known than that.
     uneven = begun & ~weak
@@ -143,18 +144,56 @@ def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
         # By how much of what it is now the mean has become; a rank that was always so fills the span.
         seconds=window.settings.window_seconds * _share(lately, apart),
         uneven=uneven,
-        alike=(count[0] >= PEERS) & (apart < _LASTS * far) & (lately < _LASTS * far) & as_before,
+        alike=(count[0] >= PEERS)
+        & (np.fmax(apart, lately) < _LASTS * far)
+        & as_before
+        & ~(weak & stands_out),
     )
 
 
-def _earlier(window: Window, rows: Rows, own: Floats) -> Floats:
-    """What each rank took in the steady span before the recent one; NaN where that has few readings."""
-    recent, steady = window.get("gpu", Span.RECENT), window.get("gpu", Span.STEADY)
-    late, every = (it.beside(rows, _COUNT.column) for it in (recent, steady))
-    part = late * recent.beside(rows, _MEAN.column)
-    left = every * steady.beside(rows, _MEAN.column) - part
-    known = (every - late >= _ENOUGH) & ~np.isnan(own) & (left > 0.0)
-    found: Floats = np.where(known, left, np.nan) / np.fmax(every - late, 1.0)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Limits:
+    """By what it is judged how far a rank is from the middle of its job."""
+
+    job: Codes
+    count: Floats
+    few: Floats
+    scatter: Floats
+
+
+def _turned_lately(window: Window, rows: Rows, by: _Limits, told: Floats, turned: Mask) -> Mask:
+    """Who turned slow since its first steps, and did so at once, or beside what it took a while ago: in the last
+    minute, or in the last ten, which hardly scatter; `told` is what each takes now, took in that minute, and at first.
+
+    Who came back to what it took at first has not turned slow, nor is one known to that has not told it yet.
+    """
+    (now, mean, first), found = told, turned.copy()
+    steady = np.log(
+        np.where(np.isnan(now), np.nan, window.get("gpu", Span.STEADY).beside(rows, _MEAN.column))
+    )
+    for late, long, lately in ((Span.RECENT, Span.STEADY, mean), (Span.STEADY, Span.TREND, steady)):
+        before = np.log(_before(window, rows, late, long))
+        if late is Span.RECENT:
+            found &= np.isnan(before) | _changed_once(by.job, now - before, before - first)
+        newly = _turned(by, np.stack([now - before, lately - before]))[0]
+        since_first = now if late is Span.RECENT else lately
+        found |= newly & (_apart(by.job, since_first - first) >= _AT_ONCE * np.log1p(LEAST_CHANGE))
+    return found
+
+
+def _before(window: Window, rows: Rows, late: Span, long: Span) -> Floats:
+    """What each rank took in the long span before the late one; NaN where that has few readings.
+
+    A trend reaches back to other jobs of the GPU, of which a rank in the same place has other work.
+    """
+    lines, every = (window.get("gpu", it).beside(rows, _COUNT.column) for it in (late, long))
+    part, whole = (window.get("gpu", it).beside(rows, _MEAN.column) for it in (late, long))
+    left = every * whole - lines * part
+    known = (every - lines >= _ENOUGH) & (left > 0.0)
+    if long is Span.TREND:
+        begin = micros(window.now) - window.settings.trend_seconds * 1e6
+        known &= window.of_allocations(rows, held_since) <= begin
+    found: Floats = np.where(known, left, np.nan) / np.fmax(every - lines, 1.0)
     return found
 
 
@@ -221,25 +260,24 @@ def _far(
     return found
 
 
-def _turned(
-    job: Codes, changes: Floats, count: Floats, few: Floats, scatter: Floats
-) -> tuple[Mask, Mask]:
+def _turned(by: _Limits, changes: Floats) -> tuple[Mask, Mask]:
     """Which ranks take longer than at first while the others do not, and which do not by half as much.
 
     By the last steps, or by the mean of the recent span, which scatters less.
     """
-    now, lately = _apart(job, changes)
+    now, lately = _apart(by.job, changes)
     far, far_lately = (
-        np.fmax(_far(job, it, count, LEAST_CHANGE, few), scatter) for it in (now, lately)
+        np.fmax(_far(by.job, it, by.count, LEAST_CHANGE, by.few), by.scatter)
+        for it in (now, lately)
     )
     soon = (now >= far) & (lately >= _LASTS * now)
     surely = (lately >= far_lately) & (now >= _LASTS * lately) & (now <= _MOST_NOW * lately)
     return soon | surely, ~((now >= _LASTS * far) | (lately >= _LASTS * far_lately))
 
 
-def _draws_less(window: Window, rows: Rows, job: Codes, known: Mask) -> Mask:
-    """Whether each GPU draws less at its clock than its job's others, now and for a while."""
-    found: Mask = known.copy()
+def _draws(window: Window, rows: Rows, job: Codes, known: Mask) -> Floats:
+    """What each GPU draws at its clock beside the middle of its job, as a logarithm: now, and for a while."""
+    found = []
     for span in (Span.RECENT, Span.STEADY):
         of = window.get("gpu", span)
         watts, clock = of.beside(rows, _WATTS.column), of.beside(rows, CLOCK.column)
@@ -247,9 +285,25 @@ def _draws_less(window: Window, rows: Rows, job: Codes, known: Mask) -> Mask:
         draws = np.log(np.where(there, watts, np.nan)) - _POWER_OF_CLOCK * np.log(
             np.where(there, clock, np.nan)
         )
-        apart = draws - per_group(job, draws)[0]
-        deviation = _DEVIATION_OF_MEDIAN * per_group(job, np.abs(apart))[0]
-        found &= apart <= np.fmin(np.log1p(-LESS_POWER), -_POWER_DEVIATIONS * deviation)
+        found.append(_apart(job, draws))
+    return np.stack(found)
+
+
+def _draws_less(job: Codes, draws: Floats) -> Mask:
+    """Whether each draws less at its clock than its job's others, and than chips differ."""
+    deviation = _DEVIATION_OF_MEDIAN * per_group(job, np.abs(draws))[0]
+    less = draws <= np.fmin(np.log1p(-LESS_POWER), -_POWER_DEVIATIONS * deviation)
+    found: Mask = np.logical_and.reduce(less)
+    return found
+
+
+def _draws_least(job: Codes, draws: Floats) -> Mask:
+    """Whether each draws less at its clock than any other of its job, whatever work these were dealt."""
+    found: Mask = np.ones(len(job), dtype=bool)
+    for one in draws:
+        least = one == -most(job, -one)
+        others = -most(job, np.where(least, np.nan, -one))
+        found &= least & (one - others <= np.log1p(-LESS_POWER))
     return found
 
 

@@ -417,3 +417,93 @@ def test_the_slow_rank_of_the_demo_is_told_within_two_minutes() -> None:
     assert "rank 3: " in told(it)
     before = tuple(one for one in samples if one.at < slow.at)
     assert found(replace(scene, samples=before, now=slow.at)) == []
+
+
+def over_half_an_hour(scene: Scene) -> Scene:
+    """With all spans of a site that sets none."""
+    return replace(scene, settings=replace(lasting(scene).settings, trend_seconds=1800.0))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "first", "count"),
+    [
+        (1.0501, 1.005, 1),
+        (1.0499, 1.005, 0),
+        # Three quarters of a twentieth longer than at first, or less: it is as it was then.
+        (1.07, 1.0314, 1),
+        (1.07, 1.0317, 0),
+    ],
+)
+def test_ten_minutes_beside_the_twenty_before_tell_what_a_first_reading_hides(
+    seconds: float, first: float, count: int
+) -> None:
+    """It turned slow so long ago that neither the last minute nor its first steps say so."""
+    scene = job({5: own(1.0, first)}, ran=1100.0)
+    turned = scene.changed(gpu(3, 1), {"step_own_seconds": seconds}, 605.0)
+    told = [(it.condition, it.severity) for it in found(over_half_an_hour(turned))]
+    assert told == [("slow_rank", Severity.WARNING)] * count
+
+
+@pytest.mark.parametrize(("ran", "count"), [(720.0, 1), (710.0, 0)])
+def test_twelve_readings_before_the_last_ten_minutes_must_tell(ran: float, count: int) -> None:
+    scene = job({5: own(1.0, 1.02)}, ran=ran)
+    turned = scene.changed(gpu(3, 1), {"step_own_seconds": 1.07}, 605.0)
+    assert len(found(over_half_an_hour(turned))) == count
+
+
+@pytest.mark.parametrize(("ago", "count"), [(1800.0, 1), (1799.0, 0)])
+def test_what_another_job_took_on_the_same_gpus_says_nothing(ago: float, count: int) -> None:
+    """The half hour is all of one job's, or it is not asked."""
+    scene = job({5: own(1.0, 1.02)}, ran=720.0)
+    turned = scene.changed(gpu(3, 1), {"step_own_seconds": 1.07}, 605.0)
+    since = NOON - timedelta(seconds=ago)
+    held = tuple(replace(it, started_at=since) for it in scene.allocations)
+    assert len(found(over_half_an_hour(replace(turned, allocations=held)))) == count
+
+
+# Stages that were cut unevenly, two ranks in each; who has more to do draws no less.
+STAGES = [1.25, 1.25, 1.0, 1.0, 0.98, 0.98, 0.95, 0.95]
+_WATTS = [666.0, 663.0, 654.0, 654.0, 637.0, 637.0, 609.0, 608.0]
+
+
+def staged(rank: int, longer: float, watts: float, scatter: float = 0.0) -> Scene:
+    """One rank was slow from the beginning."""
+    works = [it * (longer if number == rank else 1.0) for number, it in enumerate(STAGES)]
+    drawn = [watts if number == rank else it for number, it in enumerate(_WATTS)]
+    them = enumerate(zip(works, drawn, strict=True))
+    scene = job({number: own(it, it, power_watts=w) for number, (it, w) in them})
+    for place, work in zip(RANKS, works, strict=True) if scatter else ():
+        scene = scene.changed(gpu(*place), own(work * (1.0 - scatter), work), 45.0)
+        scene = scene.changed(gpu(*place), own(work, work), 35.0)
+    return scene
+
+
+@pytest.mark.parametrize(("watts", "count"), [(589.7, 1), (589.8, 0)])
+def test_of_uneven_stages_who_works_longer_and_draws_least_is_slow(
+    watts: float, count: int
+) -> None:
+    """By 3 % below any other: however unevenly the work was cut, who has more to do draws no less."""
+    them = found(staged(5, 1.23, watts))
+    assert [(it.subject, it.condition) for it in them] == [(gpu(3, 1), "slow_rank")] * count
+    assert all(it.title.startswith("A rank of the job has been slow since") for it in them)
+    says = says_whether_slow(
+        staged(5, 1.23, watts).window((DETECTOR,)), incident("gpu_slow", gpu(3, 1))
+    )
+    assert says is (not count)
+
+
+@pytest.mark.parametrize(("longer", "count"), [(1.123, 1), (1.122, 0)])
+def test_it_works_a_tenth_longer_than_the_middle_of_its_job(longer: float, count: int) -> None:
+    """Of which a stage is, at 1 s."""
+    assert len(found(staged(5, longer, 580.0))) == count
+
+
+def test_a_heavier_stage_is_no_slow_rank_whatever_its_chips_draw() -> None:
+    assert found(staged(0, 1.0, 600.0)) == []
+    # The lightest draws least, by far.
+    assert found(staged(7, 1.0, 500.0)) == []
+
+
+@pytest.mark.parametrize(("scatter", "count"), [(0.05, 1), (0.15, 0)])
+def test_data_that_differ_make_nobody_slow_from_the_beginning(scatter: float, count: int) -> None:
+    assert len(found(staged(5, 1.23, 580.0, scatter))) == count
