@@ -1,6 +1,9 @@
 // "Needs attention": incidents first things first, each a link to its whole story and one to its
 // subject. Every text is set as textContent: titles and names come from strangers.
 
+// Of the room for the list: the rest is for lines of those that are not shown in full.
+const FULL_SHARE = 0.7;
+
 function element(tag, name, text) {
   const made = document.createElement(tag);
   if (name) made.className = name;
@@ -68,7 +71,8 @@ class Attention {
     this.room();
   }
 
-  // As many as fit beside the map; the others are counted, and one click away.
+  // As many as fit beside the map in full, the others in one line each, and the list scrolls.
+  // On a wall nobody scrolls or clicks: what does not fit is counted.
   room() {
     const style = getComputedStyle(this.root);
     const rem = parseFloat(getComputedStyle(document.documentElement).fontSize) || 16;
@@ -76,14 +80,22 @@ class Attention {
     const scrolled = document.querySelector(".stMain")?.scrollTop ?? 0;
     const top = this.list.getBoundingClientRect().top + scrolled;
     const most = Number.isNaN(below) ? Infinity : Math.max(window.innerHeight - top - below * rem, 200);
-    const entries = [...this.list.children];
-    for (const entry of entries) entry.hidden = false;
+    const entries = [...this.list.children], wall = this.root.classList.contains("wall"), at = this.list.scrollTop;
+    for (const entry of entries) {
+      entry.hidden = false;
+      entry.classList.remove("brief");
+    }
     // All places are read before anything is hidden: one layout, however many there are.
-    const start = this.list.getBoundingClientRect().top;
+    const start = this.list.getBoundingClientRect().top - this.list.scrollTop;
     const ends = entries.map((entry) => entry.getBoundingClientRect().bottom - start);
-    const shown = Math.max(ends.filter((end) => end <= most).length, Math.min(entries.length, 1));
-    entries.forEach((entry, number) => (entry.hidden = number >= shown));
-    const rest = entries.length - shown + this.left;
+    const all = ends.length === 0 || ends.at(-1) <= most;
+    const room = all || wall ? most : most * FULL_SHARE;
+    const full = Math.max(ends.filter((end) => end <= room).length, Math.min(entries.length, 1));
+    entries.slice(full).forEach((entry) => (wall ? (entry.hidden = true) : entry.classList.add("brief")));
+    this.list.classList.toggle("scrolls", !all && !wall);
+    this.list.style.maxHeight = all || wall ? "" : `${most}px`;
+    this.list.scrollTop = at;
+    const rest = this.left + (wall ? entries.length - full : 0);
     this.more.hidden = rest === 0;
     this.more.replaceChildren(link("", `and ${rest.toLocaleString("en")} more`, this.page));
   }

@@ -8,7 +8,7 @@ from gpuvigil.clock import duration
 from gpuvigil.numbers_in_words import counted
 
 from ..layout.job_links import of_cell
-from ..layout.tree import Node, each, el
+from ..layout.tree import Node, each, el, wide
 from ..lists.table import Column, Grid, Value
 from .hub_queries import Tables
 
@@ -83,7 +83,7 @@ def _section(
 ) -> Node:
     rows = grid.rows
     body = (
-        _table(grid, names, rows[:MOST_ROWS], blank)
+        wide(_table(grid, names, rows[:MOST_ROWS], blank), title)
         if rows
         else el("p", grid.empty, class_="empty")
     )

@@ -13,15 +13,15 @@ from gpuvigil.errors import HubError
 from gpuvigil.model import Acknowledgement, Incident, Record
 
 from ..data import live
+from ..layout import own_name
 from ..layout.tree import el, show
+from ..layout.typed_text import LONGEST_NAME, cleaned
 from .closing import SILENCED, silenced
 from .story import Hands, Taken
-from .typed_text import LONGEST_NAME, cleaned
 
 LONGEST_NOTE = 2_000
 # The same words sent again within this time are the same click.
 SAME_CLICK_SECONDS = 30.0
-_NAME = "own_name"
 
 
 def acknowledgement(
@@ -42,19 +42,11 @@ def acknowledgement(
 
 def form(incident: Incident, hands: Hands, story_key: tuple[str, str]) -> None:
     """The form while the incident stands, and what came of sending it."""
-    shared = live.shared()
-    if hands.taken is Taken.OVER or not shared.may_change:
+    if hands.taken is Taken.OVER or not live.shared().may_change:
         return
     first, state = hands.taken is Taken.BY_NOBODY, st.session_state
-    state.setdefault(f"name-{incident.id}", shared.own_name or state.get(_NAME, ""))
     with st.container(key=f"take-{incident.id}"), st.form(f"taken-{incident.id}", border=False):
-        left, right, end, quiet = st.columns([2, 4, 1.3, 1.7], vertical_alignment="bottom")
-        left.text_input(
-            "Your name",
-            key=f"name-{incident.id}",
-            max_chars=LONGEST_NAME,
-            disabled=bool(shared.own_name),
-        )
+        right, end, quiet = own_name.row(f"name-{incident.id}", 4, 1.3, 1.7)
         right.text_input(
             "What you know or do about it",
             key=note_key(incident.id),
@@ -90,7 +82,7 @@ def _buttons(
 def _send(incident: Incident, first: bool, story_key: tuple[str, str], silence: bool) -> None:
     """Write what the form holds; what cannot be written stays in the form, with the reason."""
     state = st.session_state
-    by = cleaned(state.get(f"name-{incident.id}", ""), LONGEST_NAME)
+    by = own_name.typed(f"name-{incident.id}")
     note = cleaned(state.get(note_key(incident.id), ""), LONGEST_NOTE)
     state[f"wrong-{incident.id}"] = ""
     if not note and not silence and _just_sent(incident.id):
@@ -107,7 +99,7 @@ def _send(incident: Incident, first: bool, story_key: tuple[str, str], silence: 
             f"Not sent: {error}. What you wrote is still here; send it again."
         )
         return
-    state[_NAME] = by
+    own_name.keep(by)
     state[f"notes-{incident.id}"] = state.get(f"notes-{incident.id}", 0) + 1
     state[f"kept-{incident.id}"] = time.monotonic()
     live.shared().questions.forget(story_key)

@@ -22,8 +22,8 @@ from gpuvigil.model import Acknowledgement, Incident, Record, RecordKind, Silenc
 from gpuvigil.web.signed_links import PATH, Seal
 
 from ..data.seen import entry
+from ..layout.typed_text import LONGEST_NAME, cleaned
 from .answer_page import POLICY, page, stands
-from .typed_text import LONGEST_NAME, cleaned
 from .usefulness import counted, opinion
 
 LARGEST_FORM_BYTES = 4096

@@ -9,28 +9,21 @@ from gpuvigil.errors import HubError
 from gpuvigil.model import Incident, Record
 
 from ..data import live
+from ..layout import own_name
 from ..layout.tree import el, show
+from ..layout.typed_text import LONGEST_NAME, cleaned
 from .acknowledgement import LONGEST_NOTE
 from .closing import false_alarm, handed_over
 from .hub_queries import Story
-from .typed_text import LONGEST_NAME, cleaned
-
-_NAME = "own_name"
 
 
 def form(incident: Incident, key: tuple[str, str]) -> None:
     """Who gives it to whom, or says that it is none."""
-    shared, state, name = live.shared(), st.session_state, f"gives-{incident.id}"
-    if not shared.may_change:
+    if not live.shared().may_change:
         return
-    state.setdefault(name, shared.own_name or state.get(_NAME, ""))
     with st.form(f"give-{incident.id}", border=False):
-        who, to, why, give, close = st.columns([2, 2, 3, 1.3, 1.5], vertical_alignment="bottom")
-        who.text_input(
-            "Given or closed by",
-            key=name,
-            max_chars=LONGEST_NAME,
-            disabled=bool(shared.own_name),
+        to, why, give, close = own_name.row(
+            f"gives-{incident.id}", 2, 3, 1.3, 1.5, label="Given or closed by"
         )
         to.text_input("Hand over to", key=f"to-{incident.id}", max_chars=LONGEST_NAME)
         why.text_input("Why", key=f"why-{incident.id}", max_chars=LONGEST_NOTE)
@@ -42,7 +35,7 @@ def form(incident: Incident, key: tuple[str, str]) -> None:
                 on_click=act,
                 args=(incident, key),
             )
-    said = state.get(f"given-{incident.id}")
+    said = st.session_state.get(f"given-{incident.id}")
     show(f"given-{incident.id}", el("p", said, class_="empty", role="status") if said else None)
 
 
@@ -68,8 +61,7 @@ def _typed(incident: Incident) -> tuple[str, str, str]:
     def text(name: str, longest: int) -> str:
         return cleaned(st.session_state.get(f"{name}-{incident.id}", ""), longest)
 
-    # Who has a name votes by it, whatever the field holds.
-    by = live.shared().own_name or text("gives", LONGEST_NAME)
+    by = own_name.typed(f"gives-{incident.id}")
     return by, text("to", LONGEST_NAME), text("why", LONGEST_NOTE)
 
 
@@ -100,7 +92,7 @@ def _write(
     except HubError as error:
         _say(incident, f"Not sent: {error}. Send it again.")
         return
-    st.session_state[_NAME] = by
+    own_name.keep(by)
     _say(incident, said)
     live.shared().questions.forget(key)
 

@@ -135,7 +135,8 @@ def _body(found: Story, asked: Filters, now: datetime) -> None:
     one, over = found.incident, found.incident.resolved_at is not None
     told = channels(found.notices, now, over=over)
     places = covered(members(one), _index)
-    left, right = st.columns([3, 2], gap="medium")
+    with st.container(key="story-body"):
+        left, right = st.columns([3, 2], gap="medium")
     with left:
         evidence.draw(one, now)
         changes = changed(found.setups, one.since)

@@ -8,11 +8,11 @@ from gpuvigil.errors import HubError
 from gpuvigil.model import Incident, RmaState
 
 from ..data import live
+from ..layout import own_name
 from ..layout.tree import Node, el, show
+from ..layout.typed_text import cleaned
 from .hub_queries import Story
-from .typed_text import LONGEST_NAME, cleaned
 
-_NAME = "own_name"
 _WORDS = {
     RmaState.OPEN: "Case open",
     RmaState.SHIPPED: "Shipped",
@@ -26,18 +26,10 @@ def form(story: Story, key: tuple[str, str]) -> None:
     if not may_have(incident):
         return
     show(f"rma-steps-{incident.id}", _steps(story))
-    shared, state = live.shared(), st.session_state
-    if not shared.may_change:
+    if not live.shared().may_change:
         return
-    state.setdefault(f"rma-by-{incident.id}", shared.own_name or state.get(_NAME, ""))
     with st.form(f"rma-{incident.id}", border=False):
-        left, right, *ends = st.columns([2, 3, 1.3, 1.1, 1.2], vertical_alignment="bottom")
-        left.text_input(
-            "Recorded by",
-            key=f"rma-by-{incident.id}",
-            max_chars=LONGEST_NAME,
-            disabled=bool(shared.own_name),
-        )
+        right, *ends = own_name.row(f"rma-by-{incident.id}", 3, 1.3, 1.1, 1.2, label="Recorded by")
         right.text_input(
             "Return to the maker: case, tracking number",
             key=f"rma-note-{incident.id}",
@@ -51,7 +43,7 @@ def form(story: Story, key: tuple[str, str]) -> None:
                 on_click=_send,
                 args=(incident, chosen, key),
             )
-    told = state.get(f"rma-said-{incident.id}")
+    told = st.session_state.get(f"rma-said-{incident.id}")
     show(f"rma-said-{incident.id}", el("p", told, class_="empty", role="status") if told else None)
 
 
@@ -67,7 +59,7 @@ def _steps(story: Story) -> Node | None:
 
 def _send(incident: Incident, chosen: RmaState, key: tuple[str, str]) -> None:
     state = st.session_state
-    by = cleaned(state.get(f"rma-by-{incident.id}", ""), LONGEST_NAME)
+    by = own_name.typed(f"rma-by-{incident.id}")
     note = cleaned(state.get(f"rma-note-{incident.id}", ""), LONGEST_NOTE)
     if not by:
         state[f"rma-said-{incident.id}"] = "Not saved: enter your name first."
@@ -78,6 +70,6 @@ def _send(incident: Incident, chosen: RmaState, key: tuple[str, str]) -> None:
     except HubError as error:
         state[f"rma-said-{incident.id}"] = f"Not sent: {error}. Send it again."
         return
-    state[_NAME] = by
+    own_name.keep(by)
     state[f"rma-said-{incident.id}"] = f"Written: {_WORDS[chosen].lower()}, by {by}."
     live.shared().questions.forget(key)

@@ -11,10 +11,8 @@ from gpuvigil.errors import HubError
 from gpuvigil.model import Incident, Opinion
 
 from ..data import live
+from ..layout import own_name
 from ..layout.tree import el, show
-from .typed_text import LONGEST_NAME, cleaned
-
-_NAME = "own_name"
 
 
 def opinion(incident: Incident, by: str, useful: bool, at: datetime) -> Opinion:
@@ -40,18 +38,11 @@ def counted(incident: Incident, useful: bool) -> str:
 
 def form(incident: Incident) -> None:
     """The question and two answers, and what came of them."""
-    shared, state = live.shared(), st.session_state
-    if not shared.may_change:
+    if not live.shared().may_change:
         return
-    state.setdefault(f"says-{incident.id}", shared.own_name or state.get(_NAME, ""))
     with st.form(f"worth-{incident.id}", border=False):
-        left, yes, no = st.columns([5, 1.4, 1.4], vertical_alignment="bottom")
-        left.text_input(
-            "Was this alert useful? Voted by",
-            key=f"says-{incident.id}",
-            max_chars=LONGEST_NAME,
-            disabled=bool(shared.own_name),
-        )
+        asked, yes, no = own_name.row(f"says-{incident.id}", 3, 1.4, 1.4, label="Voted by")
+        asked.markdown("Was this alert useful?")
         for column, label, useful in ((yes, "Useful", True), (no, "Noise", False)):
             column.form_submit_button(
                 label,
@@ -60,13 +51,13 @@ def form(incident: Incident) -> None:
                 on_click=_send,
                 args=(incident, useful),
             )
-    said = state.get(f"worth-said-{incident.id}")
+    said = st.session_state.get(f"worth-said-{incident.id}")
     show(f"worth-{incident.id}", el("p", said, class_="empty", role="status") if said else None)
 
 
 def _send(incident: Incident, useful: bool) -> None:
     state = st.session_state
-    by = live.shared().own_name or cleaned(state.get(f"says-{incident.id}", ""), LONGEST_NAME)
+    by = own_name.typed(f"says-{incident.id}")
     if not by:
         state[f"worth-said-{incident.id}"] = "Not counted: enter your name first."
         return
@@ -76,5 +67,5 @@ def _send(incident: Incident, useful: bool) -> None:
     except HubError as error:
         state[f"worth-said-{incident.id}"] = f"Not sent: {error}. Send it again."
         return
-    state[_NAME] = by
+    own_name.keep(by)
     state[f"worth-said-{incident.id}"] = counted(incident, useful)

@@ -8,7 +8,7 @@ from gpuvigil.numbers_in_words import counted
 from gpuvigil.web import page_links
 
 from ..layout.job_links import of_cell
-from ..layout.tree import Node, each, el
+from ..layout.tree import Node, each, el, wide
 from ..lists.job_board import Board
 from ..lists.job_list import grid, missing, sorted_rows
 from ..lists.job_losses import Reliability, cause_grid, lost_within, sentence, size_grid
@@ -124,7 +124,7 @@ def _jobs(
             el("small", said if table.rows else ""),
             *([" ", _SIMULATED] if simulated else []),
         ),
-        _table(table, names, rows[:MOST_ROWS], asked)
+        wide(_table(table, names, rows[:MOST_ROWS], asked), title)
         if rows
         else el("p", "No job fits." if table.rows else empty, class_="empty"),
         el("p", f"{left:,} more: narrow the filter, or gpuvigil jobs", class_="sub")

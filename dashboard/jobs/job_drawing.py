@@ -13,7 +13,7 @@ from gpuvigil.model import SIMULATED_CLUSTER, Incident, Inventory, Subject
 from gpuvigil.numbers_in_words import counted
 from gpuvigil.web import page_links
 
-from ..layout.tree import Node, each, el
+from ..layout.tree import Node, each, el, wide
 from ..lists.job_losses import Reliability, advice
 from ..lists.jobs import JobNow
 from ..lists.one_job_now import checkpoint_words
@@ -165,7 +165,10 @@ def ranks(job: JobNow, inventories: Mapping[Subject, Inventory], now: datetime) 
     return el(
         "section",
         el("h2", "Ranks", el("small", f"last 5 minutes, {said}")),
-        el("table", el("thead", el("tr", *head)), el("tbody", *lines, _middle(found, names))),
+        wide(
+            el("table", el("thead", el("tr", *head)), el("tbody", *lines, _middle(found, names))),
+            "Ranks",
+        ),
         el("p", f"{more:,} more, nearer to the middle", class_="sub") if more > 0 else None,
         key="ranks",
     )

@@ -9,7 +9,7 @@ from gpuvigil.numbers_in_words import counted
 from gpuvigil.web import page_links
 
 from ..layout.job_links import nodes
-from ..layout.tree import Node, each, el
+from ..layout.tree import Node, each, el, wide
 from ..lists.links import SPAN
 from ..lists.network import COLUMNS, WORTH_TIMES, Cell, Network
 from ..lists.table import Value
@@ -110,7 +110,7 @@ def _findings(found: Network, now: datetime) -> Node | None:
     return el(
         "section",
         el("h2", "Findings", *([" ", _SIMULATED] if simulated else [])),
-        _table(("Link", "Verdict", "Since", "Suffers", *_RATES), lines),
+        wide(_table(("Link", "Verdict", "Since", "Suffers", *_RATES), lines), "Findings"),
         el("p", f"{more:,} more: gpuvigil network", class_="sub") if more > 0 else None,
         key="findings",
     )

@@ -9,7 +9,7 @@ from gpuvigil.clock import duration, moment
 from gpuvigil.numbers_in_words import counted
 from gpuvigil.web import page_links
 
-from ..layout.tree import Node, el
+from ..layout.tree import Node, el, wide
 from .clusters import CLOCK_LIMIT_SECONDS, MOST_NAMED, ClusterHealth, NodeHealth
 from .services import HubHealth, Outbox, Pulse
 from .view import (
@@ -308,7 +308,9 @@ def outbox(boxes: Sequence[Outbox], now: datetime) -> Node:
     )
     table = el("table", head, el("tbody", *(_box(box, now) for box in boxes)))
     nothing = el("p", "No channel is configured, and none has anything to say.", class_="empty")
-    return el("section", el("h2", "Outbox"), table if boxes else nothing, key="outbox")
+    return el(
+        "section", el("h2", "Outbox"), wide(table, "Outbox") if boxes else nothing, key="outbox"
+    )
 
 
 def _box(box: Outbox, now: datetime) -> Node:

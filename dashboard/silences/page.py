@@ -16,9 +16,9 @@ from gpuvigil.web.markup import joined, tag
 
 from ..components import style
 from ..data import live
-from ..incidents.typed_text import LONGEST_NAME, cleaned
-from ..layout import panels
+from ..layout import own_name, panels
 from ..layout.tree import Node, el, show
+from ..layout.typed_text import cleaned
 
 LONGEST_REASON, LONGEST_MATCHERS = 500, 2_000
 # Of those that are over, the last.
@@ -112,9 +112,8 @@ def _folded(over: Sequence[Silence], now: datetime) -> Node | None:
 
 
 def _form() -> None:
-    shared, state = live.shared(), st.session_state
+    state = st.session_state
     form = state.setdefault("silence-form", new_id())  # the silence's id: sent twice, it is one
-    state.setdefault(f"by-{form}", shared.own_name or state.get("own_name", ""))
     for name, most in (("matchers", LONGEST_MATCHERS), ("reason", LONGEST_REASON)):
         # A link from an incident fills these in.
         state.setdefault(f"{name}-{form}", st.query_params.get(name, "")[:most])
@@ -127,13 +126,7 @@ def _form() -> None:
             max_chars=LONGEST_MATCHERS,
             height=80,
         )
-        who, why = st.columns([1, 3])
-        who.text_input(
-            "Your name",
-            key=f"by-{form}",
-            max_chars=LONGEST_NAME,
-            disabled=bool(shared.own_name),
-        )
+        (why,) = own_name.row(f"by-{form}", 3, width=1)
         why.text_input("Why", key=f"reason-{form}", max_chars=LONGEST_REASON)
         begins, span, send = st.columns([2, 2, 1], vertical_alignment="bottom")
         begins.text_input(
@@ -151,7 +144,7 @@ def _send(form: str) -> None:
     try:
         silence = made(
             [text for text in state[f"matchers-{form}"].splitlines() if text.strip()],
-            cleaned(state[f"by-{form}"], LONGEST_NAME),
+            own_name.typed(f"by-{form}"),
             cleaned(state[f"reason-{form}"], LONGEST_REASON),
             begins(state[f"starts-{form}"], now),
             timedelta(minutes=_SPANS[state[f"span-{form}"]]),
@@ -163,7 +156,7 @@ def _send(form: str) -> None:
         return
     state["silence-wrong"] = _written(silence)
     if not state["silence-wrong"]:
-        state["own_name"] = silence.by
+        own_name.keep(silence.by)
         state["silence-form"] = new_id()
 
 

@@ -3,6 +3,7 @@
 import sys
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 import pytest
 from playwright.sync_api import Browser, Page, ViewportSize, expect
@@ -18,6 +19,7 @@ pytestmark = pytest.mark.server
 
 PHONE = ViewportSize(width=390, height=844)
 DESK = ViewportSize(width=1440, height=900)
+FOLDED = ("Evidence", "What changed", "What happened", "What it covers", "Similar before")
 NODES, GPUS, STEPS, LETTERS = 24, 8, 12, 9
 HEIGHT = "document.querySelector('[data-testid=stMainBlockContainer]').scrollHeight"
 
@@ -117,6 +119,11 @@ def test_the_worst_incident_fits_two_screens_of_a_phone_and_each_part_opens_ther
     sys.stdout.write(f"the worst incident: {height} px at {PHONE['width']} px\n")
     assert height <= 2 * PHONE["height"]
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    tops = [page.locator("details", has_text=text).first.bounding_box() for text in FOLDED]
+    boxes = [box for box in tops if box]
+    gaps = [below["y"] - above["y"] - above["height"] for above, below in pairwise(boxes)]
+    assert len(gaps) == len(FOLDED) - 1
+    assert max(gaps) < 8, gaps
     button = page.get_by_role("button", name="Acknowledge", exact=True)
     expect(button).to_be_visible()
     assert violations(page) == []

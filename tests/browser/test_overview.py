@@ -336,3 +336,30 @@ def test_a_demo_says_once_what_to_try_until_it_is_closed(
     page.wait_for_timeout(2500)
     expect(line).to_be_hidden()
     assert opened.complaints == []
+
+
+def test_each_incident_is_one_click_away_and_a_wall_counts_what_has_no_room(
+    opened: Visit, dashboard: DashboardProcess, feed: Feed
+) -> None:
+    many = [
+        incident(
+            f"gpu_lost_{at}", gpu(at % GPUS, node("sim-002")), Severity.WARNING, label=f"it {at}"
+        )
+        for at in range(12)
+    ]
+    feed.hub.write_records([one.to_record() for one in many])
+    page, rows = opened.page, opened.page.locator(".attention li")
+    expect(rows).to_have_count(len(many))
+    expect(rows.first.locator(".told")).to_be_visible()  # the first one in full
+    bottom = page.locator(".attention ol").evaluate("list => list.getBoundingClientRect().bottom")
+    assert bottom <= 900
+    assert violations(page) == []
+    for row in rows.all():
+        expect(row).to_be_visible()
+    page.goto(f"{dashboard.url}/?wall=1")
+    opened.wait_for_map()
+    expect(page.get_by_text(re.compile(r"^and \d+ more$"))).to_be_visible()
+    page.goto(dashboard.url)
+    rows.last.locator(".title").click()
+    expect(page.get_by_role("button", name="Acknowledge", exact=True)).to_be_visible()
+    feed.hub.write_records([replace(one, state="resolved", version=2).to_record() for one in many])

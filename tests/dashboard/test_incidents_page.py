@@ -20,8 +20,8 @@ from dashboard.incidents.hub_queries import Past, Similar, Story
 from dashboard.incidents.listing import MOST_SHOWN, Entry, Listing, entry, listing, standing_entry
 from dashboard.incidents.messages import channels
 from dashboard.incidents.story import Taken, hands, timeline
-from dashboard.incidents.typed_text import LONGEST_NAME
 from dashboard.layout.tree import Node
+from dashboard.layout.typed_text import LONGEST_NAME
 from gpuvigil.clock import to_text
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.model import (
