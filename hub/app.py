@@ -30,6 +30,7 @@ from gpuvigil.web.http_server import limited
 
 from .auth.authentication import WRITE, App, Authentication
 from .auth.tokens import Tokens
+from .auth.viewing import Viewing
 from .bodies.deduplication import Node
 from .embedded import Embedded
 from .endpoints.authority import authority
@@ -212,6 +213,7 @@ def build(
     def sent(node: Node, ahead: timedelta) -> None:
         committer.clocks.hear(node, ahead, ingest.is_prompt())
 
+    viewing = Viewing(book, clock, tokens.service_secret)
     leaving = Arriving(_MOST_LEAVING_BYTES, what="answers are on their way out")
     routes = [
         *Telemetry(store, leaving).routes(),
@@ -220,7 +222,7 @@ def build(
         *TokensEndpoint(issued_tokens).routes(),
         *StoreEndpoint(store, settings).routes(),
         *RecordsEndpoint(
-            book, news, settings, clock, counters, leaving=leaving, sent=sent
+            book, news, settings, clock, counters, leaving=leaving, sent=sent, viewing=viewing
         ).routes(),
         *Status(store, book, committer, counters, settings, clock, backups=backups).routes(),
     ]

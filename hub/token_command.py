@@ -41,8 +41,9 @@ def main(arguments: Sequence[str]) -> int:
     create.add_argument(
         "--scope",
         choices=[it.value for it in Scope if it is not Scope.JOIN],
-        help="what it may do: node (as with --node), reader (read), collector (write, for any"
-        " node), scheduler (write jobs and nodes as a scheduler has them) or service (everything)",
+        help="what it may do: node (as with --node), viewer (read, without names of people; if left"
+        " out), reader (read, with names), collector (write, for any node), scheduler (write jobs"
+        " and nodes as a scheduler has them) or service (everything)",
     )
     create.add_argument("--name", default="", help="whose it is, in lists and in the log")
     create.add_argument(
@@ -229,7 +230,7 @@ def _opened(settings: HubSettings) -> IssuedTokens:
 
 
 def _create(desk: _Remote | _Local, config: Config, chosen: argparse.Namespace) -> None:
-    scope = Scope(chosen.scope or ("node" if chosen.node else "reader"))
+    scope = Scope(chosen.scope or ("node" if chosen.node else "viewer"))
     if (scope is Scope.NODE) != bool(chosen.node):
         raise ConfigError("--node NAME goes with the scope node, and with no other")
     if chosen.cluster and scope not in {Scope.NODE, Scope.SCHEDULER}:

@@ -78,6 +78,13 @@ class TimeSeriesServer(ABC):
                 self._process.wait(20)
             self._process = None
 
+    def kill(self) -> None:
+        """As a crash ends it."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(20)
+        self._process = None
+
     def _answers(self) -> bool:
         assert self._process is not None
         assert self._process.poll() is None, self.log.read_text(encoding="utf-8")[-2000:]

@@ -13,6 +13,7 @@ from gpuvigil.hub_client.tls import Trust
 from gpuvigil.lineprotocol.mark import marked
 from gpuvigil.lineprotocol.refusal import Meaning, in_short, meaning, refused_lines
 
+from .acknowledged import Acknowledged
 from .body import Body
 
 
@@ -56,6 +57,8 @@ class Beside:
         # InfluxDB before 1.8 has no v2 API.
         self._has_v2 = True
         self._may_be_old = settings.kind == "influxdb"
+        # InfluxDB has what it acknowledged in a file.
+        self._acknowledged = Acknowledged() if settings.kind == "victoriametrics" else None
         self._path_of_v1 = f"/write?{urlencode({'db': bucket, 'precision': 'ns'})}"
         self._word = "Bearer"
         self._secret: Callable[[], str] = str  # nothing
@@ -78,10 +81,25 @@ class Beside:
         """A connection of its own for a thread."""
         return StoreServer(self._url, self._secret, timeout_seconds, answer_bytes, self._trust)
 
-    def send(self, server: Hub, body: Body) -> int:
+    def send(self, server: Hub, body: Body, again: Callable[[Body], None] | None = None) -> int:
         """Send a body once, each line with its mark; how many lines the server refused for good
         while it kept the others. StoreRefused or HubUnavailable when it did not keep them.
+
+        Before it returns `again` is given each body that was acknowledged, and may be lost.
         """
+        if self._acknowledged is None or again is None:
+            return self._send(server, body)
+        opened = server.opened
+        try:
+            refused = self._send(server, body)
+        finally:
+            if server.opened != opened:
+                for one in self._acknowledged.doubtful():
+                    again(one)
+        self._acknowledged.add(body)
+        return refused
+
+    def _send(self, server: Hub, body: Body) -> int:
         content, secret = marked(body.content), self._secret()
         headers = {"Authorization": f"{self._word} {secret}"} if secret else {}
         try:

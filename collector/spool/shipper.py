@@ -155,7 +155,7 @@ class Shipper:
 
     def _send(self, hub: Hub, body: Body) -> None:
         if self._beside is not None and body.path != RECORDS_PATH:
-            refused = self._beside.send(hub, body)
+            refused = self._beside.send(hub, body, self._put_anew)
             if refused:
                 self._count_refused(refused, "the store kept the others")
             return
@@ -228,10 +228,13 @@ class Shipper:
 
     def _split(self, body: Body, contents: Sequence[bytes]) -> None:
         """Several bodies in place of one, each with an identity of its own; no moment without."""
-        headers = {name: text for name, text in body.headers.items() if name not in IDENTITY}
         for content in contents:
-            self._spool.put(replace(body, content=content, headers=headers))
+            self._put_anew(replace(body, content=content))
         self._spool.done(body)
+
+    def _put_anew(self, body: Body) -> None:
+        headers = {name: text for name, text in body.headers.items() if name not in IDENTITY}
+        self._spool.put(replace(body, headers=headers))
 
     def _count_refused(self, count: int, first: str) -> None:
         with self._counting:

@@ -72,6 +72,8 @@ class Hub:
         self._token = token
         self._timeout_seconds = timeout_seconds
         self._connection: http.client.HTTPConnection | None = None
+        # One after the other: each may have met another process, started where the last one was.
+        self.opened = 0
 
     def write_records(self, records: Iterable[Record]) -> int:
         """Keep records; returns the commit sequence once they are committed. Idempotent."""
@@ -312,6 +314,7 @@ class Hub:
 
     def _connect(self) -> http.client.HTTPConnection:
         if self._connection is None:
+            self.opened += 1
             place = (self._parts.hostname or "", self._parts.port)
             timeout = self._timeout_seconds
             if self._parts.scheme == "https":

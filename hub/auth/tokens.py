@@ -27,6 +27,11 @@ class Secret:
     def is_same(self, other: "Secret") -> bool:
         return self._token == other._token
 
+    @property
+    def token(self) -> str:
+        """As it was read last."""
+        return self._token
+
     def matches(self, given: bytes) -> bool:
         """Whether `given` is the token, in a time that says nothing about it."""
         stamp = self._state()
@@ -71,6 +76,10 @@ class Tokens:
                     " the same token, with which each could do what the other may; put another one"
                     " into either"
                 )
+
+    def service_secret(self) -> str:
+        """What all services and hubs of a site share, and nobody else knows."""
+        return self._secrets[0][1].token
 
     def bearer(self, authorization: bytes) -> Bearer | None:
         """Who comes with an `Authorization` header; None for a stranger."""

@@ -22,6 +22,7 @@ from gpuvigil.log import Log
 from gpuvigil.model import SCHEDULER_KINDS, AllocationState, Record, RecordKind, Subject
 
 from ..auth.authorization import MAKE_TOKEN, check_kinds, check_reading, check_subjects
+from ..auth.viewing import Viewing, check_question
 from ..bodies.deduplication import Node, sender
 from ..http.bearer import Bearer, Scope, foreign
 from ..http.limits import Allowance, Turns
@@ -78,6 +79,7 @@ class RecordsEndpoint:
         *,
         leaving: Arriving,
         sent: Callable[[Node, timedelta], None],
+        viewing: Viewing,
     ) -> None:
         """`leaving` has room for answers on their way.
 
@@ -85,6 +87,7 @@ class RecordsEndpoint:
         """
         self._leaving = leaving
         self._sent = sent
+        self._viewing = viewing
         self._book = book
         self._news = news
         self._settings = settings
@@ -181,7 +184,9 @@ class RecordsEndpoint:
         states = _states(asked["states"]) if asked.get("states") else []
         limit = int(_number(asked.get("limit", "10000"), "limit", 1, _MOST_RECORDS))
         bearer: Bearer = request.state.bearer
-        cluster = check_reading(bearer, {_kind(asked.get("kind"))})
+        kind = _kind(asked.get("kind"))
+        check_question(bearer, kind, asked)
+        cluster = check_reading(bearer, {kind})
         if cluster is not None:
             wanted.append(under(cluster))
         look = partial(self._book.find, wanted, limit, states=states, few="parent" in asked)
@@ -301,7 +306,7 @@ class RecordsEndpoint:
 
     def _found(self, bearer: Bearer, look: Callable[[], list[dict[str, Any]]]) -> Response:
         try:
-            return self._told(bearer, look())
+            return self._told(bearer, self._viewing.shown(bearer, look()))
         except TooMuchError:
             raise Refused(
                 413,
@@ -317,6 +322,7 @@ class RecordsEndpoint:
         cluster = check_reading(bearer, kinds)
         if cluster is not None:
             records = [it for it in records if it["subject"].startswith(f"{cluster}/")]
+        records = self._viewing.shown(bearer, records)
         return self._told(bearer, records, sequence=sequence), sequence, len(records)
 
     def _told(self, bearer: Bearer, records: Iterable[dict[str, Any]], **more: int) -> Response:

@@ -17,6 +17,7 @@ class Scope(Enum):
     COLLECTOR = "collector"  # write, of any node
     NODE = "node"  # write, of one node
     READER = "reader"  # read
+    VIEWER = "viewer"  # read, without names of people
     SCHEDULER = (
         "scheduler"  # write of jobs and of nodes as a scheduler has them, of one cluster or of any
     )

@@ -108,6 +108,43 @@ def test_telemetry_goes_to_the_store_and_records_to_the_hub(place: Place, tmp_pa
     assert (row["first_at"], row["last_at"]) == (NOON, NOON + 2 * SECOND)
 
 
+@pytest.mark.parametrize("place", ["victoriametrics"], indirect=True)
+@pytest.mark.parametrize("connections", [1, 3])
+def test_what_a_store_had_in_memory_when_it_was_killed_is_sent_again(
+    place: Place, tmp_path: Path, connections: int
+) -> None:
+    spool, stop = Spool(tmp_path / "spool", 1024 * 1024), threading.Event()
+    shipper = Shipper(
+        spool,
+        "http://127.0.0.1:1",
+        lambda: "t",
+        SystemClock(),
+        beside=beside(place.settings),
+        connections=connections,
+    )
+    thread = threading.Thread(target=shipper.run, args=(stop,))
+    thread.start()
+
+    def put(seconds: range) -> None:
+        for second in seconds:
+            spool.put(SENDER.telemetry([line(second, index=second)], NOON + second * SECOND))
+            wait_until("the store has acknowledged it", lambda: not waits(spool))
+
+    try:
+        put(range(20))
+        place.server.kill()
+        place.server.start()
+        put(range(20, 22))
+        wait_until("all are there, once", lambda: samples(place) == 22, 30.0)
+    finally:
+        stop.set()
+        thread.join()
+
+
+def waits(spool: Spool) -> bool:
+    return spool.oldest_seconds(NOON + 3600 * SECOND) > 0
+
+
 def samples(place: Place) -> object:
     rows = place.rows()
     return rows[0]["samples"] if rows else 0

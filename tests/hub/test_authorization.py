@@ -55,7 +55,7 @@ ANY_SCHEDULER = SERVICE | {"scheduler", "issued scheduler"}
 OF_SCHEDULER = ANY_SCHEDULER | {"scheduler of test"}
 OF_ANOTHER = ANY_SCHEDULER | {"scheduler of other"}
 STRANGERS = frozenset({"none", "unknown", "revoked node", "revoked scheduler", "revoked service"})
-TOKENS = OF_NODE | OF_SCHEDULER | OF_ANOTHER | STRANGERS | {"reader", "join"}
+TOKENS = OF_NODE | OF_SCHEDULER | OF_ANOTHER | STRANGERS | {"reader", "viewer", "join"}
 
 SERVICES_KINDS = frozenset(RecordKind) - {
     *(RecordKind.EVENT, RecordKind.ALLOCATION, RecordKind.INVENTORY),
@@ -307,6 +307,7 @@ def tokens(scoped: HubProcess) -> dict[str, str]:
         issue(what, "service")
     issue("issued collector", "collector")
     issue("reader", "reader")
+    issue("viewer", "viewer")
     asked = json.dumps({"uses": 1, "seconds": 3600}).encode()
     answer = ask(f"{scoped.url}/api/v1/tokens/join", asked, token=scoped.service_token)
     made["join"] = answer.json["token"]

@@ -15,6 +15,7 @@ from starlette.applications import Starlette
 from gpuvigil.clock import ManualClock, to_text
 from gpuvigil.config import HubSettings
 from gpuvigil.model import AllocationState, Record, RecordKind
+from hub.auth.viewing import Viewing
 from hub.endpoints.records import RecordsEndpoint
 from hub.http.bearer import Bearer, Scope
 from hub.http.long_poll import News
@@ -51,6 +52,7 @@ class Endpoint:
             self.counters,
             leaving=Arriving(64 * MIB),
             sent=lambda node, ahead: self.sent.append((node, ahead)),
+            viewing=Viewing(self.book, self.clock, lambda: "secret"),
         )
         self.app = Starlette(routes=records.routes(), exception_handlers=EXCEPTION_HANDLERS)
 
