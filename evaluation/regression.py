@@ -18,7 +18,7 @@ from simulator.fleet import build
 
 from .baselines import OURS
 from .fingerprint import ROOT, commit_of_detectors
-from .fleets import DENSE_SEED, dense
+from .fleets import DENSE_SEED, Every, dense
 from .judge.intervals import mcnemar
 from .judge.matching import Verdict
 from .judge.tally import Tally
@@ -102,9 +102,9 @@ def compare(old: Answers, new: Answers) -> list[Change]:
     ]
 
 
-def answers(without: Iterable[str] = ()) -> Answers:
-    """What the detectors of this tree make of the dense fleet."""
-    fleet = build(dense(DENSE_SEED))
+def answers(of: Every = dense, without: Iterable[str] = ()) -> Answers:
+    """What the detectors of this tree make of the dense fleet, or of one with fewer kinds of faults."""
+    fleet = build(of(DENSE_SEED))
     return Answers.of(play(fleet, (OURS,), frozenset(without))[OURS])
 
 
