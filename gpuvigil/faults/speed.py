@@ -109,7 +109,7 @@ ROWS = (
         loses_data=False,
         signs=frozenset({Sign.HELD_UP, Sign.SLOWED}),
         explains=Explains(reach=Reach.HERE, signs=frozenset({Sign.SLOW_JOB})),
-        shared=Shared.NO,
+        shared=Shared.NODE,
         told_by=frozenset(),
         xids_alike=frozenset(),
         cured_by=frozenset(),
