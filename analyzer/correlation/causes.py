@@ -26,7 +26,7 @@ from ..window.window import Window
 _LIMITS = frozenset({"power_limit", "node_power_limit", "rack_power_limit"})
 _COUNTED = "uncorrected_growth"
 # What one GPU has beyond its node is none of its air's doing.
-_OWN_HEAT = frozenset({"heatsink", "cooling"})
+_OWN_HEAT = frozenset({"heatsink", "cooling", "memory_hot"})
 
 # A node that is being mended may be away for so long. What began only just before is no reason to
 # mend it, but the beginning of the node's end.

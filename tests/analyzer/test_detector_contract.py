@@ -154,6 +154,10 @@ FAULTY: dict[str, tuple[Callable[[Scene], Scene], Subject]] = {
     ),
     "gpu_power": (lambda scene: scene.rising(gpu(), "power_brake_seconds", 0.9), gpu()),
     "gpu_clocks": (lambda scene: scene.changed(gpu(), {"sm_clock_hertz": 990_000_000}), gpu()),
+    "gpu_sensor": (
+        lambda scene: scene.changed(gpu(), {"utilization_percent": 0, "power_watts": 500.0}),
+        gpu(),
+    ),
     "gpu_slow": (
         lambda scene: in_one_job(
             scene.changed(gpu(), {"power_watts": 520.0}, 65), _gpus(scene), lost=0.1
