@@ -380,6 +380,19 @@ def test_a_file_system_is_told_with_the_collectors_last_words() -> None:
     assert (it.severity, it.since) == (Severity.INFO, NOON - SETTINGS.window_seconds * SECOND)
 
 
+@pytest.mark.parametrize(
+    ("apart", "per_minute", "count"),
+    [(60, 38.0, 0), (60, 40.0, 1), (30, 454.0, 1), (60, 454.0, 1), (10, 30.0, 0), (10, 40.0, 1)],
+)
+def test_replays_of_a_node_that_is_read_seldom_are_counted_over_the_steady_span(
+    apart: int, per_minute: float, count: int
+) -> None:
+    """Four minutes lie between the first and the last of five lines, and 154 in five are too many."""
+    counted = FOUR.rising(gpu(), "pcie_replays", per_minute / 60.0)
+    seldom = counted.without(lambda s: (NOON - s.at).total_seconds() % apart != 10 % apart)
+    assert len(degraded_links(seldom.window())) == count
+
+
 @pytest.mark.parametrize(("apart", "count"), [(20, 0), (30, 1)])
 def test_a_link_of_a_node_that_is_read_seldom_is_told_by_the_steady_span(
     apart: int, count: int
