@@ -6,7 +6,7 @@ from .played import Fields, Grows, Held, Played, Turns
 from .relations import Explains, Halts, Mended, Reach, Shared, Sign
 
 _BUSY: Fields = {"up": 1, "utilization_percent": 95}
-_FULL_SPEED, _STUCK = 1_980_000_000, 1_000_000_000
+_FULL_SPEED, _STUCK, _SET_LOWER = 1_980_000_000, 1_000_000_000, 1_762_000_000
 
 ROWS = (
     Fault(
@@ -169,6 +169,57 @@ ROWS = (
                     "power_limit_watts": 700.0,
                 },
             )
+        ),
+    ),
+    Fault(
+        key="clocks_lowered",
+        title="GPUs of several nodes run at lower clocks than before",
+        severity=Severity.WARNING,
+        action="Ask who set them (`nvidia-smi -q -d CLOCK`): a roll-out, a power policy, a new driver; undo it with `nvidia-smi -rgc`.",
+        source="ours: each GPU's own clock under load half an hour ago; no clock event explains it",
+        own_limit=True,
+        inferred=True,
+        detector="clocks_lowered",
+        xids=(),
+        about=About.NODE,
+        stops=Stops.NOBODY,
+        shows=Shows.MEASURED,
+        blame=Blame.SETUP,
+        ends_job=None,
+        by_xid=False,
+        link=Link.NOTHING,
+        look=None,
+        drains=False,
+        loses_data=False,
+        signs=frozenset(),
+        explains=None,
+        shared=Shared.NODE,
+        told_by=frozenset(),
+        xids_alike=frozenset(),
+        cured_by=frozenset(),
+        mended=Mended.NO,
+        halts=Halts.NO,
+        slows=False,
+        of_maker=False,
+        settles_seconds=0.0,
+        tuned_by="steady_seconds",
+        simulated_as=(),
+        played=Played(
+            nodes=3,
+            gpus=(
+                {
+                    **_BUSY,
+                    "sm_clock_hertz": Turns(
+                        before=_FULL_SPEED, after=_SET_LOWER, span="steady_seconds"
+                    ),
+                    "sm_clock_max_hertz": _FULL_SPEED,
+                    "power_cap_seconds": 0.0,
+                    "software_thermal_slowdown_seconds": 0.0,
+                    "hardware_thermal_slowdown_seconds": 0.0,
+                    "power_brake_seconds": 0.0,
+                },
+            )
+            * 2,
         ),
     ),
     Fault(
