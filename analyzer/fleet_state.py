@@ -102,7 +102,7 @@ class Fleet:
         known = self._drivers.get(key)
         # Without one, as while it is loaded again, a node has not changed to another version.
         if said.driver and (known is None or known.version != said.driver):
-            self._drivers.put(key, DriverSince(said.driver, said.at))
+            self._drivers.put(key, DriverSince(said.driver, said.at, changed=known is not None))
 
     def _take_retirement(self, said: Retirement) -> None:
         known = self._retirements.get(said.node.key)

@@ -5,7 +5,7 @@ from datetime import datetime, time, timedelta
 
 from gpuvigil.clock import EPOCH, from_text
 from gpuvigil.errors import ConfigError
-from gpuvigil.faults import where
+from gpuvigil.faults import FAULTS, where
 from gpuvigil.hub_client import Hub
 from gpuvigil.lifecycle import STANDING
 from gpuvigil.matching.matchers import labels_of
@@ -51,6 +51,12 @@ WRITTEN_SECONDS = 60.0
 MOST_STANDING = 100_000
 # Machines that ask the schedulers of one cluster.
 MOST_ASKING = 100
+
+
+def drops_data(one: Incident) -> bool:
+    """Whether it stands against a node that its collector drops what it measured, or follows from it."""
+    told = (f": {FAULTS[fault].title}" for fault in _LOSES_DATA)
+    return one.fault in _LOSES_DATA or any(it.endswith(tuple(told)) for it in one.covers)
 
 
 class Watch:
@@ -134,9 +140,7 @@ class Watch:
         now = self._desk.clock.monotonic()
         if now - self._counted >= STATUS_SECONDS:
             full = {
-                one.subject.node
-                for one in self._standing()
-                if one.fault in _LOSES_DATA and one.subject.real
+                one.subject.node for one in self._standing() if drops_data(one) and one.subject.real
             }
             self._full, self._counted = sorted(full), now
         return self._full

@@ -26,7 +26,7 @@ from ..window.window import Window
 _LIMITS = frozenset({"power_limit", "node_power_limit", "rack_power_limit"})
 _COUNTED = "uncorrected_growth"
 # What one GPU has beyond its node is none of its air's doing.
-_OWN_HEAT = frozenset({"heatsink", "cooling"})
+_OWN_HEAT = frozenset({"heatsink", "cooling", "memory_hot"})
 
 # A node that is being mended may be away for so long. What began only just before is no reason to
 # mend it, but the beginning of the node's end.
@@ -95,6 +95,8 @@ def _reaches(cause: Finding, reach: Reach, subject: Subject) -> bool:
         if subject.kind == "node":
             members = (member.of_node() for member in members)
         return subject in members
+    if cause.fault in SHARED and not spreads(cause) and subject in cause.members:
+        return True
     below = reach is Reach.BELOW and cause.subject.kind == "node"
     return (subject.of_node() if below else subject) == cause.subject
 
@@ -135,6 +137,14 @@ def is_apart(cause: Told, what: Told) -> bool:
     )
 
 
+def is_of_gpus(what: Told) -> bool:
+    """Whether it began as one GPU's, and is about several of the node by now."""
+    others = _members(what) - {what.subject}
+    return (
+        what.fault in SHARED and what.subject.kind == "gpu" and bool(others) and not spreads(what)
+    )
+
+
 def spreads(what: Told) -> bool:
     """Whether it is about other nodes, too."""
     node = what.subject.of_node()
@@ -166,7 +176,7 @@ def merged(
             gone.add(second.fingerprint)
             changed[first.fingerprint] = _both(first, second)
     left = [changed.get(f.fingerprint, f) for f in found if f.fingerprint not in gone]
-    left = _with_switches_names(left, standing)
+    left = _with_gpus_names(_with_switches_names(left, standing), standing)
     return [_of_its_rack(one, standing) for one in _with_names(left, standing, believed)]
 
 
@@ -193,6 +203,37 @@ def _with_switches_names(
         )
         named[one.fingerprint] = named[known.fingerprint]
     return [named.get(one.fingerprint, one) for one in found]
+
+
+def _with_gpus_names(found: Sequence[Finding], standing: Mapping[str, Incident]) -> list[Finding]:
+    """What several GPUs of a node show goes on as the incident of the one that showed it first.
+
+    A fan that fails warms one GPU before the others: that is one matter, and nobody is told of two.
+    """
+    stands = sorted(
+        (i for i in standing.values() if i.subject.kind == "gpu"), key=lambda i: (i.since, i.id)
+    )
+    return [
+        one
+        if one.fingerprint in standing or (first := _first_of(one, stands)) is None
+        else replace(
+            one,
+            subject=first.subject,
+            members=tuple(member for member in one.members if member != first.subject),
+        )
+        for one in found
+    ]
+
+
+def _first_of(one: Finding, stands: Sequence[Incident]) -> Incident | None:
+    """The oldest incident about one of the GPUs that a finding about their node names."""
+    if one.fault not in SHARED or one.subject.kind != "node" or spreads(one):
+        return None
+    members = frozenset(one.members)
+    alike = [i for i in stands if i.subject in members and not is_apart(one, i)]
+    own = [i for i in alike if i.fault == one.fault]
+    slow = [i for i in alike if i.fault in SLOW_JOBS and _slows(one)]
+    return next(iter([*own, *slow]), None)
 
 
 def _in_known_words(event: Finding, standing: Mapping[str, Incident]) -> Finding:

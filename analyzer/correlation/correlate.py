@@ -32,6 +32,7 @@ from .causes import (
     by_root,
     halting,
     is_apart,
+    is_of_gpus,
     mended,
     merged,
     root_of,
@@ -277,9 +278,10 @@ def _shared(standing: Iterable[Incident]) -> dict[tuple[str, str], Incident]:
     """
     found: dict[tuple[str, str], Incident] = {}
     for incident in standing:
-        if incident.fault in SHARED and incident.members and not is_of_rack(incident):
-            node = incident.subject.key
-            places = {*incident.members} - {node} if spreads(incident) else {node}
+        named = {*incident.members} - {incident.subject.key}
+        of_several = named if incident.subject.kind == "gpu" else incident.members
+        if incident.fault in SHARED and of_several and not is_of_rack(incident):
+            places = named if spreads(incident) else {incident.subject.of_node().key}
             found |= {(incident.fault, place): incident for place in places}
     return found
 
@@ -406,7 +408,8 @@ def _candidate(
     covers = {f"{label(window, f.subject)}: {title(f)}" for f in hidden if f.subject not in own}
     covers |= {f"{i.label}: {i.title}" for i in followers if i.subject not in own}
     members = {cause.subject, *(f.subject for f in hidden), *(i.subject for i in followers)}
-    about = touched(window, cause) if cause.subject.kind == "node" and not of_ports else ()
+    by_gpus = cause.subject.kind == "node" or is_of_gpus(cause)
+    about = touched(window, cause) if by_gpus and not of_ports else ()
     # GPUs beside a port are where its jobs are, and no part of it.
     named = cause.members if of_ports or cause.fault in SILENCES else ()
     members |= {*about, *(member for member in named if not of_ports or member.kind != "gpu")}

@@ -52,10 +52,10 @@ def touched(window: Window, finding: Finding) -> tuple[Subject, ...]:
     if any(member.kind == "port" for member in finding.members):
         nodes = sorted({s.of_node() for s in (subject, *finding.members)})
         return tuple(gpu for node in nodes for gpu in _of_node(window, node))
+    if subject.kind == "gpu":
+        return tuple(sorted({subject, *finding.members}))
     if finding.members:
         return finding.members
-    if subject.kind == "gpu":
-        return (subject,)
     return _of_node(window, subject.of_node())
 
 

@@ -1,7 +1,7 @@
 """A node whose driver is of another version than that of its rack."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 from gpuvigil.faults import FAULTS, found_by
@@ -22,20 +22,18 @@ def drifted_drivers(window: Window) -> list[Finding]:
     """Nodes with another driver than most nodes of their rack, none of which changed its own for a while."""
     found = []
     for one, rack, usual, times, nodes in _odd(window.inventories.values()):
-        changed = _changed(window, nodes)
-        if window.now - max(changed.values()) >= _PATIENCE:
-            found.append(_finding(one, rack, usual, times, changed[one.subject.key]))
+        # A live node sends an inventory every ten minutes: the age of the newest says nothing.
+        known = window.drivers.get(one.subject.key)
+        since = one.at if known is None else known.at
+        if window.now - max([since, *_changes(window, nodes)]) >= _PATIENCE:
+            found.append(_finding(one, rack, usual, times, since))
     return found
 
 
-def _changed(window: Window, nodes: Sequence[Inventory]) -> Mapping[str, datetime]:
-    """By node since when it has its driver; from its inventory alone where nobody followed it.
-
-    A live node sends an inventory every ten minutes: the newest one's age says nothing.
-    """
-    known = window.drivers
-    keys = {one.subject.key: one.at for one in nodes}
-    return {key: known[key].at if key in known else at for key, at in keys.items()}
+def _changes(window: Window, nodes: Iterable[Inventory]) -> Iterator[datetime]:
+    """When nodes were seen to change to the driver that they have."""
+    told = (window.drivers.get(one.subject.key) for one in nodes)
+    return (it.at for it in told if it is not None and it.changed)
 
 
 # A node, its rack, the rack's driver, on how many of its nodes that is, and the rack's nodes.

@@ -1,7 +1,8 @@
 """A GPU whose clocks stay low under load, without anything that explains it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -77,6 +78,7 @@ NEEDS = (
 )
 
 _FAULT = FAULTS["gpu_clocks"]
+_SEVERAL = "Clocks of several GPUs of the node do not rise under load"
 # An idle GPU saves power; one that works now and then is at its clock at some sample of many.
 _LOW, _BUSY_PERCENT = 0.9, 10.0
 # A clock that somebody set is set on all of a node: that of the cluster's others of the model is
@@ -86,25 +88,29 @@ _EXPLAINED_SHARE, _COVERAGE = 0.1, 0.8
 
 
 def says_whether_stuck(window: Window, incident: Incident) -> bool | None:
-    """Whether a GPU was busy over the steady span: the clocks of one that rests are low anyway.
+    """Whether a GPU, or of several one, was busy over the steady span: clocks of one that rests are low anyway.
 
     None where nobody reads its utilization, as of one that MIG has cut in slices.
     """
-    row = window.get("gpu", Span.STEADY).get(incident.subject)
-    if row is None:
+    rows = window.get("gpu", Span.STEADY)
+    gpus = {incident.subject, *map(Subject.parse, incident.members)}
+    found = [row for gpu in sorted(gpus) if (row := rows.get(gpu)) is not None]
+    if not found:
         return False
-    busy = row[_BUSY.column]
-    return None if busy is None else bool(busy >= _BUSY_PERCENT)
+    busy = [row[_BUSY.column] for row in found if row[_BUSY.column] is not None]
+    return bool(max(busy) >= _BUSY_PERCENT) if busy else None
 
 
 def stuck_clocks(window: Window) -> list[Finding]:
-    """One finding per GPU: busy over the whole steady span, never near its clock, and nothing says why."""
+    """One finding per GPU, or node of several: busy over the whole steady span, never near its clock, and
+    nothing says why.
+    """
     rows = window.get("gpu", Span.STEADY)
     busy = rows.values(_BUSY.column) >= _BUSY_PERCENT
     busy &= seconds(rows) >= _COVERAGE * window.settings.steady_seconds
     low = [(clock, _stuck(window, rows, busy, clock)) for clock in _CLOCKS]
     found = np.logical_or.reduce([its.stuck for _, its in low])
-    return [
+    stuck = [
         _finding(
             window,
             subject,
@@ -115,6 +121,27 @@ def stuck_clocks(window: Window) -> list[Finding]:
         for place, (subject, row) in zip(
             np.flatnonzero(found).tolist(), rows.where(found), strict=True
         )
+    ]
+    return _by_node(stuck)
+
+
+def _by_node(stuck: Iterable[Finding]) -> list[Finding]:
+    """Several GPUs of a node are one matter, in the words of the gravest."""
+    of_node: dict[Subject, list[Finding]] = defaultdict(list)
+    for one in sorted(stuck, key=lambda one: (one.severity.rank, one.subject)):
+        of_node[one.subject.of_node()].append(one)
+    return [
+        them[0]
+        if len(them) == 1
+        else replace(
+            them[0],
+            subject=node,
+            title=_SEVERAL,
+            since=min(one.since for one in them),
+            evidence=(Evidence(name="GPUs", value=str(len(them))), *them[0].evidence),
+            members=tuple(sorted(one.subject for one in them)),
+        )
+        for node, them in sorted(of_node.items())
     ]
 
 

@@ -12,7 +12,7 @@ from gpuvigil.faults.symptoms import HARDWARE_THERMAL, SOFTWARE_THERMAL
 from gpuvigil.model import Evidence, Finding, Incident, Subject
 from gpuvigil.store import Aggregate, Function
 
-from ..evidence import heat, own_past
+from ..evidence import heat, memory_heat, own_past
 from ..evidence.claims import Claim, findings
 from ..evidence.grouping import by_node, by_rack, rack_mates
 from ..evidence.heat import (
@@ -50,6 +50,7 @@ NEEDS = (
     Need(measurement="gpu", span=Span.RECENT, aggregates=(_HARDWARE, _SOFTWARE, _WARMEST)),
     *heat.NEEDS,
     *own_past.NEEDS,
+    *memory_heat.NEEDS,
 )
 
 # A core under this has no heat problem, whatever its peers do: NVIDIA's data centre GPUs slow down at
@@ -98,7 +99,8 @@ _PEERS = "peers"
 def hot_gpus(window: Window) -> list[Finding]:
     """One finding per GPU; per node where most are, and per rack where most of its nodes are."""
     slowed, hotter = _explained(list(_slowed(window)), _hotter(window))
-    claims = [*by_node(window, slowed, _SEVERAL, "node_hot"), *hotter]
+    of_memory = memory_heat.hot_memory(window)
+    claims = [*by_node(window, slowed, _SEVERAL, "node_hot"), *hotter, *of_memory]
     measured = _measured(window) if claims else frozenset()
     return findings("gpu_hot", by_rack(window, claims, "rack_hot", among=measured))
 

@@ -22,14 +22,10 @@ _LINK = (
     Aggregate(function=Function.MAX, field="pcie_generation"),
     Aggregate(function=Function.MAX, field="pcie_generation_max"),
     Aggregate(function=Function.MIN, field="utilization_percent"),
+    Aggregate(function=Function.INCREASE, field="pcie_replays"),
 )
-NEEDS = (
-    Need(
-        measurement="gpu",
-        span=Span.RECENT,
-        aggregates=(*_LINK, Aggregate(function=Function.INCREASE, field="pcie_replays")),
-    ),
-    Need(measurement="gpu", span=Span.STEADY, aggregates=_LINK),
+NEEDS = tuple(
+    Need(measurement="gpu", span=span, aggregates=_LINK) for span in (Span.RECENT, Span.STEADY)
 )
 
 # DCGM: replays per lane and minute at a bit error rate of 1e-12, by generation; the next doubles.
@@ -42,13 +38,15 @@ _LINES_OF_SPARSE = 2.5
 def degraded_links(window: Window) -> list[Finding]:
     """One finding per GPU: lanes lost, a lower generation under load, or too many replays.
 
-    Lanes and generation of a node that is read seldom are those of the steady span.
+    Of a node that is read seldom the steady span tells, too: one line a minute has no increase within one.
     """
     rows, long = window.get("gpu", Span.RECENT), window.get("gpu", Span.STEADY)
+    any_row, seldom = np.ones(len(rows), dtype=bool), _is_sparse(window, long, long)
     claims = [
         *_of_link(rows, ~_is_sparse(window, long, rows)),
-        *_of_link(long, _is_sparse(window, long, long)),
-        *_of_replays(rows, window.settings.window_seconds / 60.0),
+        *_of_link(long, seldom),
+        *_of_replays(rows, any_row, window.settings.window_seconds / 60.0),
+        *_of_replays(long, seldom, window.settings.steady_seconds / 60.0),
     ]
     return findings("gpu_pcie", claims)
 
@@ -74,11 +72,12 @@ def _of_link(rows: Rows, asked: Mask) -> Iterator[Claim]:
         yield _claim(PCIE_SLOW.key, subject, row, said)
 
 
-def _of_replays(rows: Rows, minutes: float) -> Iterator[Claim]:
+def _of_replays(rows: Rows, asked: Mask, minutes: float) -> Iterator[Claim]:
+    """Replays within so many minutes, of those rows that are asked for."""
     limits = _limits(
         rows.values("pcie_generation_max_max"), rows.values("pcie_width_max_max"), minutes
     )
-    for subject, row in rows.where(rows.values("pcie_replays_increase") >= limits):
+    for subject, row in rows.where(asked & (rows.values("pcie_replays_increase") >= limits)):
         per_lane = _PER_LANE.get(row["pcie_generation_max_max"] or 6, 3.84)
         most = per_lane * (row["pcie_width_max_max"] or 16) * minutes
         said = Evidence(

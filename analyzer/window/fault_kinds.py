@@ -24,7 +24,7 @@ WITHOUT_LINK = LINKS_DOWN | where(
 SLOW_JOBS = where(lambda row: Sign.SLOW_JOB in row.signs)
 STALLED_JOBS = where(lambda row: Sign.JOB_STALLED in row.signs)
 TOLD_BY_XID = where(lambda row: EventKind.XID in row.told_by)
-# Of several nodes one cause outside them: that one of them is silent explains nothing of the others.
+# Of several nodes, or GPUs of a node, one cause: that one of them is silent explains nothing of the others.
 SHARED = where(lambda row: row.shared is not Shared.NO)
 OF_RACKS = where(lambda row: row.shared is Shared.RACK)
 

@@ -158,6 +158,13 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         "ours: degrees per watt against the cluster's other GPUs of the model",
     ),
     (
+        "memory_hot",
+        _WARNING,
+        "GPU's memory is hotter than its core and its neighbours explain",
+        "Check the GPU's heatsink, its seating and its thermal pads.",
+        "ours: nvml.h's MEMORY_TEMP beside the core's, against the cluster's other GPUs of the model",
+    ),
+    (
         "node_hot",
         _WARNING,
         "Several GPUs of the node are hotter than elsewhere: a fan",
@@ -290,7 +297,15 @@ _OWN_LIMITS = frozenset(
     {
         *("corrected_storm", "corrected_growth"),
         *("nvlink_recovery", "nvlink_crc", "nvlink_uneven"),
-        *("cooling", "heatsink", "node_hot", "rack_hot", "pcie_starved", "pfc_one_sided"),
+        *(
+            "cooling",
+            "heatsink",
+            "memory_hot",
+            "node_hot",
+            "rack_hot",
+            "pcie_starved",
+            "pfc_one_sided",
+        ),
     }
 )
 

@@ -3,7 +3,7 @@
 from ..model import EventKind, Severity
 from .model import About, Blame, Fault, Link, Shows, Stops
 from .played import Played, Told
-from .relations import Halts, Mended, Shared
+from .relations import Explains, Halts, Mended, Reach, Shared, Sign
 
 _CHECK = Told(kind=EventKind.MACHINE_CHECK, message="selftest: a corrected memory error")
 
@@ -63,7 +63,7 @@ ROWS = (
         look=None,
         drains=False,
         loses_data=True,
-        signs=frozenset(),
+        signs=frozenset({Sign.NO_ROOM}),
         explains=None,
         shared=Shared.NO,
         told_by=frozenset(),
@@ -204,7 +204,7 @@ ROWS = (
         drains=False,
         loses_data=False,
         signs=frozenset(),
-        explains=None,
+        explains=Explains(reach=Reach.HERE, signs=frozenset({Sign.NO_ROOM}), unless_note=True),
         shared=Shared.NO,
         told_by=frozenset(),
         xids_alike=frozenset(),

@@ -21,10 +21,11 @@ class Grows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turns:
-    """A number that was another one until a recent span before the selftest began."""
+    """A number that was another one until a span before the selftest began."""
 
     before: float
     after: float
+    span: str = "window_seconds"  # a key of `[analyzer]`
 
 
 Fields = Mapping[str, "float | Grows | Turns"]

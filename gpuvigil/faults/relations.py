@@ -18,6 +18,7 @@ class Sign(Enum):
     LINK_BAD = "the network link is bad"
     LINK_WAITS = "the network link waits for others"
     HOST_WAITED_FOR = "the host takes less than the network link brings"
+    NO_ROOM = "the host's disk takes no more"
 
 
 class Reach(Enum):
@@ -41,9 +42,10 @@ class Explains:
 
 
 class Shared(Enum):
-    """Whether one cause outside them may give it to several nodes, and what that is."""
+    """Whether one cause outside them may give it to several nodes or GPUs, and what that is."""
 
     NO = "each node's is its own"
+    NODE = "no other node, but several GPUs of one"
     RACK = "the rack's air or power"  # what is left of it on one node is no other matter
     SWITCH = "a switch"
     NVLINK_DOMAIN = "the switches of an NVLink domain"

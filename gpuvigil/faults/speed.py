@@ -6,7 +6,7 @@ from .played import Fields, Grows, Held, Played, Turns
 from .relations import Explains, Halts, Mended, Reach, Shared, Sign
 
 _BUSY: Fields = {"up": 1, "utilization_percent": 95}
-_FULL_SPEED, _STUCK = 1_980_000_000, 1_000_000_000
+_FULL_SPEED, _STUCK, _SET_LOWER = 1_980_000_000, 1_000_000_000, 1_762_000_000
 
 ROWS = (
     Fault(
@@ -109,7 +109,7 @@ ROWS = (
         loses_data=False,
         signs=frozenset({Sign.HELD_UP, Sign.SLOWED}),
         explains=Explains(reach=Reach.HERE, signs=frozenset({Sign.SLOW_JOB})),
-        shared=Shared.NO,
+        shared=Shared.NODE,
         told_by=frozenset(),
         xids_alike=frozenset(),
         cured_by=frozenset(),
@@ -125,6 +125,101 @@ ROWS = (
                 {**_BUSY, "sm_clock_hertz": hertz, "sm_clock_max_hertz": _FULL_SPEED}
                 for hertz in (_STUCK, *[_FULL_SPEED] * 4)
             )
+        ),
+    ),
+    Fault(
+        key="gpu_sensor",
+        title="GPU's utilisation reads 0 % although it draws power",
+        severity=Severity.INFO,
+        action="Do not take its holder for idle; reset the GPU or restart the driver when no job runs.",
+        source="NVML's utilisation against its power; half of the power limit is ours",
+        own_limit=True,
+        inferred=True,
+        detector="gpu_sensor",
+        xids=(),
+        about=About.GPU,
+        stops=Stops.NOBODY,
+        shows=Shows.MEASURED,
+        blame=Blame.UNKNOWN,
+        ends_job=None,
+        by_xid=False,
+        link=Link.NOTHING,
+        look=None,
+        drains=False,
+        loses_data=False,
+        signs=frozenset(),
+        explains=None,
+        shared=Shared.NO,
+        told_by=frozenset(),
+        xids_alike=frozenset(),
+        cured_by=frozenset(),
+        mended=Mended.NO,
+        halts=Halts.NO,
+        slows=False,
+        of_maker=False,
+        settles_seconds=0.0,
+        tuned_by="steady_seconds",
+        simulated_as=(),
+        played=Played(
+            gpus=(
+                {
+                    "up": 1,
+                    "utilization_percent": 0,
+                    "power_watts": 500.0,
+                    "power_limit_watts": 700.0,
+                },
+            )
+        ),
+    ),
+    Fault(
+        key="clocks_lowered",
+        title="GPUs of several nodes run at lower clocks than before",
+        severity=Severity.WARNING,
+        action="Ask who set them (`nvidia-smi -q -d CLOCK`): a roll-out, a power policy, a new driver; undo it with `nvidia-smi -rgc`.",
+        source="ours: each GPU's own clock under load half an hour ago; no clock event explains it",
+        own_limit=True,
+        inferred=True,
+        detector="clocks_lowered",
+        xids=(),
+        about=About.NODE,
+        stops=Stops.NOBODY,
+        shows=Shows.MEASURED,
+        blame=Blame.SETUP,
+        ends_job=None,
+        by_xid=False,
+        link=Link.NOTHING,
+        look=None,
+        drains=False,
+        loses_data=False,
+        signs=frozenset(),
+        explains=None,
+        shared=Shared.NODE,
+        told_by=frozenset(),
+        xids_alike=frozenset(),
+        cured_by=frozenset(),
+        mended=Mended.NO,
+        halts=Halts.NO,
+        slows=False,
+        of_maker=False,
+        settles_seconds=0.0,
+        tuned_by="steady_seconds",
+        simulated_as=(),
+        played=Played(
+            nodes=3,
+            gpus=(
+                {
+                    **_BUSY,
+                    "sm_clock_hertz": Turns(
+                        before=_FULL_SPEED, after=_SET_LOWER, span="steady_seconds"
+                    ),
+                    "sm_clock_max_hertz": _FULL_SPEED,
+                    "power_cap_seconds": 0.0,
+                    "software_thermal_slowdown_seconds": 0.0,
+                    "hardware_thermal_slowdown_seconds": 0.0,
+                    "power_brake_seconds": 0.0,
+                },
+            )
+            * 2,
         ),
     ),
     Fault(

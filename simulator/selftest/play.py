@@ -217,7 +217,7 @@ class Play:
             # Counters count from long before the first line.
             return value.per_second * (seconds + 1e7)
         if isinstance(value, Turns):
-            turned = seconds >= -self.settings.window_seconds
+            turned = seconds >= -getattr(self.settings, value.span)
             return value.after if turned else value.before
         return value
 

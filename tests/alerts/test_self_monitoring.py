@@ -18,7 +18,7 @@ from alerts.decisions.attempts import begun, settled
 from alerts.decisions.decide import decide, judge, ruled
 from alerts.delivery.batches import MOST
 from alerts.delivery.hub_access import Desk
-from alerts.delivery.self_check import Watch, last_day
+from alerts.delivery.self_check import Watch, drops_data, last_day
 from alerts.messages.channel import Delivered
 from alerts.messages.message import message
 from alerts.messages.self_monitoring import (
@@ -42,6 +42,7 @@ from collector.spool.batches import WRITE_PATH
 from gpuvigil.clock import ManualClock, to_text
 from gpuvigil.config import AlertsSettings, RouteSettings
 from gpuvigil.errors import HubRefused
+from gpuvigil.faults import FAULTS
 from gpuvigil.hub_client import Hub
 from gpuvigil.lifecycle import Signal
 from gpuvigil.log import Log
@@ -227,6 +228,21 @@ def test_full_spools_are_gpuvigils_trouble_when_they_are_many() -> None:
     assert found is not None
     assert found.value.startswith("12 of 40 nodes: n0, n1")
     assert found.value.endswith("n9 and 2 more")
+
+
+@pytest.mark.parametrize(
+    ("fault", "covers", "drops"),
+    [
+        ("host_disk", (), True),
+        ("host_space", (f"n1: {FAULTS['host_disk'].title}",), True),
+        ("host_space", ("n1: GPU is too hot",), False),
+        ("host_space", (), False),
+    ],
+)
+def test_a_spool_that_takes_nothing_counts_where_it_follows_from_another_fault_too(
+    fault: str, covers: tuple[str, ...], drops: bool
+) -> None:
+    assert drops_data(replace(an_incident(fault=fault), covers=covers)) is drops
 
 
 @pytest.mark.server

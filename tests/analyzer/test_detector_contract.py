@@ -16,11 +16,31 @@ from gpuvigil.config import AnalyzerSettings
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import EventKind, Finding, Inventory, PortIdentity, Subject
 
-from .scene import NOON, Scene, allocation, carrying, event, gpu, healthy, in_one_job, node, port
+from .scene import (
+    NOON,
+    Scene,
+    allocation,
+    carrying,
+    event,
+    gpu,
+    healthy,
+    in_one_job,
+    incident,
+    node,
+    port,
+)
 
 SECOND = timedelta(seconds=1)
 IDLE = {"utilization_percent": 0, "memory_utilization_percent": 0}
 SILENT = dict.fromkeys(("up", "utilization_percent", "compute_processes"))
+
+
+def _still_low(scene: Scene, gpus: int) -> Scene:
+    """A node whose clocks were set lower long ago, as it stands of it."""
+    for index in range(gpus):
+        scene = scene.changed(gpu(1, index), {"sm_clock_hertz": 1_700_000_000})
+    stands = incident("clocks_lowered", node(), members=(node().key,))
+    return replace(scene, stood=(stands,))
 
 
 def _ports_down(scene: Scene, nodes: int) -> Scene:
@@ -154,6 +174,11 @@ FAULTY: dict[str, tuple[Callable[[Scene], Scene], Subject]] = {
     ),
     "gpu_power": (lambda scene: scene.rising(gpu(), "power_brake_seconds", 0.9), gpu()),
     "gpu_clocks": (lambda scene: scene.changed(gpu(), {"sm_clock_hertz": 990_000_000}), gpu()),
+    "clocks_lowered": (lambda scene: _still_low(scene, gpus=4), node()),
+    "gpu_sensor": (
+        lambda scene: scene.changed(gpu(), {"utilization_percent": 0, "power_watts": 500.0}),
+        gpu(),
+    ),
     "gpu_slow": (
         lambda scene: in_one_job(
             scene.changed(gpu(), {"power_watts": 520.0}, 65), _gpus(scene), lost=0.1

@@ -93,6 +93,12 @@ def test_low_clocks_show_only_under_load(fields: Mapping[str, Any], tells: bool 
     one = incident("gpu_clocks", gpu())
     assert says_whether_stuck(FOUR.changed(gpu(), fields).window(), one) is tells
     assert says_whether_stuck(replace(FOUR, samples=()).window(), one) is False
+    # Of several one tells.
+    several = incident("gpu_clocks", node(), members=(gpu().key, gpu(1, 1).key))
+    rests = FOUR.changed(gpu(), {"utilization_percent": 0})
+    assert says_whether_stuck(rests.window(), several) is True
+    rest = rests.changed(gpu(1, 1), {"utilization_percent": 0})
+    assert says_whether_stuck(rest.window(), several) is False
 
 
 @pytest.mark.parametrize(("hertz", "count"), [(1_924_559_998, 0), (1_924_570_000, 1)])
@@ -106,12 +112,16 @@ def test_a_clock_that_the_neighbours_have_as_well_was_set(hertz: int, count: int
     assert stuck_clocks(fewer.window()) == []
 
 
-@pytest.mark.parametrize(("set_on", "count"), [(1, 1), (2, 2), (3, 0), (4, 0)])
+@pytest.mark.parametrize(("set_on", "count"), [(1, 1), (2, 1), (3, 0), (4, 0)])
 def test_clocks_that_most_of_a_node_has_are_set_by_somebody(set_on: int, count: int) -> None:
     scene = healthy(nodes=4, gpus=5)
     for index in range(set_on):
         scene = scene.changed(gpu(1, index), {"sm_clock_hertz": 1_300_000_000})
-    assert len(stuck_clocks(scene.window())) == count
+    found = stuck_clocks(scene.window())
+    assert len(found) == count
+    # One of them is the GPU's, several are the node's.
+    named = {1: [(gpu(), ())], 2: [(node(), (gpu(), gpu(1, 1)))]}
+    assert [(one.subject, one.members) for one in found] == named.get(set_on, [])
 
 
 def test_a_node_with_one_gpu_at_work_is_held_against_the_cluster_alone() -> None:
@@ -368,6 +378,19 @@ def test_a_file_system_is_told_with_the_collectors_last_words() -> None:
     (it,) = failing_parts(full.window())
     assert told(it).endswith("the collector says: said 10, 11:59:50 UTC on 31 Jan")
     assert (it.severity, it.since) == (Severity.INFO, NOON - SETTINGS.window_seconds * SECOND)
+
+
+@pytest.mark.parametrize(
+    ("apart", "per_minute", "count"),
+    [(60, 38.0, 0), (60, 40.0, 1), (30, 454.0, 1), (60, 454.0, 1), (10, 30.0, 0), (10, 40.0, 1)],
+)
+def test_replays_of_a_node_that_is_read_seldom_are_counted_over_the_steady_span(
+    apart: int, per_minute: float, count: int
+) -> None:
+    """Four minutes lie between the first and the last of five lines, and 154 in five are too many."""
+    counted = FOUR.rising(gpu(), "pcie_replays", per_minute / 60.0)
+    seldom = counted.without(lambda s: (NOON - s.at).total_seconds() % apart != 10 % apart)
+    assert len(degraded_links(seldom.window())) == count
 
 
 @pytest.mark.parametrize(("apart", "count"), [(20, 0), (30, 1)])

@@ -1,0 +1,160 @@
+"""Nodes whose GPUs run at lower clocks than half an hour ago, several of one model at about the same time.
+
+One GPU whose clock does not rise is held against its neighbours. Where a roll-out sets the clocks of
+whole nodes, or of all of them, no neighbour tells: only what each GPU reached before does.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuvigil.faults import FAULTS, found_by
+from gpuvigil.model import Evidence, Finding, Incident, Subject
+from gpuvigil.store import Aggregate, Function
+
+from ..window.columns import Floats, Mask, seconds
+from ..window.rows import Row, Rows
+from ..window.window import Need, Span, Window
+from . import Detector
+
+_CLOCK, _HIGHEST = (
+    Aggregate(function=Function.MAX, field=name)
+    for name in ("sm_clock_hertz", "sm_clock_max_hertz")
+)
+_BUSY = Aggregate(function=Function.MEAN, field="utilization_percent")
+_HELD = tuple(
+    Aggregate(function=Function.INCREASE, field=name)
+    for name in (
+        "power_cap_seconds",
+        "software_thermal_slowdown_seconds",
+        "hardware_thermal_slowdown_seconds",
+        "power_brake_seconds",
+    )
+)
+NEEDS = (
+    Need(measurement="gpu", span=Span.STEADY, aggregates=(_CLOCK, _HIGHEST, _BUSY, *_HELD)),
+    Need(measurement="gpu", span=Span.TREND, aggregates=(_CLOCK,)),
+)
+
+_FAULT = FAULTS["clocks_lowered"]
+# As of one GPU's clock beside its peers, but beside its own past.
+_LOW, _HIGHER, _BUSY_PERCENT, _COVERAGE, _EXPLAINED = 0.9, 1.08, 50.0, 0.8, 0.1
+# So many nodes of a model: two may be a job that asks for less. Of a node's GPUs at work most.
+_NODES, _SHARE = 3, 0.75
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lower:
+    """A node most of whose busy GPUs are lower, by one of them."""
+
+    node: Subject
+    row: Row
+    before: float | None  # what that one reached before; None where it is too long ago
+
+
+def lowered_clocks(window: Window) -> list[Finding]:
+    """One finding per cluster and model: nodes whose GPUs were set lower, those of which it stands among them."""
+    stands = _standing(window)
+    of_model: dict[tuple[str, str], list[_Lower]] = defaultdict(list)
+    for one in _lower_nodes(window, stands):
+        inventory = window.inventories.get(one.node.key)
+        if inventory is not None and inventory.gpus:
+            of_model[one.node.cluster, inventory.gpus[0].model].append(one)
+    return [
+        _finding(model, nodes, stands)
+        for (_, model), nodes in sorted(of_model.items())
+        if len(nodes) >= _NODES or any(one.node in stands for one in nodes)
+    ]
+
+
+def _lower_nodes(window: Window, stands: Mapping[Subject, Incident]) -> Iterator[_Lower]:
+    """Nodes of which most GPUs that tell are lower than before, or still low where it stands of them."""
+    rows = window.get("gpu", Span.STEADY)
+    tells = _tells(window, rows)
+    clock = rows.values(_CLOCK.column)
+    before = window.get("gpu", Span.TREND).beside(rows, _CLOCK.column)
+    low = tells & (clock < _LOW * rows.values(_HIGHEST.column))
+    fell = low & (clock * _HIGHER <= before)
+    if not (fell.any() or (stands and low.any())):
+        return
+    at_work = Counter(subject.of_node() for subject, _ in rows.where(tells))
+    lower: dict[Subject, list[_Lower]] = defaultdict(list)
+    for place, (subject, row) in zip(np.flatnonzero(low), rows.where(low), strict=True):
+        node = subject.of_node()
+        if fell[place] or node in stands:
+            past = float(before[place]) if fell[place] else None
+            lower[node].append(_Lower(node=node, row=row, before=past))
+    for node, them in sorted(lower.items()):
+        if len(them) >= _SHARE * at_work[node]:
+            yield them[0]
+
+
+def _tells(window: Window, rows: Rows) -> Mask:
+    """Of each row whether its clock is one at work that neither power nor heat holds down, as far as all is read."""
+    held: Floats = np.sum([rows.values(it.column) for it in _HELD], axis=0)
+    tells: Mask = rows.values(_BUSY.column) >= _BUSY_PERCENT
+    tells &= held < _EXPLAINED * window.settings.steady_seconds
+    tells &= seconds(rows) >= _COVERAGE * window.settings.steady_seconds
+    return tells
+
+
+def _standing(window: Window) -> Mapping[Subject, Incident]:
+    """The incidents that stand, by each of their nodes."""
+    found: dict[Subject, Incident] = {}
+    for one in window.stood:
+        if one.fault == _FAULT.key and one.resolved_at is None:
+            members = map(Subject.parse, one.members or (one.subject.key,))
+            found |= {member.of_node(): one for member in members}
+    return found
+
+
+def _finding(model: str, nodes: Sequence[_Lower], stands: Mapping[Subject, Incident]) -> Finding:
+    """About the node that it began with, by which it stands."""
+    first = nodes[0]
+    known = next((stands[one.node] for one in nodes if one.node in stands), None)
+    subject = first.node if known is None else known.subject
+    past = max((one.before or 0.0 for one in nodes), default=0.0) or None
+    return Finding(
+        fault="clocks_lowered",
+        subject=subject,
+        severity=_FAULT.severity,
+        since=first.row["first_at"],
+        evidence=(
+            Evidence(name="nodes", value=", ".join(one.node.node for one in nodes)),
+            Evidence(
+                name="SM clock",
+                value=f"{first.row[_CLOCK.column] / 1e6:.0f} MHz at most",
+                limit=f"{first.row[_HIGHEST.column] / 1e6:.0f} MHz on {model}",
+            ),
+            *(
+                [Evidence(name="before", value=f"{past / 1e6:.0f} MHz within half an hour")]
+                if past is not None
+                else []
+            ),
+        ),
+        detector="clocks_lowered",
+        action=_FAULT.action,
+        source=_FAULT.source,
+        own_limit=_FAULT.own_limit,
+        members=tuple(one.node for one in nodes if one.node != subject),
+    )
+
+
+def says_whether_lowered(window: Window, incident: Incident) -> bool:
+    """Whether any of its nodes is at work: only there the clocks tell."""
+    rows = window.get("gpu", Span.STEADY)
+    nodes = {Subject.parse(key).of_node() for key in (incident.subject.key, *incident.members)}
+    return any(subject.of_node() in nodes for subject, _ in rows.where(_tells(window, rows)))
+
+
+DETECTOR = Detector(
+    name="clocks_lowered",
+    find=lowered_clocks,
+    faults=found_by("clocks_lowered"),
+    needs=NEEDS,
+    sentence="Nodes whose GPUs run at lower clocks under load than before, though neither power nor heat says why.",
+    source="each GPU's own clock of half an hour, and clock event counters",
+    would_show=says_whether_lowered,
+)

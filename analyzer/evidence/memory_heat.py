@@ -1,0 +1,56 @@
+"""A GPU whose memory is hot although its core is not: the memory's own contact or chip, not the air.
+
+Where the core takes its heat away as its peers' do and the memory does not, no comparison of cores
+tells. So what the memory has beyond its own core is held against what it has on the cluster's other
+GPUs of the model that work, too: at rest both are near the air, and their distance says nothing.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from gpuvigil.model import Evidence
+from gpuvigil.store import Aggregate, Function
+
+from ..window.columns import clusters, models, per_group, seconds, together
+from ..window.window import Need, Span, Window
+from .claims import Claim
+from .heat import CELSIUS, works
+
+_MEMORY = Aggregate(function=Function.MEAN, field="memory_temperature_celsius")
+NEEDS = (Need(measurement="gpu", span=Span.STEADY, aggregates=(_MEMORY, CELSIUS)),)
+
+# DRAM must refresh twice as often above 85 °C (JEDEC JESD79-4, extended temperature range): what is cooler
+# harms nobody. What it must have beyond its peers is ours.
+_HARMS_CELSIUS, _KELVIN = 85.0, 12.0
+_PEERS, _COVERAGE = 3, 0.8
+
+
+def hot_memory(window: Window) -> Iterator[Claim]:
+    """Of each GPU at work whose memory is so much hotter beside its core than its peers' memory is."""
+    rows = window.get("gpu", Span.STEADY)
+    if not len(rows):
+        return
+    memory, core = rows.values(_MEMORY.column), rows.values(CELSIUS.column)
+    hot = works(rows) & (memory >= _HARMS_CELSIUS)
+    hot &= seconds(rows) >= _COVERAGE * window.settings.steady_seconds
+    if not hot.any():
+        return
+    beyond = memory - core
+    kin = together(clusters(rows), models(window, rows))
+    usual, count = per_group(kin, np.where(works(rows), beyond, np.nan))
+    told = hot & (beyond >= usual + _KELVIN) & (count > _PEERS)
+    for (subject, row), peers in zip(rows.where(told), usual[told], strict=True):
+        yield Claim(
+            condition="memory_hot",
+            subject=subject,
+            since=row["last_at"],
+            evidence=(
+                Evidence(
+                    name="memory",
+                    value=f"{row[_MEMORY.column]:.0f} °C over {window.settings.steady_seconds / 60.0:g} min",
+                    limit=f"{_HARMS_CELSIUS:g} °C",
+                    peers=f"{row[CELSIUS.column] + peers:.0f} °C beside a core of {row[CELSIUS.column]:.0f} °C",
+                ),
+            ),
+        )

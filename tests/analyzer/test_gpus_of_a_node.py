@@ -1,0 +1,122 @@
+"""What one GPU of a node shows first and then several is one incident."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from analyzer.correlation.correlate import observe
+from analyzer.correlation.observation import Observation
+from analyzer.incidents.book import Book
+from gpuvigil.model import Finding, Incident, Severity, Subject
+
+from .scene import gpu, healthy, incident, node
+from .test_book import Keeper
+from .test_causes import look, slowness
+
+SCENE = healthy(nodes=2, gpus=3)
+
+
+def of_node(fault: str, *gpus: Subject, condition: str = "") -> Finding:
+    return replace(slowness(fault, node()), members=gpus, condition=condition)
+
+
+def seen(standing: list[Incident], *findings: Finding) -> Observation:
+    believed = {one.fingerprint for one in (*findings, *standing)}
+    return observe(SCENE.window(), findings, standing, believed)
+
+
+BOTH = (gpu(), gpu(1, 1))
+CLOCKS, HOT = of_node("gpu_clocks", *BOTH), of_node("gpu_hot", *BOTH, condition="node_hot")
+
+
+@pytest.mark.parametrize("several", [CLOCKS, HOT])
+def test_it_goes_on_as_the_incident_of_the_first(several: Finding) -> None:
+    old = incident(several.fault, gpu(1, 1))
+    found = seen([old], several)
+    ((print_, one),) = found.candidates.items()
+    assert (print_, one.finding.subject, one.finding.members) == (
+        old.fingerprint,
+        gpu(1, 1),
+        (gpu(),),
+    )
+    assert one.members == tuple(sorted(it.key for it in BOTH))
+    assert one.gpus == "2 GPUs (GPU 0-1)"
+    assert found.covered == {}
+    # Of two that stood each for itself the older one goes on, and covers the other.
+    young = incident(several.fault, gpu(), since=timedelta(seconds=-5))
+    found = seen([young, old], several)
+    assert (set(found.candidates), set(found.covered)) == ({old.fingerprint}, {young.fingerprint})
+
+
+@pytest.mark.parametrize("several", [CLOCKS, HOT])
+def test_it_is_the_nodes_own_where_none_of_its_gpus_stood_for_it(several: Finding) -> None:
+    for other in (
+        incident(several.fault, gpu(1, 2)),  # not one of those
+        incident(several.fault, gpu(2)),
+        incident("gpu_memory", gpu()),
+    ):
+        found = seen([other], several)
+        assert several.fingerprint in found.candidates
+    own = incident(several.fault, node(), members=(gpu().key,))
+    found = seen([own, incident(several.fault, gpu())], several)
+    assert set(found.candidates) == {own.fingerprint}
+
+
+@pytest.mark.parametrize("fault", ["gpu_clocks", "gpu_hot"])
+def test_while_it_stands_for_several_no_other_gpu_of_the_node_opens_one(fault: str) -> None:
+    alone, other = slowness(fault, gpu(1, 2)), slowness(fault, gpu(2))
+    grown = incident(fault, gpu(), members=tuple(it.key for it in BOTH))
+    found = seen([grown], alone, other)
+    assert (set(found.candidates), set(found.covered)) == (
+        {other.fingerprint},
+        {alone.fingerprint},
+    )
+    # One GPU's own says nothing of the others.
+    single = incident(fault, gpu(), members=(gpu().key,))
+    assert alone.fingerprint in seen([single], alone).candidates
+
+
+def test_several_gpus_clocks_name_the_slowness_of_one_of_them() -> None:
+    keeper = Keeper(book=Book())
+    slow = slowness("gpu_slow", gpu())
+    for found in ((slow,), (slow,), (slow, CLOCKS), (slow, CLOCKS), (CLOCKS,)):
+        look(keeper, *found)
+    (one,) = keeper.book.standing()
+    assert (one.fault, one.condition, one.subject) == ("gpu_slow", "gpu_clocks", gpu())
+    # Beside a slowness that nobody told of yet the clocks speak for both.
+    assert set(seen([], slowness("gpu_slow", gpu()), CLOCKS).candidates) == {CLOCKS.fingerprint}
+    assert len(seen([], slowness("gpu_slow", gpu(1, 2)), CLOCKS).candidates) == 2
+
+
+def test_a_fan_that_warms_one_gpu_and_then_the_node_is_one_incident_in_the_end() -> None:
+    keeper = Keeper(book=Book())
+    heatsink = replace(slowness("gpu_hot", gpu()), condition="heatsink")
+    for found in ((heatsink,), (heatsink,), (HOT,), (HOT,), (heatsink,), (HOT,)):
+        look(keeper, *found)
+    (one,) = keeper.incidents.values()
+    assert one.subject == gpu().key
+    assert one.body["condition"] == "node_hot"
+
+
+@pytest.mark.parametrize(
+    ("severity", "faults"),
+    [
+        (Severity.INFO, {"host_space", "host_disk"}),
+        (Severity.WARNING, {"host_space"}),
+    ],
+)
+def test_a_file_system_without_room_explains_that_its_collector_cannot_write(
+    severity: Severity, faults: set[str]
+) -> None:
+    """One of 95 % is only a note, and need not be the spool's."""
+    space, disk = slowness("host_space", node(), severity), slowness("host_disk", node())
+    found = seen([], space, disk)
+    assert {one.finding.fault for one in found.candidates.values()} == faults
+    if len(faults) == 1:
+        (one,) = found.candidates.values()
+        assert one.covers == (
+            "node-1: Collector cannot write its spool: the disk is full or fails",
+        )
+    assert seen([], disk).candidates
+    assert len(seen([], space, slowness("host_disk", node(2))).candidates) == 2
