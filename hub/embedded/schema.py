@@ -1,6 +1,6 @@
 """The tables of the store's DuckDB file, made from the catalogue."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,7 @@ def prepare(connection: duckdb.DuckDBPyConnection, path: Path) -> bool:
             f"the store in {path} was written by a newer gpuvigil (schema {found}, this one knows"
             f" {SCHEMA_VERSION}); start that version, or move the file away"
         )
+    known = _columns(connection)
     connection.begin()
     if found != SCHEMA_VERSION:
         connection.execute("DELETE FROM schema_version")
@@ -73,8 +74,8 @@ def prepare(connection: duckdb.DuckDBPyConnection, path: Path) -> bool:
         " tags VARCHAR, field VARCHAR, value DOUBLE, text VARCHAR)"
     )
     for measurement in MEASUREMENTS.values():
-        _prepare_lines(connection, measurement.name, measurement)
-        _prepare_lines(connection, newest_table(measurement), measurement)
+        for table in (measurement.name, newest_table(measurement)):
+            _prepare_lines(connection, table, measurement, known.get(table))
         tags = ", ".join(f"{quoted(tag)} VARCHAR" for tag in measurement.tags)
         connection.execute(
             f"CREATE TABLE IF NOT EXISTS {quoted(subjects_table(measurement))}"
@@ -100,15 +101,32 @@ def newest_table(measurement: Measurement) -> str:
     return f"newest_{measurement.name}"
 
 
+def _columns(connection: duckdb.DuckDBPyConnection) -> Mapping[str, Set[str]]:
+    """The columns of each table that is there."""
+    rows = connection.execute(
+        "SELECT table_name, list(column_name) FROM duckdb_columns() WHERE NOT internal GROUP BY ALL"
+    ).fetchall()
+    return {table: set(columns) for table, columns in rows}
+
+
 def _prepare_lines(
-    connection: duckdb.DuckDBPyConnection, table: str, measurement: Measurement
+    connection: duckdb.DuckDBPyConnection,
+    table: str,
+    measurement: Measurement,
+    known: Set[str] | None,
 ) -> None:
-    """A table of lines; a field that is new in the catalogue is null in the old ones."""
-    connection.execute(f'CREATE TABLE IF NOT EXISTS {quoted(table)} ("at" TIMESTAMP_NS)')
-    columns = [f"{quoted(tag)} VARCHAR DEFAULT ''" for tag in measurement.tags]
-    columns += [f"{quoted(it.name)} {sql_type(it)}" for it in measurement.metrics]
-    for column in columns:
-        connection.execute(f"ALTER TABLE {quoted(table)} ADD COLUMN IF NOT EXISTS {column}")
+    """A table of lines, whose columns are `known` if it is there; a field that is new in the catalogue
+    is null in the old ones.
+    """
+    columns = {"at": "TIMESTAMP_NS"}
+    columns |= dict.fromkeys(measurement.tags, "VARCHAR DEFAULT ''")
+    columns |= {it.name: sql_type(it) for it in measurement.metrics}
+    rows = {name: f"{quoted(name)} {type_}" for name, type_ in columns.items()}
+    if known is None:  # a statement for each column is a sixth of a first start
+        connection.execute(f"CREATE TABLE {quoted(table)} ({', '.join(rows.values())})")
+        return
+    for row in (row for name, row in rows.items() if name not in known):
+        connection.execute(f"ALTER TABLE {quoted(table)} ADD COLUMN {row}")
 
 
 def insert(cursor: duckdb.DuckDBPyConnection, tables: Mapping[str, pa.Table]) -> None:

@@ -43,12 +43,12 @@ def test_what_only_switches_see_is_found_by_those_who_hear_them() -> None:
 def test_a_kind_from_outside_is_found_and_judged(tmp_path: Path) -> None:
     path = tmp_path / "kinds.py"
     path.write_text(_KINDS, encoding="utf-8")
-    order = FaultOrder(kind="board dies", node=2, start_seconds=1800.0, seconds=1800.0)
+    order = FaultOrder(kind="board dies", node=2, start_seconds=900.0, seconds=900.0)
     settings = FleetSettings(
-        seed=3, nodes=4, days=1.2 / 24, faults=(order,), more_kinds=load(path), life=False
+        seed=3, nodes=3, days=0.6 / 24, faults=(order,), more_kinds=load(path), life=False
     )
     played = play(settings)
-    assert played.node_days == pytest.approx(4 * 1.2 / 24)
+    assert played.node_days == pytest.approx(3 * 0.6 / 24)
     counts = Counts.of([played])
     assert (counts.faults, counts.found, counts.right_cause) == (1, 1, 1)
     assert counts.wrong == {severity.value: 0 for severity in Severity}
@@ -65,10 +65,10 @@ def test_a_kind_from_outside_is_found_and_judged(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_described_fleet_is_played(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "fleet.toml"
-    path.write_text("[fleet]\nnodes = 3\ndays = 0.05\n[faults]\nper_1000_node_days = 0\n")
+    path.write_text("[fleet]\nnodes = 3\ndays = 0.02\n[faults]\nper_1000_node_days = 0\n")
     assert main(["--seed", "4", "--fleet", str(path), "-o", "json"]) == 0
-    assert json.loads(capsys.readouterr().out)["node_days"] == pytest.approx(0.15)
-    arguments = ["--seed", "4", "--fleet", str(path), "-o", "json", "--node-days", "0.3"]
+    assert json.loads(capsys.readouterr().out)["node_days"] == pytest.approx(0.06)
+    arguments = ["--seed", "4", "--fleet", str(path), "-o", "json", "--node-days", "0.12"]
     assert main([*arguments, "--workers", "1"]) == 0
     played = json.loads(capsys.readouterr().out)
     assert [fleet["nodes"] for fleet in played["fleets"]] == [3, 3]

@@ -1,5 +1,6 @@
 """Hubs for tests of usage."""
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,8 +8,24 @@ import pytest
 
 from tests.servers import HubProcess
 
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+    """One for all: a question of usage is of one cluster, and each test has its own."""
+    with HubProcess(tmp_path_factory.mktemp("usage") / "hub") as process:
+        yield process
+
 
 @pytest.fixture
-def hub(tmp_path: Path) -> Iterator[HubProcess]:
+def cluster() -> str:
+    """A cluster of this test's own."""
+    return f"c{next(_NUMBERS)}"
+
+
+@pytest.fixture
+def empty_hub(tmp_path: Path) -> Iterator[HubProcess]:
+    """One that nobody has told anything."""
     with HubProcess(tmp_path / "hub") as process:
         yield process
