@@ -35,6 +35,9 @@ PASSES = 4.0
 HEARTBEAT_BYTES = 1e6
 # Of the time for which others stop a port [ours]; links without a finding are listed from 1 % on.
 PORT_WAIT_PERCENT = 5.0
+# A second, over the whole span, by one node of a job whose GPUs idle: a rank's share of a model's state is tens
+# of GB, and logs are under a megabyte a second [ours, as `gpu_hung` has it].
+STORAGE_BYTES = 50e6
 # Of the time for which at least one task waits for a processor (PSI `some`), and of all processors [ours].
 CPU_PRESSURE_PERCENT, CPU_PERCENT = 20.0, 90.0
 # Of a job's GPUs and of the span, so much has to be measured.
@@ -69,6 +72,7 @@ ADVICE = {
     Bound.UNKNOWN: "",
 }
 STEPS, SM, HOST, PORTS = "step times of its ranks", "SM activity", "host CPU", "port traffic"
+STORAGE = "bytes read and written by its nodes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +116,8 @@ class Activity:
     storage_sent_share: float | None = None
     cpu_percent: float | None = None
     cpu_pressure_percent: float | None = None
+    read_bytes_per_second: float | None = None  # by one node, on disks and mounts
+    written_bytes_per_second: float | None = None  # by the node that writes most
     steps: Steps | None = None
     checkpoint_share: float | None = None  # of the span, at most, by the phases of its ranks
     checkpoints: bool = False  # whether one was written in the span
@@ -168,6 +174,9 @@ def _missing(job: Activity) -> Iterator[str]:
         yield PORTS
     if job.cpu_percent is None and job.cpu_pressure_percent is None:
         yield HOST
+    idles = (job.utilization_percent or 0.0) < BUSY_PERCENT
+    if idles and job.read_bytes_per_second is None and job.written_bytes_per_second is None:
+        yield STORAGE
 
 
 def _of_idle(job: Activity) -> _Found:
@@ -240,7 +249,31 @@ def _of_waits(job: Activity) -> _Found | None:
     ):  # fmt: skip
         if value is not None and value >= limit:
             return bound, f"{idle}, and {said.format(value)}", sure
-    return Bound.UNKNOWN, f"{idle}, and nothing that was measured says what they wait for", 0.0
+    return _of_storage(job, idle) or (Bound.UNKNOWN, f"{idle}, and {_unseen(job)}", 0.0)
+
+
+def _of_storage(job: Activity, waits: str) -> _Found | None:
+    """Of a job that waits: what its nodes read or write, whichever is more.
+
+    Who told steps that leave no time between them waits for no checkpoint.
+    """
+    read, written = job.read_bytes_per_second or 0.0, job.written_bytes_per_second or 0.0
+    outside = None if job.steps is None else job.steps.outside_share
+    between = outside is None or outside >= STEP_SHARE
+    if written >= STORAGE_BYTES and written > read and between:
+        said = f"{waits}, and its nodes write {written / 1e6:.0f} MB/s"
+        return Bound.CHECKPOINT, said, _FITS
+    if read >= STORAGE_BYTES and read >= written:
+        return Bound.INPUT, f"{waits}, and its nodes read {read / 1e6:.0f} MB/s", _FITS
+    return None
+
+
+def _unseen(job: Activity) -> str:
+    """Why nobody can say what its GPUs wait for."""
+    nothing = "nothing that was measured says what they wait for"
+    if job.read_bytes_per_second is None and job.written_bytes_per_second is None:
+        return nothing
+    return f"{nothing}: its nodes read and write little, but for an object store or cached files"
 
 
 def _of_kernels(job: Activity) -> _Found:
@@ -253,7 +286,7 @@ def _of_kernels(job: Activity) -> _Found:
         return Bound.MEMORY, f"memory bandwidth is used to {dram:.0f} %", _COUNTED
     if job.sm_percent >= EFFECTIVE_SM_PERCENT:
         return Bound.COMPUTE, _compute_words(job), _COUNTED
-    return _of_links(job) or _half_filled(job)
+    return _of_links(job) or _of_pauses(job) or _half_filled(job)
 
 
 def _of_links(job: Activity) -> _Found | None:
@@ -271,6 +304,14 @@ def _of_links(job: Activity) -> _Found | None:
         said = f"{sm}, and NVLink carries {100.0 * nvlink:.0f} % of its speed"
         return Bound.IN_NODE, said, _COUNTED
     return None
+
+
+def _of_pauses(job: Activity) -> _Found | None:
+    """Of a job with time in no step, in which kernels run: its ranks may wait for one that writes for all."""
+    outside = None if job.steps is None else job.steps.outside_share
+    if outside is None or outside < STEP_SHARE:
+        return None
+    return _of_storage(job, f"{100.0 * outside:.0f} % of the time is in no step")
 
 
 def _half_filled(job: Activity) -> _Found:

@@ -53,9 +53,18 @@ ASKED_OF_PORTS = (
         for field in ("receive_bytes", "transmit_bytes", "receive_pause_microseconds")
     ),
 )
+# Of a node's own disks and of file systems of the network; object stores are in neither.
+_READ = ("disk_read_bytes", "shared_read_bytes")
+_WRITTEN = ("disk_write_bytes", "shared_write_bytes")
 ASKED_OF_HOSTS = tuple(
     Aggregate(function=Function.INCREASE, field=field)
-    for field in ("cpu_milliseconds", "cpu_busy_milliseconds", "cpu_pressure_microseconds")
+    for field in (
+        "cpu_milliseconds",
+        "cpu_busy_milliseconds",
+        "cpu_pressure_microseconds",
+        *_READ,
+        *_WRITTEN,
+    )
 )
 # Of one lane and way, in bytes a second after encoding (PCI-SIG's raw rates: 2.5, 5, 8, 16, 32, 64 GT/s).
 _LANE_BYTES = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
@@ -99,10 +108,12 @@ def ports_of(rows: Iterable[Row]) -> Mapping[Node, Ports]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """What one node's processors did."""
+    """What one node's processors did, and what was read and written on it."""
 
     cpu_percent: float | None = None
     cpu_pressure_percent: float | None = None
+    read_bytes_per_second: float | None = None
+    written_bytes_per_second: float | None = None
 
 
 def hosts_of(rows: Iterable[Row]) -> Mapping[Node, Host]:
@@ -118,7 +129,15 @@ def _host(row: Row) -> Host:
     return Host(
         cpu_percent=None if share is None else 100.0 * share,
         cpu_pressure_percent=None if waited is None else min(waited / seconds / 1e4, 100.0),
+        read_bytes_per_second=_moved(row, _READ, seconds),
+        written_bytes_per_second=_moved(row, _WRITTEN, seconds),
     )
+
+
+def _moved(row: Row, names: Iterable[str], seconds: float) -> float | None:
+    """Together, of what was measured."""
+    told = [it for name in names if (it := row[f"{name}_increase"]) is not None]
+    return fsum(told) / seconds if told else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,6 +338,12 @@ def activity(
         storage_sent_share=mean("storage_sent_share", of_ports),
         cpu_percent=mean("cpu_percent", of_hosts),
         cpu_pressure_percent=mean("cpu_pressure_percent", of_hosts),
+        read_bytes_per_second=mean("read_bytes_per_second", of_hosts),
+        # One rank may write for all.
+        written_bytes_per_second=max(
+            (it for one in of_hosts if (it := one.written_bytes_per_second) is not None),
+            default=None,
+        ),
         steps=steps_of(ranks),
         checkpoint_share=_middle([one.checkpoint_share for one in ranks]),
         checkpoints=any(map(_wrote, ranks)),

@@ -40,6 +40,7 @@ from ..sensors.neighbours import connect
 from ..sensors.nics import NicSensor
 from ..sensors.ports import PortSensor
 from ..sensors.steps import Steps
+from ..sensors.steps_socket import StepsSocket
 from ..spool.batches import Sender
 from ..spool.queue import Spool
 from . import saved_state
@@ -212,6 +213,7 @@ class Agent:
             self._machine.stop()
             self._logs.stop()
             self._ranks.stop()
+            self._steps.close()
             self._ear.tell(self._kernel.flush())
             self._remember()
 
@@ -457,7 +459,8 @@ class Agent:
 
 def _steps(settings: CollectorSettings, clock: Clock) -> Steps:
     start_ticks = ProcessTable(settings.proc_root).start_ticks
-    return Steps(settings.steps_directory, settings.proc_root, start_ticks, clock.monotonic)
+    sent = StepsSocket(settings.runtime_directory, start_ticks)
+    return Steps(settings.steps_directory, settings.proc_root, start_ticks, clock.monotonic, sent)
 
 
 def _processes(tick: Tick | None) -> dict[str, tuple[int, ...]]:

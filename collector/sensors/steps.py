@@ -5,7 +5,7 @@ the 99th percentile of its steps' seconds, and `key=value` fields, as `1234 0.82
 change is when that step ended. It counts only while the process runs on a GPU, and only when both belong to the same
 user, so that nobody can speak for somebody else's job, and when it was written since the process
 began: what a rank that was killed has left behind is not another one's with the same number. That it was left is
-told for a while: a program that ends takes its file away.
+told for a while: a program that ends takes its file away. A process without a file may send its line instead (`steps_socket`).
 
 Everybody may write to the directory: nobody lists it, or a million files would stop the collector.
 """
@@ -22,8 +22,8 @@ from pathlib import Path
 from gpuvigil.clock import EPOCH
 
 from . import files
+from .steps_socket import MOST_BYTES, StepsSocket
 
-_MOST_BYTES = 512
 # Times of files are as coarse as the kernel's tick, and the clock may be put right by a little.
 _SLACK_SECONDS = 1.0
 # So long a rank that is gone is told of: its job has ended by then, or somebody looks at it.
@@ -106,9 +106,10 @@ class Steps:
         proc_root: Path,
         start_ticks: Callable[[int], int | None],
         monotonic: Callable[[], float] = time.monotonic,
+        sent: StepsSocket | None = None,
     ) -> None:
         """`start_ticks`: when a process started, in clock ticks since boot; None: it is not there."""
-        self._monotonic = monotonic
+        self._monotonic, self._sent = monotonic, sent
         self._known: dict[int, _Known] = {}
         self._ranks: dict[int, _Rank] = {}
         self._directory, self._proc, self._start_ticks = directory, proc_root, start_ticks
@@ -132,6 +133,8 @@ class Steps:
                 found[uuid] = max(said.values(), key=lambda one: (one.age_seconds, one.step))
         for rank, seconds in self._gone(found.keys()):
             found[rank.uuid] = Progress(rank=rank.rank, gone_seconds=seconds)
+        if self._sent is not None:
+            self._sent.keep(pids_now)
         self._known = {
             pid: self._known[pid] for pid in self._known.keys() & (pids_now | self._ranks.keys())
         }
@@ -185,7 +188,30 @@ class Steps:
         same = started is not None and started == rank.started
         return same and self._state(pid) not in _DEAD_STATES
 
+    def close(self) -> None:
+        """Take no lines any more."""
+        if self._sent is not None:
+            self._sent.close()
+
     def _of(self, pid: int, now: datetime) -> Progress | None:
+        try:
+            owner = os.stat(f"{self._proc}/{pid}").st_uid
+        except OSError:
+            return None
+        told = self._filed(pid, owner) or self._line_of(pid, owner)
+        if told is None:
+            return None
+        text, written = told
+        age, ran = self._age_seconds(pid, written, owner, now), self._ran_seconds(pid)
+        if age > ran + _SLACK_SECONDS:
+            return None
+        found, state = _parse(text, age, now, ran), self._state(pid)
+        if found is not None and state in _STOPPED_STATES:
+            return replace(found, phase=_STOPPED, phase_seconds=None)
+        return None if state in _DEAD_STATES else found
+
+    def _filed(self, pid: int, owner: int) -> tuple[str, int] | None:
+        """The line of a process's file, where its user wrote it, and when in nanoseconds since 1970."""
         try:
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             file = os.open(f"{self._directory}/{pid}", flags)
@@ -193,28 +219,27 @@ class Steps:
             return None
         try:
             about = os.fstat(file)
-            owner = os.stat(f"{self._proc}/{pid}").st_uid
             if not stat.S_ISREG(about.st_mode) or about.st_uid != owner:
                 return None
-            age, ran = self._age_seconds(pid, about, now), self._ran_seconds(pid)
-            if age > ran + _SLACK_SECONDS:
-                return None
-            text = os.read(file, _MOST_BYTES).decode(errors="replace")
+            return os.read(file, MOST_BYTES).decode(errors="replace"), about.st_mtime_ns
         except OSError:
             return None
         finally:
             os.close(file)
-        found, state = _parse(text, age, now, ran), self._state(pid)
-        if found is not None and state in _STOPPED_STATES:
-            return replace(found, phase=_STOPPED, phase_seconds=None)
-        return None if state in _DEAD_STATES else found
 
-    def _age_seconds(self, pid: int, about: os.stat_result, now: datetime) -> float:
-        """How long ago a file was written; while it stays as it is no clock that is set counts.
+    def _line_of(self, pid: int, owner: int) -> tuple[str, int] | None:
+        """The line that a process sent, and when."""
+        one = None if self._sent is None else self._sent.of(pid)
+        if one is None or (one.owner, one.started) != (owner, self._start_ticks(pid)):
+            return None
+        return one.text, one.written
+
+    def _age_seconds(self, pid: int, written: int, owner: int, now: datetime) -> float:
+        """How long ago a line was written; while it stays as it is no clock that is set counts.
 
         One that changed since it was looked at is no older than that look.
         """
-        known, at, written = self._known.get(pid), self._monotonic(), about.st_mtime_ns
+        known, at = self._known.get(pid), self._monotonic()
         if known is not None and known.written == written:
             self._known[pid] = replace(known, looked=at)
             return known.age_seconds + at - known.since
@@ -223,7 +248,7 @@ class Steps:
             age = min(age, at - known.looked)
         age = max(age, 0.0)
         self._known[pid] = _Known(
-            owner=about.st_uid, written=written, age_seconds=age, since=at, looked=at
+            owner=owner, written=written, age_seconds=age, since=at, looked=at
         )
         return age
 

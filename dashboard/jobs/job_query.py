@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from accounting.job_ending import Verdict, verdict
 from gpuvigil.errors import ConfigError
 from gpuvigil.hub_client import Hub
-from gpuvigil.metrics import GPU, PORT
+from gpuvigil.metrics import GPU, NODE, PORT
 from gpuvigil.model import Incident, Subject
 from gpuvigil.store.external import store_of
 
@@ -15,9 +15,9 @@ from ..device.grid import grid
 from ..device.window import Window, step
 from ..lists.job_losses import incidents_of
 from ..lists.one_job import Told, around_its_end, of_nodes, told_of
-from .over_time import GPU_FIELDS, PORT_FIELDS, OverTime, over_time
+from .over_time import GPU_FIELDS, HOST_FIELDS, PORT_FIELDS, OverTime, over_time
 
-# Of a large job so many nodes are read over time: each is two questions to the store.
+# Of a large job so many nodes are read over time: each is three questions to the store.
 MOST_NODES = 8
 # A quarter of the points that a page of one GPU has: each is a decision over all GPUs.
 _COARSER = 4
@@ -69,6 +69,7 @@ def history(
         nodes,
         [store.series(GPU.name, GPU_FIELDS, where, span, length) for where in wheres],
         [store.series(PORT.name, PORT_FIELDS, where, span, length) for where in wheres],
+        [store.series(NODE.name, HOST_FIELDS, where, span, length) for where in wheres],
     )
 
 

@@ -11,10 +11,12 @@ import pyarrow as pa
 from accounting.jobs.bound import Bound
 from accounting.jobs.measured import (
     ASKED,
+    ASKED_OF_HOSTS,
     ASKED_OF_PORTS,
     LEAST_STEPS,
     Rank,
     activity,
+    hosts_of,
     ports_of,
     rank,
 )
@@ -29,6 +31,7 @@ from ..lists.jobs import JobNow, decided
 
 GPU_FIELDS = tuple(dict.fromkeys(one.field for one in ASKED))
 PORT_FIELDS = tuple(dict.fromkeys(one.field for one in ASKED_OF_PORTS))
+HOST_FIELDS = tuple(dict.fromkeys(one.field for one in ASKED_OF_HOSTS))
 # Lines of single GPUs beside the middle: more nobody can tell apart.
 _MOST_LINES = 64
 _COUNTED_OVER = timedelta(minutes=5)
@@ -47,17 +50,22 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverTime:
-    """A job's GPUs and ports on a grid, by their keys; `nodes` are those that were asked for."""
+    """A job's GPUs, ports and hosts on a grid, by their keys; `nodes` are those that were asked for."""
 
     grid: Grid
     nodes: Sequence[str]
     gpus: Mapping[str, Fields]
     ports: Mapping[str, Fields]
-    tags: Mapping[str, Mapping[str, Any]]  # of ports and GPUs
+    hosts: Mapping[str, Fields]
+    tags: Mapping[str, Mapping[str, Any]]  # of all of them
 
 
 def over_time(
-    onto: Grid, nodes: Sequence[str], gpus: Sequence[pa.Table], ports: Sequence[pa.Table]
+    onto: Grid,
+    nodes: Sequence[str],
+    gpus: Sequence[pa.Table],
+    ports: Sequence[pa.Table],
+    hosts: Sequence[pa.Table],
 ) -> OverTime:
     """What the store told of each of these nodes, on the grid."""
     tags: dict[str, Mapping[str, Any]] = {}
@@ -73,6 +81,11 @@ def over_time(
             key: fields
             for table in ports
             for key, fields in _laid(table, PORT_FIELDS, onto, tags, ("device", "port", "role"))
+        },
+        hosts={
+            key: fields
+            for table in hosts
+            for key, fields in _laid(table, HOST_FIELDS, onto, tags, ())
         },
         tags=tags,
     )
@@ -120,7 +133,8 @@ def runs(found: OverTime, job: JobNow) -> Sequence[Run]:
         if not ranks:
             continue
         ports = ports_of(_rows(found, found.ports, ASKED_OF_PORTS, place))
-        did = activity(ranks, [(job.cluster, node) for node in found.nodes], ports, {})
+        hosts = hosts_of(_rows(found, found.hosts, ASKED_OF_HOSTS, place))
+        did = activity(ranks, [(job.cluster, node) for node in found.nodes], ports, hosts)
         decision = decided(job, did, (at, end))
         last = gathered[-1] if gathered else None
         if last is not None and (last.bound, last.end) == (decision.bound, at):

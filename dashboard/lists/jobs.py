@@ -29,6 +29,7 @@ from accounting.jobs.measured import (
 from accounting.jobs.pace import ASKED_BEFORE, pace
 from accounting.jobs.reliability import at_risk
 from gpuvigil.clock import duration
+from gpuvigil.clock import moment as time_of
 from gpuvigil.faults import FAULTS, Stops
 from gpuvigil.faults.affected import struck
 from gpuvigil.hub_client import Hub
@@ -297,7 +298,7 @@ def _with_numbers(job: JobNow, measured: Measured, ticks: Mapping[str, float]) -
         ranks=ranks,
         ports={it[1]: measured.ports[it] for it in nodes if it in measured.ports},
         activity=did,
-        decision=decided(job, did, measured.span),
+        decision=decided(job, did, measured.span, _watched_since(job, measured)),
         pace_percent=pace(
             [(measured.gpus.get(it.key), measured.before.get(it.key)) for it in job.gpus]
         )
@@ -309,13 +310,33 @@ def _with_numbers(job: JobNow, measured: Measured, ticks: Mapping[str, float]) -
     )
 
 
-def decided(job: JobNow, did: Activity, span: tuple[datetime, datetime]) -> Decision:
+def _watched_since(job: JobNow, measured: Measured) -> datetime | None:
+    """Since when there are samples of its GPUs, as far back as the span goes."""
+    rows = [measured.gpus.get(it.key) for it in job.gpus]
+    first = [row["first_at"] for row in rows if row is not None and row["first_at"] is not None]
+    return min(first, default=None)
+
+
+def decided(
+    job: JobNow,
+    did: Activity,
+    span: tuple[datetime, datetime],
+    watched_since: datetime | None = None,
+) -> Decision:
     """What bounded it over the span, where that can be told of it at all."""
+    length = span[1] - span[0]
     if job.shared:
         said = "it shares GPUs with others, and who of them does what was not measured"
         return Decision(bound=Bound.UNKNOWN, said=said, confidence=0.0)
     if not whole_span(job.started_at, span):
-        said = f"it began less than {duration(span[1] - span[0])} ago"
+        age = duration(max(span[1] - job.started_at, timedelta()))
+        said = f"it is too early, {age} after it began; an answer needs {duration(length)}"
+        return Decision(bound=Bound.UNKNOWN, said=said, confidence=0.0)
+    if watched_since is not None and span[1] - watched_since < COVERAGE * length:
+        said = (
+            f"it is too early, watched for {duration(span[1] - watched_since)}, since"
+            f" {time_of(watched_since)}; an answer needs {duration(COVERAGE * length)}"
+        )
         return Decision(bound=Bound.UNKNOWN, said=said, confidence=0.0)
     found = decide(did)
     waits = {Bound.UNKNOWN, Bound.NOTHING}

@@ -8,6 +8,7 @@ from gpuvigil.web import page_links
 
 from ..data.attention import Attention
 from ..data.views import FleetView
+from ..lists.jobs import stops
 
 # How somebody uses a GPU slows nobody's job.
 _OF_USE = where(lambda row: row.blame.is_use)
@@ -35,13 +36,14 @@ def _links(standing: tuple[Attention, ...]) -> Iterator[Link]:
 
 
 def _slow_job(standing: tuple[Attention, ...]) -> Link | None:
-    """The first job that something slows: what goes on in spite of it before what is critical."""
+    """The first job that something slows or holds up: what goes on in spite of it before what is critical."""
     slowing = (it for it in standing if it.incident.fault not in _OF_USE)
     for one in sorted(slowing, key=lambda it: (it.severity.value == "critical", _of_port(it))):
         for holder in _holders(one):
             href = page_links.job_page(one.subject.cluster, Holder.parse(holder))
             if href:
-                return f"Why {holder} is slow", href
+                how = "held up" if stops(one.incident) else "slow"
+                return f"Why {holder} is {how}", href
     return None
 
 

@@ -242,7 +242,7 @@ class CollectorSettings:
     runtime_directory: Path = _setting(
         Path("/run/gpuvigil"),
         "where users of the node may read which hardware it has and whether the driver is"
-        " released, if there is such a directory",
+        " released, and programs may send their steps (docs/steps.md), if there is such a directory",
     )
     metrics_listen: str = _setting("127.0.0.1", "address of /metrics")
     metrics_port: int = _setting(9431, "port of /metrics; 0 takes a free one, -1 serves none")

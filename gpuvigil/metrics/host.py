@@ -68,10 +68,10 @@ memory_total_bytes     | integer | /proc/meminfo MemTotal                  | det
 cpu_milliseconds          | counter | /proc/stat, all of the first line              | jobs, details | linux-iostats | - | Time of all processors together.
 cpu_busy_milliseconds     | counter | /proc/stat, without idle and iowait             | jobs, details | linux-iostats | - | Time in which they ran something.
 cpu_pressure_microseconds | counter | /proc/pressure/cpu, total of `some`             | jobs, details | linux-iostats | - | Time in which a task waited for a processor; absent where the kernel does not count it.
-disk_read_bytes    | counter | /proc/diskstats, disks that are hardware           | hung job detector, details | linux-iostats | - | Bytes read from the node's own disks.
-disk_write_bytes   | counter | /proc/diskstats, disks that are hardware           | hung job detector, details | linux-iostats | - | Bytes written to the node's own disks.
-shared_read_bytes  | counter | /proc/self/mountstats of NFS, llite stats of Lustre | hung job detector, details | linux-iostats | - | Bytes read from file systems of the network.
-shared_write_bytes | counter | /proc/self/mountstats of NFS, llite stats of Lustre | hung job detector, details | linux-iostats | - | Bytes written to file systems of the network.
+disk_read_bytes    | counter | /proc/diskstats, disks that are hardware           | jobs, hung job detector, details | linux-iostats | - | Bytes read from the node's own disks.
+disk_write_bytes   | counter | /proc/diskstats, disks that are hardware           | jobs, hung job detector, details | linux-iostats | - | Bytes written to the node's own disks.
+shared_read_bytes  | counter | /proc/self/mountstats of NFS, llite stats of Lustre | jobs, hung job detector, details | linux-iostats | - | Bytes read from file systems of the network.
+shared_write_bytes | counter | /proc/self/mountstats of NFS, llite stats of Lustre | jobs, hung job detector, details | linux-iostats | - | Bytes written to file systems of the network.
 memory_errors_corrected   | counter | edac mc*/ce_count                    | host memory detector      | sysfs                  | - | Errors that the host's memory corrected, over all of its controllers.
 memory_errors_uncorrected | counter | edac mc*/ue_count                    | host memory detector      | sysfs                  | - | Errors that the host's memory could not correct.
 power_supplies_failed  | state   | hwmon in*_input, in*_alarm of PMBus supplies; power_supply online, health | host detector | sysfs | - | Power supplies that say that they failed or have no input; absent where the kernel has none.

@@ -14,7 +14,7 @@ from .workloads import Workload, day
 # What a job's row of numbers holds, in the names of `Workload`.
 _NUMBERS = (
     "sm", "tensor", "dram", "utilization", "swing", "memory", "nvlink", "fabric", "pcie_receive",
-    "pcie_transmit", "host", "startup_seconds", "checkpoint_every", "checkpoint_seconds",
+    "pcie_transmit", "host", "reads", "startup_seconds", "checkpoint_every", "checkpoint_seconds",
     "evaluate_every", "evaluate_seconds", "duty", "duty_seconds", "daily", "stall_every",
     "stall_seconds", "phase_seconds", "phase_low",
 )  # fmt: skip
@@ -27,6 +27,7 @@ _LITTLE = 0.22  # share of jobs that keep GPUs busy with little [A: the power di
 # How far people's day moves the load of a service that is always on, of its `daily` [chosen].
 _TIDE = 0.6
 STAGES = 4
+_REMOTE = 0.1  # share of jobs whose input comes from no file system [chosen]
 # Of `collector.sensors.steps.PHASES`.
 WORK, INPUT, COLLECTIVE, CHECKPOINT, EVALUATION, STOPPED = range(6)
 SPINNING = (0.16, 0.0, 0.01)  # SM, tensor and DRAM activity of kernels that only wait [chosen]
@@ -51,6 +52,7 @@ class Asked:
     pcie_receive: Floats
     pcie_transmit: Floats
     host: Floats
+    reads: Floats  # bytes a second, from file systems
     pause: Index  # a name's place in `collector.sensors.steps.PHASES`, of jobs that pause; else 0
 
 
@@ -96,6 +98,8 @@ class Holding:
         # Half of the jobs wait in a collective while one rank writes the checkpoint [chosen].
         self._barrier = (lane(self._keys, 2) < 0.5) & (self._size > 1)
         self._barrier[-1] = False
+        # Some read from an object store, or what the page cache has: no file system counts it.
+        self._remote = lane(mix(self._keys, 67), 0) < _REMOTE
         self._vary_utilization()
         self._phased = bool((self._numbers["phase_low"][:-1] < 1.0).any())
         if not self._phased:
@@ -218,6 +222,7 @@ class Holding:
             pcie_receive=numbers["pcie_receive"] * pace,
             pcie_transmit=numbers["pcie_transmit"] * pace,
             host=np.where(held, numbers["host"], 0.0),
+            reads=np.where(held & ~self._remote[rows], numbers["reads"], 0.0),
             pause=np.zeros(rows.shape, dtype=np.int64),
         )
 

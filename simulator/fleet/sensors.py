@@ -318,7 +318,7 @@ class NodeSensors:
         """
         self._topology = topology
         self._has_host = host
-        self._at_work = Counters(topology.nodes, ("busy", "written")) if at_work else None
+        self._at_work = Counters(topology.nodes, ("busy", "read", "written")) if at_work else None
 
     def read(self, asked: Asked, moment: Moment) -> Numbers:
         shape = (len(moment.seconds), self._topology.nodes, self._topology.per_node)
@@ -347,17 +347,19 @@ class NodeSensors:
         }
 
     def _work(self, counters: Counters, asked: Asked, busy: Floats, moment: Moment) -> Numbers:
-        """Time of its processors, and what its jobs write: some of them to storage that is no file system."""
+        """Time of its processors, and what its jobs read and write."""
         shape = (len(moment.seconds), self._topology.nodes, self._topology.per_node)
         writes = (asked.pause.reshape(shape) == CHECKPOINT).any(axis=2)
         milliseconds = moment.tick_seconds * 1000.0 * _CORES
         all_of_it = np.floor(moment.seconds * 1000.0 * _CORES).astype(np.int64)
+        read = asked.reads.reshape(shape).sum(axis=2) * moment.tick_seconds
         written = np.where(writes, _WRITTEN_PER_SECOND, 2e5) * moment.tick_seconds
         return {
             "cpu_milliseconds": all_of_it[:, None],
             "cpu_busy_milliseconds": counters.add(
                 "busy", whole(np.minimum(0.02 + busy, 1.0) * milliseconds)
             ),
+            "shared_read_bytes": counters.add("read", whole(read)),
             "shared_write_bytes": counters.add("written", whole(written)),
         }
 

@@ -47,7 +47,7 @@ _TABLE: tuple[Workload, ...] = (
         key="starved", command="torchrun train.py", gpu_time=0.0, whole_nodes=True,
         sizes=_SMALL, seconds=_LONG, endings=_ENDS,
         sm=0.35, tensor=0.15, dram=0.18, utilization=0.5, swing=0.15, nvlink=0.02, fabric=0.03,
-        pcie_receive=600e6, host=0.45, startup_seconds=60.0,
+        pcie_receive=600e6, host=0.45, reads=150e6, startup_seconds=60.0,
         stall_every=420.0, stall_seconds=20.0, checkpoint_every=1800.0, checkpoint_seconds=20.0,
         rhythm=Rhythm(own=0.14, input=0.5, seconds=(0.4, 4.0)), bound="input data",
     ),
@@ -61,7 +61,7 @@ _TABLE: tuple[Workload, ...] = (
     Workload(
         key="preparing", command="torchrun train.py", gpu_time=0.0, whole_nodes=True,
         sizes=((4, 1.0),), seconds=_LONG, endings=_ENDS,
-        sm=0.4, tensor=0.2, dram=0.2, utilization=0.45, swing=0.15, nvlink=0.02, host=0.97,
+        sm=0.4, tensor=0.2, dram=0.2, utilization=0.45, swing=0.15, nvlink=0.02, host=0.97, reads=60e6,
         startup_seconds=60.0, stall_every=600.0, stall_seconds=12.0,
         rhythm=Rhythm(own=0.27, input=0.1, seconds=(0.4, 3.0)), bound="CPU",
     ),

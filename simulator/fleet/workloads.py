@@ -63,6 +63,7 @@ class Workload:
     pcie_receive: float = 74e6  # bytes per second
     pcie_transmit: float = 12e6
     host: float = 0.15  # of the host's cores
+    reads: float = 2e6  # bytes per second and GPU, from file systems [chosen]
     startup_seconds: float = 120.0  # load and compile: memory fills, nothing computes
     checkpoint_every: float = 1e12
     checkpoint_seconds: float = 0.0

@@ -26,6 +26,7 @@ from dashboard.lists.one_job import Told, holder_named
 from dashboard.lists.one_job_now import Running, checkpoint_words, sentences
 from dashboard.lists.table import text
 from dashboard.pipeline.hub_queries import is_elsewhere
+from gpuvigil.clock import moment as time_of
 from gpuvigil.clock import to_ns
 from gpuvigil.config.pricing import CostSettings, PriceSettings
 from gpuvigil.hub_client import Hub
@@ -164,8 +165,26 @@ def test_who_shares_a_gpu_and_who_just_began_cannot_be_told() -> None:
     young = [replace(it, started_at=NOON - SPAN + timedelta(seconds=1)) for it in held("job 7")]
     (job,) = running(fleet(*young), measured(young))
     assert job.decision is not None
-    assert job.decision.said == "it began less than 5 min ago"
+    assert job.decision.said == "it is too early, 4 min after it began; an answer needs 5 min"
     assert not running(fleet(*held("pid 7")))
+
+
+@pytest.mark.parametrize(("seconds", "early"), [(149.0, True), (150.0, False)])
+def test_who_was_not_watched_for_half_of_the_span_is_too_young_for_an_answer(
+    seconds: float, early: bool
+) -> None:
+    """What is missing later is samples."""
+    mine = held("job 7")
+    since = NOON - timedelta(seconds=seconds)
+    numbers = measured(mine, utilization_percent_count=10, first_at=since)
+    (job,) = running(fleet(*mine), numbers)
+    assert job.decision is not None
+    assert (job.decision.bound, job.decision.confidence) == (Bound.UNKNOWN, 0.0)
+    assert job.decision.said == (
+        f"it is too early, watched for 2 min, since {time_of(since)}; an answer needs 2 min"
+        if early
+        else "only 3 % of its GPUs' samples are there"
+    )
 
 
 def test_a_server_waits_for_who_uses_it_also_where_nobody_does() -> None:

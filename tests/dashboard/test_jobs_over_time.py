@@ -14,6 +14,7 @@ from dashboard.device.window import Window
 from dashboard.jobs.bounds_strip import shares, strip
 from dashboard.jobs.over_time import (
     GPU_FIELDS,
+    HOST_FIELDS,
     PORT_FIELDS,
     OverTime,
     charts,
@@ -90,6 +91,7 @@ def told() -> OverTime:
         ["n-1"],
         [store.series("gpu", GPU_FIELDS, where, (onto.start, NOON), STEP)],
         [store.series("port", PORT_FIELDS, where, (onto.start, NOON), STEP)],
+        [],
     )
 
 
@@ -105,6 +107,24 @@ def test_it_is_decided_for_each_step_and_what_was_not_measured_is_a_gap() -> Non
     later = runs(told(), replace(JOB, started_at=START + 2 * STEP))
     assert later[0].start == START + 2 * STEP
     assert not runs(told(), replace(JOB, gpus=[gpu(5, NODE)]))
+
+
+@pytest.mark.parametrize(
+    ("written", "bound"), [(50_000_001, Bound.CHECKPOINT), (49_999_999, Bound.UNKNOWN)]
+)
+def test_what_a_node_writes_while_its_gpus_idle_is_a_checkpoint_over_time_too(
+    written: int, bound: Bound
+) -> None:
+    store, tags = MemoryStore(), {"cluster": "prod", "node": "n-1"}
+    for second in range(0, 600, 10):
+        at = to_ns(START + timedelta(seconds=second))
+        lines = [line(one, second, {"utilization_percent": 50}) for one in MINE]
+        lines.append(encode("node", tags, {"shared_write_bytes": second * written}, at) or "")
+        store.write("\n".join(lines).encode())
+    onto, span = grid(START, NOON, STEP), (START, NOON)
+    gpus = store.series("gpu", GPU_FIELDS, tags, span, STEP)
+    hosts = store.series("node", HOST_FIELDS, tags, span, STEP)
+    assert runs(over_time(onto, ["n-1"], [gpus], [], [hosts]), JOB)[-1].bound is bound
 
 
 def test_who_shares_a_gpu_cannot_be_told_over_time_either_and_a_server_waits() -> None:
@@ -139,7 +159,7 @@ def steps_of_seconds(length: float, **values: float) -> OverTime:
     )
     onto, where = grid(START, NOON, apart), {"cluster": "prod", "node": "n-1"}
     gpus = store.series("gpu", GPU_FIELDS, where, (onto.start, NOON), apart)
-    return over_time(onto, ["n-1"], [gpus], [])
+    return over_time(onto, ["n-1"], [gpus], [], [])
 
 
 @pytest.mark.parametrize("length", [1.0, 10.0, 25.0])
@@ -165,7 +185,7 @@ def test_charts_tell_steps_activity_and_what_a_node_moves() -> None:
     sent, received = network.curves
     assert np.nanmedian(sent.values) == pytest.approx(0.2)
     assert np.nanmedian(received.values) == pytest.approx(0.1)
-    empty = over_time(grid(START, NOON, STEP), ["n-1"], [], [])
+    empty = over_time(grid(START, NOON, STEP), ["n-1"], [], [], [])
     assert not any(one.measured for one in charts(empty, KEYS))
     assert not checkpoints(empty, KEYS)
 

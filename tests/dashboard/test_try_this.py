@@ -39,6 +39,12 @@ def test_a_demo_leads_to_its_bottleneck_its_slow_job_its_teams_and_its_handover(
     )
 
 
+def test_a_job_that_a_lost_gpu_keeps_from_its_work_is_held_up() -> None:
+    lost = replace(incident("gpu_lost", gpu(1), Severity.CRITICAL), impact=HIT)
+    words, href = links(shown(node(), incidents=(lost,)))[1]
+    assert (words, href) == ("Why job 7 is held up", "/job?cluster=simulated&job=7")
+
+
 def test_before_anything_was_found_the_pages_that_will_show_it_are_linked() -> None:
     assert [href for _, href in links(shown(node()))] == [
         page_links.NETWORK,

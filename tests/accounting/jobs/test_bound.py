@@ -164,3 +164,59 @@ def test_it_says_what_is_missing_and_is_surer_of_what_was_told() -> None:
     assert told.confidence > decide(FULL).confidence
     assert decide(FULL).confidence > decide(replace(FULL, sm_percent=60.0)).confidence
     assert decide(replace(FULL, coverage=0.6)).confidence < decide(FULL).confidence
+
+
+STORES = replace(WAITS, read_bytes_per_second=1e6, written_bytes_per_second=1e6)
+_LIMIT = bound.STORAGE_BYTES
+
+
+@pytest.mark.parametrize(
+    ("read", "written", "expected"),
+    [
+        (0.0, _LIMIT, Bound.CHECKPOINT),
+        (0.0, _LIMIT - 1.0, Bound.UNKNOWN),
+        (_LIMIT, 0.0, Bound.INPUT),
+        (_LIMIT - 1.0, None, Bound.UNKNOWN),
+        # Whichever is more; a checkpoint is not read back while it is written.
+        (2.0 * _LIMIT, 2.0 * _LIMIT - 1.0, Bound.INPUT),
+        (2.0 * _LIMIT - 1.0, 2.0 * _LIMIT, Bound.CHECKPOINT),
+        (None, _LIMIT, Bound.CHECKPOINT),
+    ],
+)
+def test_idle_gpus_of_nodes_that_read_or_write_wait_for_it(
+    read: float | None, written: float | None, expected: Bound
+) -> None:
+    job = replace(STORES, read_bytes_per_second=read, written_bytes_per_second=written)
+    assert decide(job).bound is expected
+    # Who is busy waits for none of it, and processors that are short of time come first.
+    busy = replace(job, utilization_percent=bound.BUSY_PERCENT)
+    assert decide(busy).bound not in {Bound.CHECKPOINT, Bound.INPUT}
+    short = replace(job, cpu_pressure_percent=bound.CPU_PRESSURE_PERCENT)
+    assert decide(short).bound is Bound.CPU
+
+
+def test_what_neither_disks_nor_mounts_show_is_said() -> None:
+    assert "object store or cached files" in decide(STORES).said
+    assert bound.STORAGE not in decide(STORES).missing
+    blind = replace(STORES, read_bytes_per_second=None, written_bytes_per_second=None)
+    assert "object store" not in decide(blind).said
+    assert bound.STORAGE in decide(blind).missing
+    busy = replace(blind, utilization_percent=bound.BUSY_PERCENT)
+    assert bound.STORAGE not in decide(busy).missing
+
+
+@pytest.mark.parametrize(
+    ("outside", "expected"),
+    [(0.2, Bound.CHECKPOINT), (0.19, Bound.COMPUTE), (None, Bound.COMPUTE)],
+)
+def test_ranks_that_spin_while_one_writes_for_all_wait_for_it(
+    outside: float | None, expected: Bound
+) -> None:
+    """Kernels always run; only that steps leave time between them says that they wait."""
+    told = Steps(seconds=4.0, ranks=16, own_seconds=3.9, outside_share=outside)
+    spins = replace(SOME, steps=told, written_bytes_per_second=_LIMIT)
+    assert decide(spins).bound is expected
+    assert decide(replace(spins, written_bytes_per_second=_LIMIT - 1.0)).bound is Bound.COMPUTE
+    # Nor do idle GPUs where steps leave none.
+    idle = replace(spins, utilization_percent=50.0)
+    assert (decide(idle).bound is Bound.CHECKPOINT) is (outside != 0.19)

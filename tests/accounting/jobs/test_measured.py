@@ -9,6 +9,7 @@ import pytest
 from accounting.jobs.bound import COVERAGE
 from accounting.jobs.measured import (
     ASKED,
+    ASKED_OF_HOSTS,
     ASKED_OF_PORTS,
     Host,
     Ports,
@@ -89,7 +90,7 @@ def test_ports_through_which_a_node_talks_are_apart_from_its_storage() -> None:
 
 
 def host(seconds: float = 300.0, **told: float | None) -> dict[str, Any]:
-    names = ("cpu_milliseconds", "cpu_busy_milliseconds", "cpu_pressure_microseconds")
+    names = [one.field for one in ASKED_OF_HOSTS]
     values = {f"{name}_increase": told.get(name) for name in names}
     span = {"first_at": NOON - timedelta(seconds=seconds), "last_at": NOON}
     return {"cluster": "prod", "node": "n-1", **span, **values}
@@ -105,6 +106,26 @@ def test_a_host_s_processors_are_busy_by_share_of_their_time_and_waited_for_by_t
         14.0, cpu_milliseconds=8.0, cpu_busy_milliseconds=8.0, cpu_pressure_microseconds=1.0
     )
     assert hosts_of([brief]) == {("prod", "n-1"): Host()}
+
+
+def test_what_is_read_and_written_is_that_of_disks_and_mounts_together() -> None:
+    told = host(disk_read_bytes=3e9, shared_read_bytes=6e9, shared_write_bytes=0.0)
+    (one,) = hosts_of([told]).values()
+    assert (one.read_bytes_per_second, one.written_bytes_per_second) == (3e7, 0.0)
+    silent = hosts_of([host(disk_read_bytes=3e9)])["prod", "n-1"]
+    assert silent.written_bytes_per_second is None
+
+
+def test_one_node_may_write_for_all_and_each_reads_for_itself() -> None:
+    here, there = ("prod", "n-1"), ("prod", "n-2")
+    hosts = {
+        here: Host(read_bytes_per_second=2e7, written_bytes_per_second=4e8),
+        there: Host(read_bytes_per_second=4e7, written_bytes_per_second=0.0),
+    }
+    both = activity([one()], [here, there], {}, hosts)
+    assert (both.read_bytes_per_second, both.written_bytes_per_second) == (3e7, 4e8)
+    neither = activity([one()], [here, there], {}, {})
+    assert (neither.read_bytes_per_second, neither.written_bytes_per_second) == (None, None)
 
 
 def test_a_job_is_the_mean_of_most_of_its_gpus_or_nothing() -> None:

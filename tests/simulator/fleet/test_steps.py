@@ -167,3 +167,19 @@ def test_a_job_pauses_as_its_programs_tell_it() -> None:
     assert any(told)
     assert all(0.0 <= end - at <= 25.0 for end, at in zip(over, ticks, strict=True))
     assert all(makes_steps_from(mine, end) == end for end in over)
+
+
+def test_a_starved_training_reads_much_and_one_that_saves_writes_much() -> None:
+    """Per second, on nodes that one job has to itself; few read from no file system."""
+
+    def moved(key: str, column: str) -> list[float]:
+        fleet = replace(BARE, mix=((key, 1.0),), days=0.5 / 24.0)
+        table = runs.whole(runs.played(fleet, 10.0), "node").sort_by("at")
+        names = table["node"].to_pylist()
+        told = list(zip(names, table[column].to_pylist(), strict=True))
+        first, last = dict(reversed(told)), dict(told)
+        return [(last[node] - first[node]) / 1790.0 for node in first]
+
+    assert max(moved("starved", "shared_read_bytes")) == pytest.approx(4 * 150e6, rel=0.02)
+    assert max(moved("saving", "shared_read_bytes")) < 4 * 2.1e6
+    assert max(moved("saving", "shared_write_bytes")) > 4e8
