@@ -167,7 +167,7 @@ def truth(week: Week) -> Truth:
         for _, span in job.stopped:
             inside = _length(_both(span, whole)) / _HOUR
             found.lost[LostTo.FAULT.value] += inside
-            if _length(span) >= IDLE_AFTER:
+            if _length(_both(span, whole)) >= IDLE_AFTER:
                 found.broken[job.team] += (len(job.gpus) - 1) * inside
     for node, to, span in week.drains:
         window = _both(span, whole)

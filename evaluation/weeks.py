@@ -45,6 +45,7 @@ from gpuvigil.model import (
     fingerprint,
     job_holder,
 )
+from gpuvigil.schedulers.node_turns import NodeTurns
 from gpuvigil.schedulers.out_of_service import LostTo
 from report.build import build
 from report.inputs import Facts, read
@@ -57,6 +58,8 @@ from .week_plan import PER_NODE, REASONS, TICK, Truth, Week, invented, samples, 
 ORIGIN = datetime(2026, 1, 5, tzinfo=timezone.utc)
 CLUSTER, MODEL = "invented", "NVIDIA H100 80GB HBM3"
 CLOSE, WORST, ALIKE = 0.02, 10, 0.02
+# How often `gpuvigil slurm` looks, as it is set at first.
+LOOK = timedelta(seconds=60)
 # Of less nobody can say whether it is 2 % off: a sample is 10 s.
 LEAST_HOURS = 1.0
 _TICKS_PER_BODY, _PATIENCE_SECONDS = 360, 60.0
@@ -178,16 +181,20 @@ def _lines(week: Week, node: int, ticks: range) -> Iterator[str]:
             yield line
 
 
-def _scheduler(week: Week, seconds: float) -> Record:
-    """What a scheduler says of its nodes at that moment."""
-    nodes = tuple(
-        ScheduledNode(name=week.names[node], states=("DRAIN",), reason=REASONS[to])
-        for node, to, (begin, until) in week.drains
-        if begin <= seconds < until
-    )
+def _scheduler(week: Week, turns: NodeTurns, end: datetime) -> Record:
+    """What a scheduler's watcher says of its nodes at the end of a quarter through which it looked."""
+    told: tuple[ScheduledNode, ...] = ()
+    left: tuple[ScheduledNode, ...] = ()
+    for number in range(BUCKET // LOOK, -1, -1):
+        at = end - number * LOOK
+        nodes = (
+            ScheduledNode(name=week.names[node], states=("DRAIN",), reason=REASONS[to])
+            for node, to, (begin, until) in week.drains
+            if _at(begin) <= at < _at(until)
+        )
+        told, left = turns.take(nodes, at)
     told_by = Subject(cluster=CLUSTER, node="head")
-    at = _at(seconds)
-    return Scheduler(told_by=told_by, at=at, answered_at=at, nodes=nodes).to_record()
+    return Scheduler(told_by=told_by, at=end, answered_at=end, nodes=told, left=left).to_record()
 
 
 def counted(week: Week, hub: Hub, config: Path) -> Facts:
@@ -197,10 +204,10 @@ def counted(week: Week, hub: Hub, config: Path) -> Facts:
     retention = timedelta(days=14)
     counter = UsageCounter(hub, clock, stop, retention, idle_after=after)
     efficiency = EfficiencyJob(hub, clock, stop)
-    length = timedelta(seconds=week.seconds)
+    length, turns = timedelta(seconds=week.seconds), NodeTurns()
     for number in range(1, length // BUCKET + 1):
         end = ORIGIN + number * BUCKET
-        hub.write_records([_scheduler(week, (end - ORIGIN).total_seconds())])
+        hub.write_records([_scheduler(week, turns, end)])
         clock.step((end + GRACE - clock.now()).total_seconds())
         counter.step()
     for days in range(length // timedelta(days=1) + 1):

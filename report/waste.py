@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
-from accounting.efficiency.efficiency import Advice
+from accounting.efficiency.efficiency import HARDLY_USED, LITTLE_SM_PERCENT, Advice
 from accounting.efficiency.holdings import Holding, excused_by, holdings
 from accounting.efficiency.inefficient_hours import HOUR, LEAST_PART, Waste, WasteHour
 from gpuvigil.model import Job
@@ -19,6 +19,7 @@ MOST_JOBS, MOST_GROUPS, LEAST_GROUPS = 10, 12, 2
 # What is less than this of all that was wasted is no row of the worst.
 LEAST_SHARE = 0.005
 NO_NAME = {"account": "no team", "user": "no user", "project": "no project"}
+_HARDLY_USED = frozenset(one.value for one in HARDLY_USED)
 _Any = TypeVar("_Any")
 
 
@@ -134,7 +135,8 @@ def _little(
     """GPU-hours that each holder did not fill, and the advice for most of them.
 
     What was idle by the rule in the same hour is in that sum already: an hour is judged by means over all
-    of it. So is all that a job's GPUs had that computed nothing. The few minutes of an hour in which a job began
+    of it. So is all that a job's GPUs had that computed nothing, and an hour that was hardly used only because
+    most of it was idle. The few minutes of an hour in which a job began
     or ended, of which nobody could say anything, are as the hour beside them.
     """
     hours: defaultdict[tuple[str, str], defaultdict[str, float]]
@@ -145,8 +147,7 @@ def _little(
         for one in hour.wastes:
             key = one.holder, one.user or ""
             held, idle = _in_hour(theirs.get(key, ()), number)
-            counts = max(min(one.gpu_hours, held) - idle, 0.0)
-            hours[key][one.advice] += 0.0 if one.advice == Advice.FEWER.value else counts
+            hours[key][one.advice] += _not_filled(one, held, idle)
             judged[key][number] = one, min(one.gpu_hours / held, 1.0) if held else 0.0
     for key, of_key in judged.items():
         for advice, counts in _at_the_ends(theirs.get(key, ()), of_key):
@@ -155,6 +156,15 @@ def _little(
         key: (sum(them.values()), max(sorted(them), key=lambda name: them[name]))
         for key, them in hours.items()
     }
+
+
+def _not_filled(one: Waste, held: float, idle: float) -> float:
+    """GPU-hours of an hour that are in no other sum: of what is not idle, unless the half of that was filled."""
+    counts = max(min(one.gpu_hours, held) - idle, 0.0)
+    if one.advice == Advice.FEWER.value:
+        return 0.0
+    filled = counts < (1 - LITTLE_SM_PERCENT / 100) * (held - idle)
+    return 0.0 if filled and idle > 0 and one.advice in _HARDLY_USED else counts
 
 
 def _at_the_ends(

@@ -41,6 +41,10 @@ class Advice(str, Enum):
     LITTLE = "busy and doing little"
 
 
+# What is said of the share of the time for which a GPU is used, and not of how it is filled then.
+HARDLY_USED = frozenset({Advice.GATHER, Advice.FEED})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
     """One held GPU over a span; None was not measured."""

@@ -2,7 +2,8 @@
 
 An hour is judged once, when it is over, of holders that had their GPUs alone and all the while: by
 `efficiency.judge`, as `gpuvigil inefficient` does it. Who had them for a part of it is judged by the whole quarters
-in that part, and has it as far as it held them; of less than a quarter nothing is said.
+in that part, and has it as far as it held them, or as far as it was judged where it hardly used them; of less
+than a quarter nothing is said.
 """
 
 from collections import defaultdict
@@ -15,7 +16,7 @@ from gpuvigil.clock import to_text
 from gpuvigil.model import Allocation, Incident, Inventory, Record, RecordKind, Subject
 
 from ..usage.model import BUCKET, cluster_key
-from .efficiency import judge, scattered
+from .efficiency import HARDLY_USED, judge, scattered
 from .efficiency_query import worked
 from .idle_query import Excuses, Row, excuses
 from .on_call import is_on_call
@@ -83,9 +84,9 @@ def waste_hour(
     allocations: Iterable[Allocation],
     inventories: Sequence[Inventory],
     rows: Mapping[Span, Mapping[str, Row]],
-    excused: Excuses,
+    incidents: Iterable[Incident] = (),
 ) -> WasteHour:
-    """The hour of a cluster; who is `excused` is not judged.
+    """The hour of a cluster; whom one of the `incidents` kept from computing while it had its GPUs is not judged.
 
     `rows`: those of `work_span.ASKED` by a GPU's key, over the hour, and over parts of it (`parts_of`).
     """
@@ -95,16 +96,20 @@ def waste_hour(
     models = {
         replace(one.subject, gpu=it.uuid).key: it.model for one in inventories for it in one.gpus
     }
+    excused = _Excused(incidents, hour)
     wastes = []
     for span, them in _judged_over(held, hour, rows):
         found = rows[span]
         keys = [one.subject.key for one in them]
-        if any(key not in found for key in keys) or excused.hold_up([one.subject for one in them]):
+        if any(key not in found for key in keys) or excused.hold_up(them):
             continue
         works = [worked(found[key], span, ticks.get(_node(key), 10.0)) for key in keys]
         judged = judge(works, on_call=any(map(is_on_call, them)))
         if judged is not None:
             one = them[0]
+            # How well a program fills a GPU holds for the minutes beside; whether it paused then does not.
+            hardly = judged.advice in HARDLY_USED
+            hours = (span[1] - span[0]) / HOUR if hardly else _part(them, hour)
             wastes.append(
                 Waste(
                     holder=str(one.holder),
@@ -114,7 +119,7 @@ def waste_hour(
                     model=models.get(keys[0]),
                     advice=judged.advice.value,
                     gpus=judged.gpus,
-                    gpu_hours=round(judged.gpus * judged.wasted_share * _part(them, hour), 4),
+                    gpu_hours=round(judged.gpus * judged.wasted_share * hours, 4),
                 )
             )
     return WasteHour(
@@ -156,9 +161,24 @@ def _part(held: Sequence[Allocation], hour: Span) -> float:
     return sum(seconds, timedelta()) / HOUR / len(held)
 
 
-def excuses_in(incidents: Iterable[Incident], span: tuple[datetime, datetime]) -> Excuses:
-    """Of what stood in the span, whom it kept from computing."""
-    return excuses((one for one in incidents if one.since < span[1]), since=span[0])
+class _Excused:
+    """Whom what stood in an hour kept from computing: what was over before somebody had a GPU did not."""
+
+    def __init__(self, incidents: Iterable[Incident], hour: Span) -> None:
+        self._hour = hour
+        stood = (one for one in incidents if one.since < hour[1])
+        self._stood = [one for one in stood if one.resolved_at is None or one.resolved_at > hour[0]]
+        self._of: dict[Span, Excuses] = {}
+
+    def hold_up(self, held: Sequence[Allocation]) -> bool:
+        """Whether it kept this holder."""
+        begin, until = self._hour
+        begin = max(begin, min(one.started_at for one in held))
+        until = min([until, *(one.ended_at for one in held if one.ended_at is not None)])
+        if (begin, until) not in self._of:
+            stood = (one for one in self._stood if one.since < until)
+            self._of[begin, until] = excuses(stood, since=begin)
+        return self._of[begin, until].hold_up([one.subject for one in held])
 
 
 def _alone(

@@ -24,7 +24,7 @@ learnt later, and a count must come out the same an hour on. So a GPU with a cri
 what it computed.
 
 **Lost.** Where it is known what was out of service (`Facts.out`), each second that is unavailable is
-lost to what its node was out of service for, else to a fault, to repair or to maintenance, as its GPU
+lost to what its node was out of service for then, else to a fault, to repair or to maintenance, as its GPU
 was. A node that sent nothing for the whole quarter is absent: it is lost to nobody knows what, and
 its state stays unknown. A node that is drained still computes until its jobs have ended.
 
@@ -60,7 +60,7 @@ from .grid import FIELDS, MINUTE, MINUTES, STILL_FIELDS, Grid, numbered, runs
 from .identities import Gpus, Sending
 from .memory import Memory
 from .model import BUCKET, Bucket
-from .out_of_service import Out
+from .out_of_service import Out, Part
 from .ownership import NOBODY_KNOWN, Book, Bools, Floats, Gpu, Ints, Owner, Pieces
 from .sharing import Held, Units, shares
 from .slices import on_slices, slices_of, with_slices
@@ -343,35 +343,59 @@ def _spells(facts: Facts, gpus: Gpus, roster: Roster, units: _Units) -> Mapping[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Service:
-    """Of each GPU: what its node is out of service for, as a place in `_LOSSES`, and -1 for nothing."""
+    """Of each GPU and minute: for what part of it the GPU was out of service, as a share."""
 
     judged: bool
-    node_out: Ints
-    in_repair: Bools
+    nodes: Mapping[LostTo, Floats]  # with its node, by what for
+    in_repair: Floats  # by itself
     absent: Bools  # its node sent nothing in the quarter
 
     @classmethod
     def of(cls, facts: Facts, end: datetime, gpus: Gpus, grid: Grid) -> "_Service":
         """Of a quarter that ends at `end`."""
         names, of_node = gpus.nodes
-        out = facts.out or {}
-        codes = [_LOSSES.index(out[name, ""]) if (name, "") in out else -1 for name in names]
         sent = np.bincount(of_node, grid.row.any(axis=1), len(names)) > 0
         recent = [
             (at := facts.heard.get(name)) is not None and end - BUCKET <= at < end for name in names
         ]
-        repairs = {key for key in out if key[1]}
+        nodes, repairs = _out_minutes(facts.out or {}, names, gpus)
         return cls(
             judged=facts.out is not None,
-            node_out=np.array(codes, np.int64)[of_node],
-            in_repair=np.array([key in repairs for key in gpus.keys], np.bool_)
-            if repairs
-            else np.zeros(len(gpus.keys), np.bool_),
+            nodes={to: shares[of_node] for to, shares in nodes.items()},
+            in_repair=repairs,
             absent=~(sent | np.array(recent, np.bool_))[of_node],
         )
 
+    def out(self, physical: Ints) -> Floats:
+        """With its node, of each unit and minute, for whatever."""
+        found = np.zeros((len(physical), MINUTES))
+        for shares_of_gpu in self.nodes.values():
+            found += shares_of_gpu[physical]
+        return found
 
-_LOSSES = tuple(LostTo)
+
+def _out_minutes(
+    out: Out, names: Sequence[str], gpus: Gpus
+) -> tuple[Mapping[LostTo, Floats], Floats]:
+    """Shares of minutes: of nodes by what for, and of GPUs that are in repair by themselves."""
+    number = {name: place for place, name in enumerate(names)}
+    nodes: dict[LostTo, Floats] = {}
+    repairs = np.zeros((len(gpus.keys), MINUTES))
+    for (node, gpu), parts in out.items():
+        for one in parts:
+            if gpu and (node, gpu) in gpus.number:
+                repairs[gpus.number[node, gpu]] += _shares(one)
+            elif not gpu and node in number:
+                of_loss = nodes.setdefault(one.to, np.zeros((len(names), MINUTES)))
+                of_loss[number[node]] += _shares(one)
+    return nodes, repairs
+
+
+def _shares(part: Part) -> Floats:
+    edges = 60.0 * np.arange(MINUTES + 1)
+    both = np.minimum(edges[1:], part.until) - np.maximum(edges[:-1], part.since)
+    shares_of_minutes: Floats = np.clip(both / 60.0, 0.0, 1.0)
+    return shares_of_minutes
 
 
 def _seconds(units: _Units, service: _Service) -> dict[str, Floats]:
@@ -381,45 +405,48 @@ def _seconds(units: _Units, service: _Service) -> dict[str, Floats]:
     rest = np.where(idle, width - holding, 0.0)
     known, powered = units.known.known, grid.power >= 0
     power = np.where(powered, grid.power, 0.0)
-    out = (service.node_out >= 0)[units.known.physical][:, None]
-    in_repair = service.in_repair[units.known.physical][:, None]
-    gone = grid.lost | (~known & (out | in_repair))
-    blind = units.blind & ~out
+    out = service.out(units.known.physical)
+    in_repair = (1.0 - out) * service.in_repair[units.known.physical]
+    gone = np.where(grid.lost, 1.0, np.where(known, 0.0, out + in_repair))
+    blind = units.blind * (1.0 - out)
     return {
         "installed": width.sum(axis=1),
         "active": _where(width, grid.measured & ~idle),
         "idle": _where(holding, idle),
-        "free": _where(rest, ~units.blind & ~out),
-        "unavailable": _where(width, gone) + _where(rest, np.broadcast_to(out, rest.shape)),
-        "unknown": _where(width, ~known & ~gone) + _where(rest, blind),
+        "free": _where(rest, ~units.blind * (1.0 - out)),
+        "unavailable": _where(width, gone) + _where(rest, out),
+        "unknown": _where(width, np.where(known, 0.0, 1.0 - gone)) + _where(rest, blind),
         "allocated": _where(holding, known),
         "measured": _where(holding, grid.measured),
         "used": _where(holding, grid.used),
         "powered": _where(width, powered),
         "energy_joules": _where(width, power),
-        "unattributed": _where(width - holding, grid.measured & units.blind & ~(idle & out)),
-        **_lost(units, service, gone, rest),
+        "unattributed": _where(
+            width - holding, (grid.measured & units.blind) * np.where(idle, 1.0 - out, 1.0)
+        ),
+        **_lost(units, service, (out, in_repair), rest),
     }
 
 
-def _lost(units: _Units, service: _Service, gone: Bools, rest: Floats) -> dict[str, Floats]:
-    """What was lost to what, of what was judged."""
-    grid, width = units.grid, units.width
-    names = [f"lost_{one.value}" for one in _LOSSES]
-    none = dict.fromkeys(("judged", *names), np.zeros(len(width)))
+def _lost(
+    units: _Units, service: _Service, shares: tuple[Floats, Floats], rest: Floats
+) -> dict[str, Floats]:
+    """What was lost to what, of what was judged. `shares`: out with its node, and else by itself."""
+    grid, width, physical = units.grid, units.width, units.known.physical
+    found = {f"lost_{one.value}": np.zeros(len(width)) for one in LostTo}
     if not service.judged:
-        return none
-    if not (gone.any() or (service.node_out >= 0).any() or service.absent.any()):
-        return {**none, "judged": width.sum(axis=1)}
-    of_node = service.node_out[units.known.physical][:, None]
-    own = np.where(grid.released, _LOSSES.index(LostTo.MAINTENANCE), _LOSSES.index(LostTo.FAULT))
-    repair = service.in_repair[units.known.physical][:, None]
-    own = np.where(repair, _LOSSES.index(LostTo.REPAIR), own)
-    code = np.where(of_node >= 0, of_node, own)
-    seconds = np.where(gone, width, 0.0) + np.where(of_node >= 0, rest, 0.0)
-    found = {name: _where(seconds, code == place) for place, name in enumerate(names)}
-    absent = service.absent[units.known.physical][:, None]
-    found["lost_unknown"] += _where(width, absent & ~units.known.known & ~gone)
+        return {"judged": np.zeros(len(width)), **found}
+    blank, (out, in_repair) = ~units.known.known, shares
+    if grid.lost.any() or blank.any() or service.nodes:
+        for to, of_gpu in service.nodes.items():
+            gone = np.where(grid.lost | blank, width, 0.0) + rest
+            found[f"lost_{to.value}"] += _where(gone, of_gpu[physical])
+        found["lost_repair"] += _where(width, np.where(grid.lost | blank, in_repair, 0.0))
+        own = np.where(grid.lost, width * (1.0 - out - in_repair), 0.0)
+        found["lost_maintenance"] += _where(own, grid.released)
+        found["lost_fault"] += _where(own, ~grid.released)
+        absent = service.absent[physical][:, None]
+        found["lost_unknown"] += _where(width, (absent & blank) * (1.0 - out - in_repair))
     return {"judged": width.sum(axis=1), **found}
 
 

@@ -1,22 +1,46 @@
-"""What of a cluster is out of service in a quarter of an hour: pure, from records.
+"""What of a cluster is out of service in a quarter of an hour, and from when to when: pure, from records.
 
-Schedulers tell how things are, and not how they were: so it is judged when the quarter is counted
-first, by the last word that was said by then, and stands in its record.
+Schedulers tell how things are, and not how they were an hour ago: so it is judged when the quarter is
+counted first, by the last word that was said by then, and stands in its record. That word says since when
+a node is as it is and what it was shortly before, as far as somebody looked then (`NodeTurns`): where
+nobody did, it is taken for all of the quarter.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
+from itertools import pairwise
+from typing import NamedTuple
 
 from gpuvigil.faults.affected import struck
 from gpuvigil.model import Incident, Rma, RmaState, ScheduledNode, Scheduler, Severity, Subject
-from gpuvigil.schedulers.out_of_service import SPEAKS_FOR, USUAL, Checks, LostTo, lost_to, name_of
+from gpuvigil.schedulers.out_of_service import (
+    SPEAKS_FOR,
+    STOPS_NODE,
+    USUAL,
+    Checks,
+    LostTo,
+    lost_to,
+    name_of,
+)
 
 from ..hardware.returns import newest
 
-# Node and GPU; a node as a whole has no GPU.
-Out = Mapping[tuple[str, str], LostTo]
+LENGTH = 900.0  # seconds of a quarter of an hour
+
+
+class Part(NamedTuple):
+    """Of a quarter, in seconds from its beginning: what something is out of service for in it."""
+
+    to: LostTo
+    since: float = 0.0
+    until: float = LENGTH
+
+
+# By node and GPU, in order; a node as a whole has no GPU.
+Out = Mapping[tuple[str, str], tuple[Part, ...]]
 
 # A quarter is counted two minutes after its end; what is said much later is not of it any more.
 SAID_AFTER = timedelta(minutes=15)
@@ -41,44 +65,98 @@ def out_of(
     end: datetime,
     before: Out | None = None,
 ) -> Out | None:
-    """What of these nodes was out of service in a quarter from `start` to `end`, and for what.
+    """What of these nodes was out of service in a quarter from `start` to `end`, when, and for what.
 
     A GPU stands for itself only where it is in repair: then it is out once it cannot be used. Where a
-    scheduler is asked that said nothing of this time it is as it was in the quarter `before` if it
-    answered shortly before, else None.
+    scheduler is asked that said nothing of this time it is as it was at the end of the quarter `before` if
+    it answered shortly before, else None. What it is out for is judged at the end of each part.
     """
     told = _told(words.schedulers, start, end)
     if told is None:
-        return before if _answered_lately(words.schedulers, start) else None
-    faults = _standing(words.incidents, end)
-    repairs = _repairs(words.rmas, end)
-    in_repair = {gpu.of_node() for gpu in repairs}
-    found: dict[tuple[str, str], LostTo] = {
-        (one.node, one.gpu or ""): LostTo.REPAIR for one in repairs
+        return _as_at_the_end(before) if _answered_lately(words.schedulers, start) else None
+    faults, repairs = _faults(words.incidents), _repairs(words.rmas)
+    found = {
+        (gpu.node, gpu.gpu or ""): _parts(
+            (start, end), [one.at for one in steps], partial(_in_repair, steps)
+        )
+        for gpu, steps in repairs.items()
     }
     for node in nodes:
-        loss = lost_to(
-            told.get(name_of(node)),
-            faults.get(node.node, ()),
-            in_repair=node in in_repair,
-            checks=words.checks,
-        )
-        if loss is not None:
-            found[node.node, ""] = loss
-    return found
+        said, stood = told.get(name_of(node), ()), faults.get(node.node, ())
+        of_node = [steps for gpu, steps in repairs.items() if gpu.of_node() == node]
+        if said or stood:
+            turns = [at for one in said for at in (one.since, one.until)]
+            turns += [at for one in stood if one.fault in STOPS_NODE for at in _ends(one)]
+            found[node.node, ""] = _parts(
+                (start, end), turns, _loss_of(said, stood, of_node, words.checks)
+            )
+    return {key: parts for key, parts in found.items() if parts}
+
+
+def _parts(
+    span: tuple[datetime, datetime],
+    turns: Iterable[datetime | None],
+    loss: Callable[[datetime], LostTo | None],
+) -> tuple[Part, ...]:
+    """A span cut at each turn, and joined again where what it was lost to is the same on both sides."""
+    start, end = span
+    inside = {at for at in turns if at is not None and start < at < end}
+    found: list[Part] = []
+    for since, until in pairwise([start, *sorted(inside), end]):
+        if (to := loss(until)) is None:
+            continue
+        # Of the quarter that still runs nobody counts what is to come.
+        last = LENGTH if until == end else (until - start).total_seconds()
+        begin = (since - start).total_seconds()
+        if found and (found[-1].to, found[-1].until) == (to, begin):
+            begin = found.pop().since
+        found.append(Part(to, begin, last))
+    return tuple(found)
+
+
+def _loss_of(
+    said: Sequence[ScheduledNode],
+    incidents: Sequence[Incident],
+    repairs: Sequence[Sequence[Rma]],
+    checks: Checks,
+) -> Callable[[datetime], LostTo | None]:
+    """What a node is out of service for, by the end of a part of the quarter."""
+
+    def loss(at: datetime) -> LostTo | None:
+        word = next((one for one in said if _was_so(one, at)), None)
+        faults = {one.fault for one in incidents if _stood(one, at)}
+        mended = any(_in_repair(steps, at) for steps in repairs)
+        return lost_to(word, faults, in_repair=mended, checks=checks)
+
+    return loss
+
+
+def _was_so(node: ScheduledNode, at: datetime) -> bool:
+    return (node.since is None or node.since < at) and (node.until is None or node.until >= at)
+
+
+def _as_at_the_end(before: Out | None) -> Out | None:
+    if before is None:
+        return None
+    last = {key: parts[-1] for key, parts in before.items()}
+    return {key: (Part(one.to),) for key, one in last.items() if one.until == LENGTH}
 
 
 def _told(
     schedulers: Iterable[Scheduler], start: datetime, end: datetime
-) -> Mapping[tuple[str, str], ScheduledNode] | None:
-    found: dict[tuple[str, str], ScheduledNode] = {}
+) -> Mapping[tuple[str, str], Sequence[ScheduledNode]] | None:
+    """What is said of each node, now and of shortly before."""
+    found: dict[tuple[str, str], list[ScheduledNode]] = {}
     for said in schedulers:
         if said.at < end - _ASKED:
             continue
         if said.nodes is None or not start - SPEAKS_FOR <= said.at <= end + SAID_AFTER:
             return None
         cluster = said.told_by.cluster
-        found |= {name_of(Subject(cluster=cluster, node=one.name)): one for one in said.nodes}
+        of_this: defaultdict[tuple[str, str], list[ScheduledNode]] = defaultdict(list)
+        for one in (*said.nodes, *said.left):
+            of_this[name_of(Subject(cluster=cluster, node=one.name))].append(one)
+        found |= of_this
     return found
 
 
@@ -88,28 +166,53 @@ def _answered_lately(schedulers: Iterable[Scheduler], start: datetime) -> bool:
     return bool(last) and all(at is not None and at >= start - SPEAKS_FOR for at in last)
 
 
-def _standing(incidents: Iterable[Incident], at: datetime) -> Mapping[str, set[str]]:
-    """By node, the critical faults of it and its GPUs that stood at that time."""
-    found: defaultdict[str, set[str]] = defaultdict(set)
+def _faults(incidents: Iterable[Incident]) -> Mapping[str, Sequence[Incident]]:
+    """By node, the critical incidents of it and its GPUs."""
+    found: defaultdict[str, list[Incident]] = defaultdict(list)
     for one in incidents:
-        stood = one.since < at and (one.resolved_at is None or one.resolved_at >= at)
-        if stood and one.severity is Severity.CRITICAL:
-            for key in struck(one):
-                found[Subject.parse(key).node].add(one.fault)
+        if one.severity is Severity.CRITICAL:
+            for node in {Subject.parse(key).node for key in struck(one)}:
+                found[node].append(one)
     return found
 
 
-def _repairs(rmas: Iterable[Rma], at: datetime) -> list[Subject]:
-    """The GPUs that were on their way to the maker and back at that time."""
-    steps = newest(one for one in rmas if one.at <= at).values()
-    return [one.subject for one in steps if one.subject.gpu and one.state is not RmaState.REPLACED]
+def _stood(one: Incident, at: datetime) -> bool:
+    return one.since < at and (one.resolved_at is None or one.resolved_at >= at)
 
 
-def written(out: Out) -> list[list[str]]:
-    """As a record has it."""
-    return [[node, gpu, loss.value] for (node, gpu), loss in sorted(out.items())]
+def _ends(one: Incident) -> tuple[datetime, datetime | None]:
+    return one.since, one.resolved_at
 
 
-def read(rows: Iterable[Sequence[str]]) -> Out:
+def _repairs(rmas: Iterable[Rma]) -> Mapping[Subject, Sequence[Rma]]:
+    """Of each GPU the steps on its way to the maker and back."""
+    found: defaultdict[Subject, list[Rma]] = defaultdict(list)
+    for one in rmas:
+        if one.subject.gpu:
+            found[one.subject].append(one)
+    return found
+
+
+def _in_repair(steps: Iterable[Rma], at: datetime) -> LostTo | None:
+    """Whether one of a GPU's cases was open then."""
+    known = newest(one for one in steps if one.at < at).values()
+    return LostTo.REPAIR if any(one.state is not RmaState.REPLACED for one in known) else None
+
+
+def written(out: Out) -> list[list[str | float]]:
+    """As a record has it: what is out for the whole quarter has no times."""
+    return [
+        [node, gpu, one.to.value, *(() if one == Part(one.to) else (one.since, one.until))]
+        for (node, gpu), parts in sorted(out.items())
+        for one in parts
+    ]
+
+
+def read(rows: Iterable[Sequence[str | float]]) -> Out:
     """What `written` wrote; ValueError or TypeError for anything else."""
-    return {(node, gpu): LostTo(loss) for node, gpu, loss in rows}
+    found: dict[tuple[str, str], tuple[Part, ...]] = {}
+    for node, gpu, loss, *times in rows:
+        key = str(node), str(gpu)
+        one = Part(LostTo(loss), *map(float, times))
+        found[key] = (*found.get(key, ()), one)
+    return found

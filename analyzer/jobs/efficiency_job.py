@@ -16,7 +16,6 @@ from accounting.efficiency.inefficient_hours import (
     HOUR,
     Span,
     WasteHour,
-    excuses_in,
     parts_of,
     waste_hour,
 )
@@ -105,7 +104,6 @@ class EfficiencyJob:
         """The hour from `start` on, of each cluster of which anything was measured in it."""
         span = start, start + HOUR
         rows = {part: self._rows(part) for part in (span, *parts_of(told.held, start))}
-        excused = excuses_in(told.incidents, span)
         for cluster in sorted(rows[span]):
             yield waste_hour(
                 cluster,
@@ -113,7 +111,7 @@ class EfficiencyJob:
                 [one for one in told.held if one.subject.cluster == cluster],
                 [one for one in told.inventories if one.subject.cluster == cluster],
                 {part: them.get(cluster, {}) for part, them in rows.items()},
-                excused,
+                told.incidents,
             )
 
     def _rows(self, span: Span) -> Mapping[str, Mapping[str, Row]]:

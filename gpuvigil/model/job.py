@@ -86,13 +86,18 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledNode:
-    """A node's state in Slurm's words (IDLE, MIXED, DOWN, DRAIN ...) and why."""
+    """A node's state in Slurm's words (IDLE, MIXED, DOWN, DRAIN ...) and why.
+
+    `since` when it was seen so, None where it was at the first look; `until` when it was not any more.
+    """
 
     name: str
     states: tuple[str, ...]
     reason: str | None = None
     gpus: int | None = None
     gpus_used: int | None = None
+    since: datetime | None = None
+    until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +105,7 @@ class Scheduler:
     """What one look at a scheduler gave: `why` says why nothing is known of it, and is empty when it answered.
 
     `nodes` are those that have a reason or a state beyond running jobs; None is not known, and never none.
+    `left` is how nodes were until shortly before that took no jobs then.
     """
 
     told_by: Subject
@@ -108,12 +114,14 @@ class Scheduler:
     answered_at: datetime | None = None  # the last time that it did
     nodes: tuple[ScheduledNode, ...] | None = None
     query_seconds: float | None = None
+    left: tuple[ScheduledNode, ...] = ()
 
     def to_record(self) -> Record:
         body = plain(self)
         for key in ("told_by", "at"):
             del body[key]
         body["nodes"] = None if self.nodes is None else [plain(node) for node in self.nodes]
+        body["left"] = [plain(node) for node in self.left]
         return Record(
             kind=RecordKind.SCHEDULER,
             id=self.told_by.key,
@@ -129,8 +137,10 @@ class Scheduler:
         at, nodes = body.get("answered_at"), body.get("nodes")
         body["answered_at"] = None if at is None else from_text(at)
         body["nodes"] = None if nodes is None else tuple(map(_node, nodes))
+        body["left"] = tuple(map(_node, body.get("left", ())))
         return cls(**{**body, "told_by": Subject.parse(record.subject), "at": record.at})
 
 
 def _node(said: Mapping[str, Any]) -> ScheduledNode:
-    return ScheduledNode(**{**known(ScheduledNode, said), "states": tuple(said["states"])})
+    times = {key: from_text(said[key]) for key in ("since", "until") if said.get(key) is not None}
+    return ScheduledNode(**{**known(ScheduledNode, said), **times, "states": tuple(said["states"])})

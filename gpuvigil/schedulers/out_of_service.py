@@ -83,7 +83,7 @@ _FAILED = frozenset({"FAIL", "FAILING", "ERROR", "INVAL", "INVALID_REG", "NOT_RE
 # What people write of hardware that is being mended.
 _OF_REPAIRS = re.compile(r"(?i)\b(rma|repair|replac|swap|reseat|vendor|spare|exchange)")
 # With these no GPU of a node can be used.
-_STOPS_NODE = where(
+STOPS_NODE = where(
     lambda row: row.about is About.NODE and row.shows in {Shows.HANGS, Shows.NO_DRIVER}
 )
 
@@ -140,8 +140,8 @@ def lost_to(
     critical incidents that stand of the node and its GPUs. `in_repair`: whether a part of it is on
     its way to the maker and back.
     """
-    if node is None or takes_jobs(frozenset(node.states) - {NOT_RESPONDING}):
-        return LostTo.FAULT if _STOPS_NODE.intersection(faults) else None
+    if node is None or not kept_from_jobs(frozenset(node.states)):
+        return LostTo.FAULT if STOPS_NODE.intersection(faults) else None
     reason = node.reason or ""
     if _MAINTENANCE.intersection(node.states):
         return LostTo.MAINTENANCE
@@ -170,6 +170,11 @@ def why_out(node: ScheduledNode) -> str:
         return ""
     words = next((said for state, said in _SAID.items() if state in node.states), "out of service")
     return f"{words}: {node.reason}" if node.reason else words
+
+
+def kept_from_jobs(states: frozenset[str]) -> frozenset[str]:
+    """Those of a node's states with which it takes no jobs; one that does not answer for now may take them."""
+    return states - _IN_SERVICE - {NOT_RESPONDING}
 
 
 def takes_jobs(states: frozenset[str]) -> bool:

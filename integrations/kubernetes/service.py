@@ -30,6 +30,7 @@ from gpuvigil.schedulers.kubernetes_api import (
     api_server,
     api_url,
 )
+from gpuvigil.schedulers.node_turns import NodeTurns
 
 from ..scheduler_token import scheduler_token
 from . import objects
@@ -67,6 +68,7 @@ class Watcher:
         self._workloads = Workloads(api)
         self._jobs = JobBook(self._told_by, self._labels)
         self._scheduled = NodeBook()
+        self._turns = NodeTurns()
         self._allocations = AllocationBook(cluster, self._labels)
         self._lock = threading.Lock()
         self._heard: list[Allocation] = []
@@ -133,10 +135,14 @@ class Watcher:
         """When it changes, and every minute."""
         now, last = self._clock.now(), self._last
         answered = now if not why else last.answered_at if last is not None else None
-        told = None
+        told: tuple[ScheduledNode, ...] | None = None
+        left: tuple[ScheduledNode, ...] = ()
         if not why:
-            told = self._scheduled.take(nodes.objects.values(), pods.objects.values(), now)
-        said = Scheduler(told_by=self._told_by, at=now, why=why, answered_at=answered, nodes=told)
+            here = self._scheduled.take(nodes.objects.values(), pods.objects.values(), now)
+            told, left = self._turns.take(here, now)
+        said = Scheduler(
+            told_by=self._told_by, at=now, why=why, answered_at=answered, nodes=told, left=left
+        )
         if (
             last is not None
             and (last.why, last.nodes) == (why, told)

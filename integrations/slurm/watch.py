@@ -8,6 +8,7 @@ from datetime import datetime
 from gpuvigil.clock import Clock
 from gpuvigil.log import Log
 from gpuvigil.model import Record, ScheduledNode, Scheduler, Subject
+from gpuvigil.schedulers.node_turns import NodeTurns
 
 from .changes import Jobs
 from .client import AskingError, Slurm
@@ -32,6 +33,7 @@ class Watch:
         self._jobs = jobs
         self._told_by = told_by
         self._clock = clock
+        self._turns = NodeTurns()
         self._told: Scheduler | None = None
         self._told_at = 0.0
 
@@ -60,12 +62,14 @@ class Watch:
             self._pace.end(answered=False)
             return self._said(self._unknown(str(error), at))
         self._pace.end(answered=True)
+        odd, left = self._turns.take(filter(is_odd, nodes), at)
         told = Scheduler(
             told_by=self._told_by,
             at=at,
             answered_at=at,
-            nodes=_odd(nodes),
+            nodes=_most(odd),
             query_seconds=round(seconds, 3),
+            left=left,
         )
         return [*(job.to_record() for job in self._jobs.take(jobs, at)), *self._said(told)]
 
@@ -95,7 +99,6 @@ class Watch:
         return [one.to_record()]
 
 
-def _odd(nodes: Sequence[ScheduledNode]) -> tuple[ScheduledNode, ...]:
+def _most(odd: Sequence[ScheduledNode]) -> tuple[ScheduledNode, ...]:
     """Those with a reason first: where they are too many, what somebody wrote down is told."""
-    odd = sorted((node for node in nodes if is_odd(node)), key=lambda node: node.reason is None)
-    return tuple(odd[:_MOST_NODES])
+    return tuple(sorted(odd, key=lambda node: node.reason is None)[:_MOST_NODES])

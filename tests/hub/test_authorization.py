@@ -237,7 +237,7 @@ NAMES: dict[type[Any], set[str]] = {
     Nic: {"address", "devices", "gpus"},
     PortIdentity: {"device", "port", "switch", "switch_port", "addresses", "waits_for"},
     Job: {"told_by", "number", "user", "account", "nodes", "numbers", "pods"},
-    Scheduler: {"told_by", "nodes"},
+    Scheduler: {"told_by", "nodes", "left"},
     ScheduledNode: {"name"},
 }
 NO_NAMES: dict[type[Any], set[str]] = {
@@ -263,7 +263,7 @@ NO_NAMES: dict[type[Any], set[str]] = {
         *("array", "reason", "gpus", "limit_seconds", "exit_code"),
     },
     Scheduler: {"at", "why", "answered_at", "query_seconds"},
-    ScheduledNode: {"states", "reason", "gpus", "gpus_used"},
+    ScheduledNode: {"states", "reason", "gpus", "gpus_used", "since", "until"},
 }
 
 

@@ -198,6 +198,25 @@ def test_quiet_quarters_of_a_poorly_fed_job_are_idle_and_not_unfilled_besides() 
     assert (found.held.allocated, found.idle, found.little) == (192.0, 144.0, 36.0)
 
 
+@pytest.mark.parametrize(
+    ("gpu_hours", "little"),
+    [
+        # Of the two GPU-hours in which it was not idle: filled to more than half, to half, and hardly.
+        (6.99, 0.0),
+        (7.0, 24.0),
+        (7.9, 24 * 1.9),
+    ],
+)
+def test_what_is_left_of_an_idle_hour_counts_while_little_of_it_was_filled(
+    gpu_hours: float, little: float
+) -> None:
+    parts = [share(gpus=8, quiet=1.0, used=0.0), share(gpus=8, used=0.25, idle=0.0)]
+    buckets = tuple(bucket(START + n * BUCKET, [parts[n % 4 == 3]]) for n in range(96))
+    wastes = tuple(not_filled(n, gpu_hours, Advice.GATHER) for n in range(24))
+    (found,) = wasted(Past(usage=replace(usage(), buckets=buckets), wastes=wastes), facts())
+    assert found.little == pytest.approx(little)
+
+
 def test_a_quarter_of_an_earlier_version_makes_it_a_range() -> None:
     known = usage([share(quiet=0.5)])
     dark = usage([share(quiet=None, idle=0.5)])

@@ -17,7 +17,6 @@ from accounting.efficiency.inefficient_hours import (
     HOUR,
     Waste,
     WasteHour,
-    excuses_in,
     parts_of,
     waste_hour,
 )
@@ -48,8 +47,7 @@ def hour(*allocations: Allocation, incidents: Sequence[Incident] = ()) -> WasteH
     rows = {gpu(index, one).key: LITTLE for one in (FIRST, SECOND) for index in range(4)}
     del rows[gpu(3, SECOND).key]
     inventories = [inventory(FIRST, 4), inventory(SECOND, 4)]
-    excused = excuses_in(incidents, SPAN)
-    return waste_hour("prod", SPAN[0], allocations, inventories, {SPAN: rows}, excused)
+    return waste_hour("prod", SPAN[0], allocations, inventories, {SPAN: rows}, incidents)
 
 
 def test_who_gets_little_is_kept_with_hours_and_model() -> None:
@@ -71,9 +69,7 @@ def test_hours_in_which_hardly_anything_ran_are_kept_unless_somebody_waits_to_be
     few = {"utilization_percent_mean": 4.0, "utilization_percent_max": 9.0}
     rows = {gpu(0, FIRST).key: {**LITTLE, **few, "sm_activity_percent_mean": None}}
     them = [held(0, command=command)]
-    found = waste_hour(
-        "prod", SPAN[0], them, [inventory(FIRST, 4)], {SPAN: rows}, excuses_in((), SPAN)
-    )
+    found = waste_hour("prod", SPAN[0], them, [inventory(FIRST, 4)], {SPAN: rows})
     assert [one.advice for one in found.wastes] == said
 
 
@@ -124,9 +120,7 @@ def test_who_had_them_for_a_part_of_the_hour_is_judged_by_its_whole_quarters(
     parts = {
         it: {gpu(0, FIRST).key: {**LITTLE, "first_at": it[0]}} for it in parts_of(them, SPAN[0])
     }
-    found = waste_hour(
-        "prod", SPAN[0], them, [inventory(FIRST, 4)], {SPAN: rows, **parts}, excuses_in((), SPAN)
-    )
+    found = waste_hour("prod", SPAN[0], them, [inventory(FIRST, 4)], {SPAN: rows, **parts})
     mine = [it.gpu_hours for it in found.wastes if it.holder == "job 7"]
     assert mine == ([] if gpu_hours is None else [pytest.approx(gpu_hours, abs=1e-3)])
 
@@ -194,6 +188,45 @@ def test_who_is_kept_from_computing_is_neither_idle_nor_inefficient(fault: str) 
     assert _blames([gpu(0, FIRST)], [stands]) is not alone
 
 
+@pytest.mark.parametrize(
+    ("begins", "ends", "minutes", "blamed"),
+    [
+        (20, 60, (0, 20), True),  # over when it began
+        (20, 60, (0, 20.1), False),
+        (0, 40, (40, 60), True),  # it had ended
+        (0, 40, (39.9, 60), False),
+    ],
+)
+def test_what_was_over_before_somebody_had_a_gpu_excuses_nobody(
+    begins: float, ends: float, minutes: tuple[float, float], blamed: bool
+) -> None:
+    since, until = (SPAN[0] + it * timedelta(minutes=1) for it in minutes)
+    one = replace(
+        held(0),
+        started_at=SPAN[0] + begins * timedelta(minutes=1),
+        ended_at=SPAN[0] + ends * timedelta(minutes=1),
+    )
+    stood = incident("gpu_lost", FIRST, Severity.CRITICAL, since=since)
+    stood = replace(stood, state="resolved", resolved_at=until)
+    (part,) = parts_of([one], SPAN[0])
+    rows = {gpu(0, FIRST).key: {**LITTLE, "first_at": part[0]}}
+    found = waste_hour(
+        "prod", SPAN[0], [one], [inventory(FIRST, 4)], {SPAN: rows, part: rows}, [stood]
+    )
+    assert bool(found.wastes) is blamed
+
+
+def test_a_part_that_was_hardly_used_says_nothing_of_the_minutes_beside_it() -> None:
+    few = {"utilization_percent_mean": 4.0, "utilization_percent_max": 90.0}
+    one = replace(held(0), started_at=SPAN[0] + timedelta(minutes=5))
+    (part,) = parts_of([one], SPAN[0])
+    rows = {
+        gpu(0, FIRST).key: {**LITTLE, **few, "sm_activity_percent_mean": 3.0, "first_at": part[0]}
+    }
+    found = waste_hour("prod", SPAN[0], [one], [inventory(FIRST, 4)], {SPAN: rows, part: rows})
+    assert [it.gpu_hours for it in found.wastes] == [pytest.approx(0.97 * 45 / 60, abs=1e-4)]
+
+
 def _blames(on: Sequence[Subject], incidents: Sequence[Incident]) -> bool:
     why = _idle(on, incidents)
     assert why is not None
@@ -242,11 +275,11 @@ def test_the_first_node_of_a_silent_rack_is_faulty_only_where_it_is_silent_itsel
     members = [it for one in (second, third) for it in (one.key, gpu(0, one).key)]
     rack = incident("node_silent", FIRST, Severity.WARNING, since=SPAN[0])
     lives = replace(rack, members=(FIRST.key, *members))
-    assert excuses_in([lives], SPAN).broken == frozenset(members)
+    assert excuses([lives], since=SPAN[0]).broken == frozenset(members)
     assert not excuses([lives]).cover(gpu(0, FIRST))
     assert excuses([lives]).cover(gpu(1, second))
     dark = replace(rack, members=(FIRST.key, gpu(0, FIRST).key, *members))
-    assert excuses_in([dark], SPAN).broken == frozenset(dark.members)
+    assert excuses([dark], since=SPAN[0]).broken == frozenset(dark.members)
     assert excuses([dark]).cover(gpu(0, FIRST))
     alone = replace(rack, members=(FIRST.key,))
     assert excuses([alone]).cover(gpu(0, FIRST))

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from accounting.usage.count import Facts, Roster
+from accounting.usage.out_of_service import Part
 from accounting.usage.ownership import Book, Owner, owner_of
 from accounting.usage.slices import weight
 from gpuvigil.model import Inventory
@@ -98,7 +99,7 @@ def counted(facts: Facts, rows: Rows, devices: Devices) -> Told:
                     unit.held = _held(holders, minute, unit.seconds / seconds)
                 if key is None and unit.seconds < seconds:
                     unit.held = []
-                _add(told, facts, unit, rows)
+                _add(told, facts, unit, minute, rows)
     return told
 
 
@@ -231,11 +232,13 @@ def _held(
     return found
 
 
-def _add(told: Told, facts: Facts, unit: Unit, rows: Rows) -> None:
+def _add(told: Told, facts: Facts, unit: Unit, minute: int, rows: Rows) -> None:
     """What one minute of a unit adds."""
     node, seconds = unit.gpu[0], unit.seconds
     out = facts.out or {}
-    node_out, mended = out.get((node, "")), unit.gpu in out
+    node_parts = _in_minute(out.get((node, ""), ()), minute)
+    taken = sum(node_parts.values())
+    mended = (1.0 - taken) * sum(_in_minute(out.get(unit.gpu, ()), minute).values())
     measured = unit.used is not None
     known = measured or unit.lost
     held = min(sum(part for _, part, _ in unit.held), seconds)
@@ -247,37 +250,54 @@ def _add(told: Told, facts: Facts, unit: Unit, rows: Rows) -> None:
     used = unit.used or 0.0
     still = measured and used == 0
     rest = seconds - held if still else 0.0
-    gone = unit.lost or (not known and (node_out is not None or mended))
+    gone = seconds if unit.lost else 0.0 if known else seconds * (taken + mended)
+    open_rest = rest * (1 - taken)
     amounts = {
         "installed": seconds,
         "active": seconds if measured and not still else 0.0,
         "idle": held if still else 0.0,
-        "free": rest if node_out is None and not blind else 0.0,
-        "unavailable": (seconds if gone else 0.0) + (rest if node_out is not None else 0.0),
-        "unknown": (0.0 if known or gone else seconds)
-        + (rest if blind and node_out is None else 0.0),
+        "free": 0.0 if blind else open_rest,
+        "unavailable": gone + rest * taken,
+        "unknown": (0.0 if known else seconds - gone) + (open_rest if blind else 0.0),
         "allocated": held if known else 0.0,
         "measured": held if measured else 0.0,
         "used": held * used,
         "powered": 0.0 if unit.power is None else seconds,
         "energy_joules": seconds * (unit.power or 0.0),
-        "unattributed": seconds - held
-        if measured and blind and not (still and node_out is not None)
+        "unattributed": (seconds - held) * (1 - taken if still else 1.0)
+        if measured and blind
         else 0.0,
     }
     if facts.out is not None:
         amounts["judged"] = seconds
-        to = node_out or (LostTo.REPAIR if mended else None)
-        to = to or (LostTo.MAINTENANCE if unit.released else LostTo.FAULT)
-        lost = (seconds if gone else 0.0) + (rest if node_out is not None else 0.0)
-        amounts[f"lost_{to.value}"] = lost
-        if _absent(node, facts, rows) and not known and not gone:
-            amounts["lost_unknown"] = amounts.get("lost_unknown", 0.0) + seconds
+        away = seconds if unit.lost or not known else 0.0
+        lost = {to: (away + rest) * part for to, part in node_parts.items()}
+        lost[LostTo.REPAIR] = lost.get(LostTo.REPAIR, 0.0) + away * mended
+        to = _own_loss(unit, known, _absent(node, facts, rows))
+        if to is not None:
+            lost[to] = lost.get(to, 0.0) + seconds * (1 - taken - mended)
+        amounts |= {f"lost_{to.value}": amount for to, amount in lost.items()}
     for name, amount in amounts.items():
         told.seconds[name] += amount
         told.places[node, told.present[unit.gpu]][name] += amount
     for owner, part, shared in unit.held:
         _give(told, unit, owner, part, shared)
+
+
+def _own_loss(unit: Unit, known: bool, absent: bool) -> LostTo | None:
+    """What a GPU is lost to beside its node and its repair."""
+    if unit.lost:
+        return LostTo.MAINTENANCE if unit.released else LostTo.FAULT
+    return LostTo.UNKNOWN if absent and not known else None
+
+
+def _in_minute(parts: Sequence[Part], minute: int) -> dict[LostTo, float]:
+    """What share of a minute was lost to what."""
+    found: dict[LostTo, float] = defaultdict(float)
+    for one in parts:
+        begin, until = max(one.since, 60.0 * minute), min(one.until, 60.0 * (minute + 1))
+        found[one.to] += max(until - begin, 0.0) / 60.0
+    return found
 
 
 def _absent(node: str, facts: Facts, rows: Rows) -> bool:

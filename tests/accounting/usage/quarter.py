@@ -6,16 +6,20 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pyarrow as pa
+from hypothesis import strategies as st
 
 from accounting.usage import Bucket
 from accounting.usage.count import Facts, count
 from accounting.usage.grid import FIELDS
+from accounting.usage.out_of_service import Part
 from accounting.usage.ownership import Book
 from gpuvigil.model import Allocation, GpuIdentity, Holder, Inventory, Subject
+from gpuvigil.schedulers.out_of_service import LostTo
 
 START = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 END = START + timedelta(minutes=15)
 LATER = END + timedelta(minutes=2)
+ALL: Mapping[LostTo, tuple[Part, ...]] = {to: (Part(to),) for to in LostTo}
 BUSY: Mapping[str, float | None] = {
     "up": 1.0,
     "utilization_percent": 80.0,
@@ -127,3 +131,15 @@ def bucket(cells: Sequence[Minute], *allocations: Allocation, **more: Any) -> Bu
     found = counted(cells, allocations, **more)
     assert found is not None
     return found
+
+
+@st.composite
+def parts_of_quarter(draw: st.DrawFn) -> tuple[Part, ...]:
+    """All of it mostly, else one or two parts, in order and not over each other."""
+    if draw(st.booleans()):
+        return ALL[draw(st.sampled_from(LostTo))]
+    times = sorted(draw(st.sets(st.integers(0, 900), min_size=2, max_size=4)))
+    return tuple(
+        Part(draw(st.sampled_from(LostTo)), float(since), float(until))
+        for since, until in zip(times[::2], times[1::2], strict=False)
+    )

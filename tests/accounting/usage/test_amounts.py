@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from accounting.usage import BUCKET, Bucket, Seconds, Share, Usage, share_percent
 from accounting.usage.amounts import AMOUNTS, OTHERS, summed
 from accounting.usage.model import floor
+from accounting.usage.out_of_service import Part
 from accounting.usage.query import TELEMETRY
 from gpuvigil.clock import EPOCH
 from gpuvigil.model import GpuState
@@ -220,7 +221,7 @@ def test_a_record_says_to_the_millisecond_and_is_replaced_by_a_later_count() -> 
     back = Bucket.from_record(record)
     assert back.settled
     assert (back.watched_since, back.out) == (None, None)
-    told = replace(one, watched_since=START, out={("n1", ""): LostTo.FAULT})
+    told = replace(one, watched_since=START, out={("n1", ""): (Part(LostTo.FAULT, 0.0, 61.5),)})
     again = Bucket.from_record(told.to_record())
     assert (again.watched_since, again.out) == (told.watched_since, told.out)
 

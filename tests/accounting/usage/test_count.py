@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from accounting.usage import BUCKET, Bucket, Seconds
 from accounting.usage.count import Facts, Roster, count
+from accounting.usage.out_of_service import Part
 from accounting.usage.ownership import Book
 from gpuvigil.model import GpuState
 from gpuvigil.schedulers.out_of_service import LostTo
 from tests.accounting.usage.quarter import (
+    ALL,
     BUSY,
     END,
     FREE,
@@ -29,6 +31,7 @@ from tests.accounting.usage.quarter import (
     held,
     inventory,
     minutes,
+    parts_of_quarter,
     table,
 )
 
@@ -141,7 +144,7 @@ def test_a_utilisation_out_of_its_range_is_held_within_it(value: float, used: fl
 
 # --- what is out of service -----------------------------------------------------------------------
 
-DRAINED = {("n1", ""): LostTo.REPAIR}
+DRAINED = {("n1", ""): ALL[LostTo.REPAIR]}
 
 
 def lost(seconds: Seconds) -> dict[LostTo, float]:
@@ -152,7 +155,7 @@ def lost(seconds: Seconds) -> dict[LostTo, float]:
 def test_an_idle_gpu_of_a_node_that_is_out_of_service_is_lost_and_never_free(to: LostTo) -> None:
     for row in (FREE, {**FREE, "compute_processes": None}, {"unmeasured_reason": 4.0}, LOST):
         cells = minutes(row) + minutes(FREE, node="n2")
-        seconds = bucket(cells, out={("n1", ""): to}).seconds
+        seconds = bucket(cells, out={("n1", ""): ALL[to]}).seconds
         assert lost(seconds) == {to: QUARTER}
         assert (seconds.unavailable, seconds.free, seconds.unknown) == (QUARTER, QUARTER, 0.0)
         assert (seconds.judged, seconds.in_service_percent) == (2 * QUARTER, 50.0)
@@ -165,9 +168,34 @@ def test_a_drained_node_is_in_service_while_its_jobs_run_on() -> None:
     assert (paused.idle, lost(paused)) == (10 * MINUTE, {LostTo.REPAIR: 5 * MINUTE})
 
 
+@pytest.mark.parametrize("row", [FREE, LOST, {"unmeasured_reason": 4.0}])
+def test_what_is_out_for_a_part_of_the_quarter_is_lost_for_that_part(
+    row: dict[str, float | None],
+) -> None:
+    # It comes back after six minutes and twenty seconds; another node is drained for its last 90.
+    parts = {
+        ("n1", ""): (Part(LostTo.REPAIR, 0.0, 380.0),),
+        ("n2", ""): (Part(LostTo.MAINTENANCE, 810.0),),
+    }
+    seconds = bucket(minutes(row) + minutes(FREE, node="n2"), out=parts).seconds
+    assert seconds.lost_repair == pytest.approx(380.0)
+    assert seconds.lost_maintenance == pytest.approx(90.0)
+    # A GPU that is gone is lost to a fault while its node is in service.
+    assert seconds.lost_fault == pytest.approx(520.0 if row is LOST else 0.0)
+    assert seconds.free == pytest.approx(810.0 + (520.0 if row is FREE else 0.0))
+
+
+def test_a_job_that_begins_when_its_node_comes_back_has_its_own_seconds() -> None:
+    parts = {("n1", ""): (Part(LostTo.REPAIR, 0.0, 300.0), Part(LostTo.FAULT, 600.0, 660.0))}
+    cells = minutes(FREE, range(5)) + minutes(BUSY, range(5, 10)) + minutes(FREE, range(10, 15))
+    seconds = bucket(cells, held(5, 10), out=parts).seconds
+    assert lost(seconds) == {LostTo.REPAIR: 300.0, LostTo.FAULT: 60.0}
+    assert (seconds.active, seconds.free) == (300.0, 240.0)
+
+
 def test_a_node_that_is_down_is_lost_although_nothing_is_heard_of_it() -> None:
     own = [inventory(8, START - timedelta(days=9), "n2")]
-    seconds = bucket(minutes(), inventories=own, out={("n2", ""): LostTo.FAULT}).seconds
+    seconds = bucket(minutes(), inventories=own, out={("n2", ""): ALL[LostTo.FAULT]}).seconds
     assert lost(seconds) == {LostTo.FAULT: 8 * QUARTER}
     assert (seconds.unavailable, seconds.unknown) == (8 * QUARTER, 0.0)
 
@@ -196,7 +224,7 @@ def test_in_the_running_quarter_a_node_is_absent_after_a_quarter_of_an_hour() ->
 
 def test_a_gpu_that_is_lost_by_itself_is_lost_to_a_fault_or_to_its_repair_or_its_release() -> None:
     assert lost(bucket(minutes(LOST)).seconds) == {LostTo.FAULT: QUARTER}
-    mended = {("n1", "GPU-0"): LostTo.REPAIR}
+    mended = {("n1", "GPU-0"): ALL[LostTo.REPAIR]}
     assert lost(bucket(minutes(LOST), out=mended).seconds) == {LostTo.REPAIR: QUARTER}
     released = {"unmeasured_reason": 7.0}
     assert lost(bucket(minutes(released)).seconds) == {LostTo.MAINTENANCE: QUARTER}
@@ -450,7 +478,7 @@ def facts(draw: st.DrawFn) -> Facts:
             st.none()
             | st.dictionaries(
                 st.tuples(st.sampled_from(["n1", "n2"]), st.sampled_from(["", "GPU-0"])),
-                st.sampled_from(LostTo),
+                parts_of_quarter(),
             )
         ),
         watched_since=None if watched is None else START + timedelta(minutes=watched),
@@ -484,7 +512,7 @@ def test_the_states_add_up_to_installed_and_each_amount_is_part_of_the_next(give
 def test_nothing_is_free_on_a_node_that_is_out_of_service(given_: Facts) -> None:
     found = count(given_)
     for place in () if found is None else found.places:
-        if (place.node, "") in (given_.out or {}):
+        if (given_.out or {}).get((place.node, "")) in ALL.values():
             assert place.seconds.free == 0.0
 
 

@@ -20,6 +20,7 @@ from accounting.usage.slices import weight
 from gpuvigil.model import GpuState
 from gpuvigil.schedulers.out_of_service import LostTo
 from tests.accounting.usage.quarter import (
+    ALL,
     BUSY,
     END,
     FREE,
@@ -146,7 +147,7 @@ def test_a_gpu_without_a_counter_beside_one_that_has_it_has_its_sampled_power() 
 
 @pytest.mark.parametrize("to", list(LostTo))
 def test_what_its_node_is_out_for_comes_before_what_the_gpu_is_out_for(to: LostTo) -> None:
-    both = {("n1", ""): to, ("n1", "GPU-0"): LostTo.REPAIR}
+    both = {("n1", ""): ALL[to], ("n1", "GPU-0"): ALL[LostTo.REPAIR]}
     for row in ({"unmeasured_reason": 7.0}, {"up": 0.0}, {}):
         seconds = bucket(minutes(row), out=both).seconds
         assert seconds.lost(to) == seconds.unavailable == QUARTER

@@ -18,9 +18,16 @@ from accounting.usage.count import Facts, count
 from accounting.usage.grid import FIELDS
 from accounting.usage.slices import SLICE_FIELDS
 from gpuvigil.model import Allocation, Inventory
-from gpuvigil.schedulers.out_of_service import LostTo
 from tests.accounting.usage.plainly import AMOUNTS, Devices, Gpu, Told, counted, means, model_of
-from tests.accounting.usage.quarter import BUSY, START, Minute, held, inventory, table
+from tests.accounting.usage.quarter import (
+    BUSY,
+    START,
+    Minute,
+    held,
+    inventory,
+    parts_of_quarter,
+    table,
+)
 
 NODES, UUIDS = ("n1", "n2"), (0, 1, 2)
 _TAGS = ("cluster", "node", "uuid", "mig", "profile")
@@ -128,7 +135,7 @@ def holder(draw: st.DrawFn, gpus: Sequence[int] = UUIDS) -> Allocation:
 
 GPUS = st.tuples(st.sampled_from(NODES), st.sampled_from([f"GPU-{n}" for n in (*UUIDS, 9)]))
 OUT = st.dictionaries(
-    st.tuples(st.sampled_from(NODES), st.sampled_from(["", "GPU-0"])), st.sampled_from(LostTo)
+    st.tuples(st.sampled_from(NODES), st.sampled_from(["", "GPU-0"])), parts_of_quarter()
 )
 
 

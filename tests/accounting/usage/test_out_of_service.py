@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from accounting.usage.out_of_service import Out, Words, out_of, read, written
+from accounting.usage.out_of_service import Out, Part, Words, out_of, read, written
 from gpuvigil.model import Incident, Rma, RmaState, ScheduledNode, Scheduler, Severity, Subject
 from gpuvigil.schedulers.out_of_service import LostTo
-from tests.accounting.usage.quarter import END, START, subject
+from tests.accounting.usage.quarter import ALL, END, START, subject
 
 NODES = [Subject(cluster="c", node=name) for name in ("n1.site.org", "n2")]
 MINUTE, HOUR, SECOND = timedelta(minutes=1), timedelta(hours=1), timedelta(seconds=1)
@@ -50,7 +50,9 @@ def out(**words: object) -> Out | None:
 
 
 def test_a_node_is_known_to_its_scheduler_by_its_short_name() -> None:
-    assert out(schedulers=[said(timedelta(), DRAINED)]) == {("n1.site.org", ""): LostTo.MAINTENANCE}
+    assert out(schedulers=[said(timedelta(), DRAINED)]) == {
+        ("n1.site.org", ""): ALL[LostTo.MAINTENANCE]
+    }
 
 
 @pytest.mark.parametrize(
@@ -78,14 +80,14 @@ def test_one_that_answered_within_the_hour_leaves_things_as_they_were(
     answered: datetime | None, carried: bool
 ) -> None:
     silent = replace(said(why="slurmctld is down"), answered_at=answered)
-    before = {("n2", ""): LostTo.REPAIR}
+    before = {("n2", ""): ALL[LostTo.REPAIR]}
     found = out_of(Words(schedulers=[silent]), NODES, START, END, before)
     assert found == (before if carried else None)
     # One that answers has the last word.
     assert out_of(Words(schedulers=[said()]), NODES, START, END, before) == NONE
 
 
-BEFORE = {("n2", ""): LostTo.REPAIR}
+BEFORE = {("n2", ""): ALL[LostTo.REPAIR]}
 
 
 def carried(*schedulers: Scheduler) -> bool:
@@ -116,13 +118,73 @@ def test_one_that_speaks_of_another_time_leaves_nothing_as_it_was() -> None:
 def test_one_that_nobody_asks_any_more_silences_no_other() -> None:
     old = said(-24 * HOUR - SECOND, DRAINED)
     assert out(schedulers=[old, said(timedelta(), DRAINED)]) == {
-        ("n1.site.org", ""): LostTo.MAINTENANCE
+        ("n1.site.org", ""): ALL[LostTo.MAINTENANCE]
     }
 
 
-def test_a_case_that_was_opened_at_the_quarters_end_is_of_it() -> None:
-    opened = Rma(incident="i", subject=subject(3, "n2"), state=RmaState.OPEN, by="ann", at=END)
-    assert out(rmas=[opened]) == {("n2", "GPU-3"): LostTo.REPAIR}
+@pytest.mark.parametrize(
+    ("said_at", "nodes", "left", "parts"),
+    [
+        # Seen so at the first look: for all of the quarter.
+        (END, [DRAINED], [], ALL[LostTo.MAINTENANCE]),
+        (END, [replace(DRAINED, since=START)], [], ALL[LostTo.MAINTENANCE]),
+        (END, [replace(DRAINED, since=START + SECOND)], [], (Part(LostTo.MAINTENANCE, 1.0),)),
+        (END + MINUTE, [replace(DRAINED, since=END - SECOND)], [], (Part(LostTo.MAINTENANCE, 899.0),)),
+        (END + MINUTE, [replace(DRAINED, since=END)], [], ()),
+        # It came back.
+        (END, [], [replace(DRAINED, until=START)], ()),
+        (END, [], [replace(DRAINED, until=START + SECOND)], (Part(LostTo.MAINTENANCE, 0.0, 1.0),)),
+        (END + MINUTE, [], [replace(DRAINED, until=END)], ALL[LostTo.MAINTENANCE]),
+        (END, [], [replace(DRAINED, since=START + MINUTE, until=START + 3 * MINUTE)],
+         (Part(LostTo.MAINTENANCE, 60.0, 180.0),)),
+        # Another reason: one after the other; the same in other words: one.
+        (END, [replace(DRAINED, reason="RMA [ann@x]", since=START + MINUTE)],
+         [replace(DRAINED, until=START + MINUTE)],
+         (Part(LostTo.MAINTENANCE, 0.0, 60.0), Part(LostTo.REPAIR, 60.0))),
+        (END, [replace(DRAINED, reason="more dust [ann@x]", since=START + MINUTE)],
+         [replace(DRAINED, until=START + MINUTE)], ALL[LostTo.MAINTENANCE]),
+    ],
+)  # fmt: skip
+def test_a_node_is_out_from_when_it_was_seen_so_until_it_was_not(
+    said_at: datetime,
+    nodes: list[ScheduledNode],
+    left: list[ScheduledNode],
+    parts: tuple[Part, ...],
+) -> None:
+    one = replace(said(said_at - END, *nodes), left=tuple(left))
+    found = out(schedulers=[one])
+    assert found == ({("n1.site.org", ""): parts} if parts else NONE)
+    # And in its record.
+    back = Scheduler.from_record(one.to_record())
+    assert out(schedulers=[back]) == found
+
+
+def test_what_was_out_for_a_part_before_is_out_while_nobody_answers_only_if_it_was_at_its_end() -> (
+    None
+):
+    silent = replace(said(why="slurmctld is down"), answered_at=START)
+    words = Words(schedulers=[silent])
+    late, early = (Part(LostTo.REPAIR, 60.0),), (Part(LostTo.REPAIR, 0.0, 899.0),)
+    before = {("n1.site.org", ""): late, ("n2", ""): early}
+    assert out_of(words, NODES, START, END, before) == {("n1.site.org", ""): ALL[LostTo.REPAIR]}
+
+
+def test_a_hung_driver_takes_a_node_out_while_it_hangs() -> None:
+    hung = incident(resolved_at=START + 5 * MINUTE)
+    assert out(incidents=[hung]) == {("n2", ""): (Part(LostTo.FAULT, 60.0, 300.0),)}
+    # What a scheduler says goes on after it.
+    drained = ScheduledNode(
+        name="n2", states=("DRAIN",), reason="dust [a@x]", since=START + 9 * MINUTE
+    )
+    both = out(incidents=[hung], schedulers=[said(timedelta(), drained)])
+    parts = Part(LostTo.FAULT, 60.0, 300.0), Part(LostTo.MAINTENANCE, 540.0)
+    assert both == {("n2", ""): parts}
+
+
+def test_a_case_counts_from_when_it_was_opened() -> None:
+    for at, parts in ((END, ()), (END - SECOND, (Part(LostTo.REPAIR, 899.0),))):
+        opened = Rma(incident="i", subject=subject(3, "n2"), state=RmaState.OPEN, by="ann", at=at)
+        assert out(rmas=[opened]) == ({("n2", "GPU-3"): parts} if parts else NONE)
 
 
 def test_a_scheduler_that_nobody_asked_for_a_day_is_asked_no_more() -> None:
@@ -132,7 +194,7 @@ def test_a_scheduler_that_nobody_asked_for_a_day_is_asked_no_more() -> None:
 
 def test_without_a_scheduler_what_stands_decides() -> None:
     assert out() == NONE
-    assert out(incidents=[incident()]) == {("n2", ""): LostTo.FAULT}
+    assert out(incidents=[incident(since=START)]) == {("n2", ""): ALL[LostTo.FAULT]}
     assert out(incidents=[incident(severity=Severity.WARNING)]) == NONE
 
 
@@ -141,11 +203,12 @@ def test_without_a_scheduler_what_stands_decides() -> None:
     [
         ({"since": END}, False),
         ({"since": END - SECOND}, True),
-        ({"resolved_at": END - SECOND}, False),
-        ({"resolved_at": END}, True),
+        ({"resolved_at": START}, False),
+        ({"since": START - MINUTE, "resolved_at": START}, False),
+        ({"since": START - MINUTE, "resolved_at": START + SECOND}, True),
     ],
 )
-def test_what_stood_at_the_quarters_end_counts_for_it(changed: dict[str, Any], stood: bool) -> None:
+def test_what_stood_in_the_quarter_counts_for_it(changed: dict[str, Any], stood: bool) -> None:
     assert bool(out(incidents=[incident(**changed)])) is stood
 
 
@@ -155,14 +218,18 @@ def test_a_gpu_is_in_repair_until_it_is_replaced() -> None:
         return Rma(incident="i", subject=gpu, state=state, by="ann", at=END + at)
 
     opened, replaced = step(RmaState.OPEN, -HOUR), step(RmaState.REPLACED, -MINUTE)
-    assert out(rmas=[opened]) == {("n2", "GPU-3"): LostTo.REPAIR}
-    assert out(rmas=[opened, replaced]) == NONE
+    assert out(rmas=[opened]) == {("n2", "GPU-3"): ALL[LostTo.REPAIR]}
+    assert out(rmas=[opened, replaced]) == {("n2", "GPU-3"): (Part(LostTo.REPAIR, 0.0, 840.0),)}
+    assert out(rmas=[opened, step(RmaState.REPLACED, START - END)]) == NONE
     assert out(rmas=[step(RmaState.OPEN, SECOND)]) == NONE
     drained = ScheduledNode(name="n2", states=("IDLE", "DRAIN"), reason="xid 79 [ann@x]")
     both = out(rmas=[opened], schedulers=[said(timedelta(), drained)])
-    assert both == {("n2", "GPU-3"): LostTo.REPAIR, ("n2", ""): LostTo.REPAIR}
+    assert both == {("n2", "GPU-3"): ALL[LostTo.REPAIR], ("n2", ""): ALL[LostTo.REPAIR]}
 
 
 def test_it_survives_its_record() -> None:
-    found = {("n1", ""): LostTo.FAULT, ("n2", "GPU-3"): LostTo.REPAIR}
+    two = Part(LostTo.FAULT, 0.0, 60.5), Part(LostTo.REPAIR, 840.0)
+    found = {("n1", ""): two, ("n2", "GPU-3"): ALL[LostTo.REPAIR]}
     assert read(written(found)) == found
+    # Of before parts were counted.
+    assert read([["n1", "", "fault"]]) == {("n1", ""): ALL[LostTo.FAULT]}

@@ -29,6 +29,7 @@ from gpuvigil.model import (
 )
 from gpuvigil.schedulers.out_of_service import LostTo
 from tests.accounting.usage.at_hand import LONG_AGO, MINUTE, NOON, SECOND, HubAtHand, Site
+from tests.accounting.usage.quarter import ALL
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 
@@ -184,7 +185,7 @@ def test_what_stands_or_stood_then_is_out_of_service(site: Site) -> None:
     site.sends(NOON)
     assert quarter(site).out == {}
     site.hub.write_records([incident(site).to_record()])
-    assert quarter(site).out == {("n1", ""): LostTo.FAULT}
+    assert quarter(site).out == {("n1", ""): ALL[LostTo.FAULT]}
 
 
 @pytest.mark.parametrize(("late", "known"), [(timedelta(), True), (-SECOND, False)])
@@ -204,7 +205,7 @@ def test_a_gpu_in_repair_and_a_drained_node_are_out_of_service(site: Site) -> No
     gpu = Subject(cluster=site.cluster, node="n1", gpu="GPU-1")
     case = Rma(incident="i", subject=gpu, state=RmaState.OPEN, by="ann", at=NOON - HOUR)
     site.hub.write_records([case.to_record()])
-    assert quarter(site).out == {("n1", "GPU-1"): LostTo.REPAIR}
+    assert quarter(site).out == {("n1", "GPU-1"): ALL[LostTo.REPAIR]}
     node = ScheduledNode(name="n1", states=("IDLE", "DRAIN"), reason="dust [ann@2026]")
     slurm = Subject(cluster=site.cluster, node="slurm")
     said = Scheduler(told_by=slurm, at=NOON + BUCKET, why="", nodes=(node,))
@@ -234,7 +235,7 @@ def test_a_node_that_was_only_heard_is_judged_as_well(site: Site) -> None:
     site.sends(NOON)
     site.hub.heard = [(site.cluster, "n1", NOON + BUCKET)]
     site.hub.write_records([incident(site).to_record()])
-    assert quarter(site).out == {("n1", ""): LostTo.FAULT}
+    assert quarter(site).out == {("n1", ""): ALL[LostTo.FAULT]}
 
 
 # --- who held what --------------------------------------------------------------------------------

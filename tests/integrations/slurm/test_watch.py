@@ -144,6 +144,22 @@ def test_only_what_changed_is_told_again(site: Site) -> None:
     ]  # once in ten minutes, that somebody looks
 
 
+def test_a_node_that_comes_back_is_told_with_its_times(site: Site) -> None:
+    site.look()
+    nodes = (OUTPUTS / "nodes-22.05.8.txt").read_text()
+    (site.directory / "nodes").write_text(nodes.replace("MIXED+DRAIN", "MIXED"))
+    program(site.directory, "scontrol", f"cat {site.directory / 'nodes'}")
+    (told,) = map(Scheduler.from_record, of(site.look(), RecordKind.SCHEDULER))
+    back = site.clock.now()
+    assert [(one.name, one.states, one.since, one.until) for one in told.left] == [
+        ("n2", ("MIXED", "DRAIN"), None, back)
+    ]
+    program(site.directory, "scontrol", f"cat {OUTPUTS / 'nodes-22.05.8.txt'}")
+    (told,) = map(Scheduler.from_record, of(site.look(), RecordKind.SCHEDULER))
+    assert [node.since for node in told.nodes or ()] == [site.clock.now()]
+    assert [one.until for one in told.left] == [back]
+
+
 def test_a_failed_query_is_unknown_and_ends_no_job(site: Site) -> None:
     site.look()
     before = site.clock.now()
