@@ -240,7 +240,7 @@ def _of_waits(job: Activity) -> _Found | None:
     ):  # fmt: skip
         if value is not None and value >= limit:
             return bound, f"{idle}, and {said.format(value)}", sure
-    return Bound.UNKNOWN, f"{idle}, and nothing that was measured says what they wait for", 0.0
+    return Bound.UNKNOWN, f"{idle}, and no measurement says what they wait for", 0.0
 
 
 def _of_kernels(job: Activity) -> _Found:
