@@ -8,8 +8,9 @@ from gpuvigil.clock import from_text
 from gpuvigil.config import Config
 from gpuvigil.hub_client import Hub
 
+from ..data.snapshot import Snapshot
 from ..lists import holders, inefficient
-from ..lists.fleet_now import look
+from ..lists.fleet_now import on_pages
 from ..lists.idle_reasons import reasons
 from ..lists.table import Grid, or_why
 
@@ -26,13 +27,13 @@ class Tables:
     idle_after: timedelta
 
 
-def tables(hub: Hub, config: Config) -> Tables:
+def tables(hub: Hub, snapshot: Snapshot, config: Config) -> Tables:
     """HubError or StoreError where the hub or the store does not answer.
 
     A table for which one of them answers that it cannot be asked like this says so in its place.
     """
     now, prices = from_text(hub.status()["now"]), Prices(settings=config.cost)
-    moment = look(hub, config.analyzer)
+    moment = on_pages(hub, snapshot, config.analyzer)
 
     def idle() -> Grid:
         why = reasons(hub, config.analyzer, moment, config.alerts.idle)

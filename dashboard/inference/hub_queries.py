@@ -8,8 +8,9 @@ from gpuvigil.clock import from_text
 from gpuvigil.config import Config
 from gpuvigil.hub_client import Hub
 
+from ..data.snapshot import Snapshot
 from ..lists import inference, inference_usage, serving
-from ..lists.fleet_now import look
+from ..lists.fleet_now import on_pages
 from ..lists.inference_usage import Told
 from ..lists.table import Grid, or_why
 
@@ -26,10 +27,10 @@ class Tables:
     models: Grid
 
 
-def tables(hub: Hub, config: Config) -> Tables:
+def tables(hub: Hub, snapshot: Snapshot, config: Config) -> Tables:
     """HubError or StoreError where the hub or the store does not answer."""
     now, prices = from_text(hub.status()["now"]), Prices(settings=config.cost)
-    moment, span = look(hub, config.analyzer), (now - SPAN, now)
+    moment, span = on_pages(hub, snapshot, config.analyzer), (now - SPAN, now)
     answered: list[Told] = []
 
     def models() -> Grid:
