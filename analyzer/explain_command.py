@@ -28,7 +28,9 @@ _BRIEF = timedelta(minutes=10)
 
 def main(arguments: Sequence[str]) -> int:
     """Explain one incident; returns the exit code."""
-    options = parser("explain", "Why an incident is one: rule, numbers, steps, and doubts.")
+    options = parser(
+        "explain", "Explain why an incident was raised: rule, numbers, steps, and doubts."
+    )
     options.add_argument("incident", help="the id of an incident, as messages and pages show it")
     chosen = options.parse_args(arguments)
     try:

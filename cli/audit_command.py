@@ -21,7 +21,7 @@ _MOST = 100_000
 
 def main(arguments: Sequence[str]) -> int:
     """Print the entries of a span, oldest first; returns the exit code."""
-    options = parser("audit", "Who signed in, acknowledged, silenced and changed people.")
+    options = parser("audit", "Show who signed in, acknowledged, silenced and changed people.")
     options.add_argument(
         "--last", type=_span, default="7d", metavar="LENGTH", help="15m, 6h, 7d or 2w; 7d"
     )

@@ -22,7 +22,7 @@ _STILL_REPORTS = timedelta(minutes=3)
 
 def main(arguments: Sequence[str]) -> int:
     """Accept or retire a node; returns the exit code."""
-    options = parser("node", "Put on record that a node may take jobs again, or is retired.")
+    options = parser("node", "Record that a node may take jobs again, or that it is retired.")
     verbs = options.add_subparsers(dest="verb", required=True, metavar="VERB")
     accept = verbs.add_parser("accept", help="record that the node passed its tests")
     accept.add_argument("--note", default="", help="what was tested, and with what result")

@@ -25,7 +25,7 @@ from gpuvigil.state_directory import config_of_up
 
 def main(arguments: Sequence[str]) -> int:
     """Add, list, change or remove people; returns the exit code."""
-    options = parser("person", "People who sign in to the dashboard by name and password.")
+    options = parser("person", "Manage who signs in to the dashboard by name and password.")
     verbs = options.add_subparsers(dest="verb", required=True, metavar="VERB")
     add = verbs.add_parser("add", help="add a person; asks for a password", allow_abbrev=False)
     add.add_argument("name", help="the name to sign in with")

@@ -39,7 +39,7 @@ def status_main(arguments: Sequence[str]) -> int:
 
     With `--exit-code`: 0 well, 1 a warning, 2 a critical, 3 when that cannot be said.
     """
-    what = "Say what needs a person, worst first, and how the clusters are."
+    what = "Show what needs attention, worst first, and the state of each cluster."
     commands = _parser("status", what)
     commands.add_argument(
         "--exit-code",
@@ -61,9 +61,9 @@ def status_main(arguments: Sequence[str]) -> int:
 
 def top_main(arguments: Sequence[str]) -> int:
     """`gpuvigil top`: the same exit codes. At a terminal it goes on until somebody ends it."""
-    commands = _parser("top", "Say who holds GPUs now, those with most first.")
+    commands = _parser("top", "Show who holds GPUs now, largest holders first.")
     commands.add_argument(
-        "--once", action="store_true", help="at a terminal, too: print it, and end"
+        "--once", action="store_true", help="print once and exit, at a terminal too"
     )
     chosen = commands.parse_args(arguments)
     is_watched = sys.stdin.isatty() and sys.stdout.isatty() and chosen.form == "table"
@@ -79,7 +79,7 @@ def top_main(arguments: Sequence[str]) -> int:
 
 def idle_main(arguments: Sequence[str]) -> int:
     """`gpuvigil idle`: the same exit codes."""
-    what = "Say who holds GPUs and computes nothing on them, the longest first."
+    what = "Show held GPUs that compute nothing, longest idle first."
 
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
         moment = _look(hub, config, chosen)
@@ -92,7 +92,7 @@ def idle_main(arguments: Sequence[str]) -> int:
 
 def who_main(arguments: Sequence[str]) -> int:
     """`gpuvigil who`: the same exit codes; 2 also for a node that there is not."""
-    commands = _parser("who", "Say who holds the GPUs of a node, and how they are.")
+    commands = _parser("who", "Show who holds the GPUs of a node, and their state.")
     commands.add_argument("node", metavar="NODE[:GPU]", help="a node, or one GPU by index or UUID")
 
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
@@ -117,7 +117,9 @@ def why_main(arguments: Sequence[str]) -> int:
 
 def jobs_main(arguments: Sequence[str]) -> int:
     """`gpuvigil jobs`: the same exit codes."""
-    what = "Say what bounds each job, its pace, its incidents and what it would lose now."
+    what = (
+        "Show what bounds each job, its pace, its incidents, and what a failure now would cost it."
+    )
     commands = _parser("jobs", what)
     commands.add_argument(
         "--last", metavar="LENGTH", default="1d", help="also jobs that ended in 1h, 1d or 7d; 1d"
@@ -133,7 +135,7 @@ def jobs_main(arguments: Sequence[str]) -> int:
 
 def inefficient_main(arguments: Sequence[str]) -> int:
     """`gpuvigil inefficient`: the same exit codes."""
-    what = "Say who is busy and gets little out of their GPUs, and what they could do."
+    what = "Show busy holders that use their GPUs poorly, and what would help."
     commands = _parser("inefficient", what)
     commands.add_argument("--last", metavar="LENGTH", default="1h", help="15m, 6h or 1d; 1h")
 
@@ -147,7 +149,7 @@ def inefficient_main(arguments: Sequence[str]) -> int:
 
 def inference_main(arguments: Sequence[str]) -> int:
     """`gpuvigil inference`: the same exit codes."""
-    what = "Say what the replicas of each model had to do, and how many would carry it."
+    what = "Show the load of each model's replicas, and how many would carry it."
     commands = _parser("inference", what)
     commands.add_argument("--last", metavar="LENGTH", default="1d", help="1h, 6h, 1d or 7d; 1d")
 
@@ -163,7 +165,9 @@ def inference_main(arguments: Sequence[str]) -> int:
 
 def queue_main(arguments: Sequence[str]) -> int:
     """`gpuvigil queue`: the same exit codes."""
-    commands = _parser("queue", "Say which jobs wait and for what, and what is free meanwhile.")
+    commands = _parser(
+        "queue", "Show pending jobs, what they wait for, and what is free meanwhile."
+    )
     commands.add_argument("--last", metavar="LENGTH", help="waits of 15m, 6h, 7d or 2w; 7d")
 
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
@@ -176,11 +180,11 @@ def queue_main(arguments: Sequence[str]) -> int:
 
 def usage_main(arguments: Sequence[str]) -> int:
     """`gpuvigil usage`: the same exit codes."""
-    commands = _parser("usage", "Say where the GPU-hours of a span went, most first.")
-    commands.add_argument("--by", choices=sorted(usage.BY), default="user", help="user if left out")
+    commands = _parser("usage", "Show where the GPU-hours of a time span went, largest first.")
+    commands.add_argument("--by", choices=sorted(usage.BY), default="user", help="default: user")
     commands.add_argument("--last", metavar="LENGTH", help="15m, 6h, 7d or 2w until --to; 7d")
     commands.add_argument("--from", dest="start", metavar="TIME", help="2026-11-14, in UTC")
-    commands.add_argument("--to", dest="end", metavar="TIME", help="the same; now if left out")
+    commands.add_argument("--to", dest="end", metavar="TIME", help="the same; default: now")
 
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
         now, prices = SystemClock().now(), Prices(settings=config.cost)
@@ -197,7 +201,7 @@ def usage_main(arguments: Sequence[str]) -> int:
 
 def lemons_main(arguments: Sequence[str]) -> int:
     """`gpuvigil lemons`: the same exit codes."""
-    commands = _parser("lemons", "Say which nodes, slots and GPUs failed again and again.")
+    commands = _parser("lemons", "List the nodes, slots and GPUs that failed repeatedly.")
     commands.add_argument("--all", action="store_true", help="also what failed once")
 
     def grid(hub: Hub, _: Config, chosen: argparse.Namespace) -> Grid:
@@ -210,18 +214,20 @@ def lemons_main(arguments: Sequence[str]) -> int:
 
 def compare_main(arguments: Sequence[str]) -> int:
     """`gpuvigil compare`: the same exit codes."""
-    commands = _parser("compare", "Say whether nodes fail more with one version than another.")
+    commands = _parser(
+        "compare", "Show whether nodes fail more often with one version than with another."
+    )
     kinds = [one.value for one in Attribute]
     commands.add_argument("--by", choices=kinds, default=kinds[0], help=f"{kinds[0]} if left out")
     commands.add_argument("--last", metavar="LENGTH", help="7d, 4w or 90d until --to; 28d")
     commands.add_argument("--from", dest="start", metavar="TIME", help="2026-11-14, in UTC")
-    commands.add_argument("--to", dest="end", metavar="TIME", help="the same; now if left out")
+    commands.add_argument("--to", dest="end", metavar="TIME", help="the same; default: now")
     commands.add_argument(
         "--fault",
         action="append",
         choices=sorted(MACHINE),
         metavar="KEY",
-        help="only this one, of docs/faults.md; again for more; hardware and node deaths if left out",
+        help="count only this fault (docs/faults.md); repeatable; default: hardware and node deaths",
     )
 
     def grid(hub: Hub, _: Config, chosen: argparse.Namespace) -> Grid:
@@ -238,7 +244,9 @@ def compare_main(arguments: Sequence[str]) -> int:
 
 def rma_main(arguments: Sequence[str]) -> int:
     """`gpuvigil rma`: the same exit codes; 2 also for an incident that has none."""
-    commands = _parser("rma", "Say how far the return of a part to its maker is, or list them.")
+    commands = _parser(
+        "rma", "Record how far a part's return to its manufacturer is, or list all returns."
+    )
     commands.add_argument("incident", nargs="?", help="the id of an incident of hardware")
     states = [state.value for state in RmaState]
     commands.add_argument("state", nargs="?", choices=states, help="how far it is now")
@@ -260,7 +268,7 @@ def rma_main(arguments: Sequence[str]) -> int:
 
 def network_main(arguments: Sequence[str]) -> int:
     """`gpuvigil network`: the same exit codes."""
-    what = "Say whether the network is a bottleneck, which links, and whose jobs."
+    what = "Show whether the network is a bottleneck, which links, and whose jobs."
 
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
         found = network.look(hub, _look(hub, config, chosen))
@@ -317,10 +325,8 @@ def _look(hub: Hub, config: Config, chosen: argparse.Namespace) -> Moment:
 
 def _parser(name: str, what: str) -> argparse.ArgumentParser:
     commands = parser(name, what)
-    commands.add_argument("--cluster", metavar="NAME", help="of this cluster only")
-    commands.add_argument(
-        "-o", dest="form", choices=FORMS, default="table", help="table if left out"
-    )
+    commands.add_argument("--cluster", metavar="NAME", help="only this cluster")
+    commands.add_argument("-o", dest="form", choices=FORMS, default="table", help="default: table")
     return commands
 
 

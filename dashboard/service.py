@@ -97,7 +97,7 @@ OPTIONS: dict[str, object] = {
 
 def main(arguments: Sequence[str]) -> int:
     """Serve the pages until asked to stop."""
-    return run_service(parser("dashboard", "Serve the pages."), arguments, serve)
+    return run_service(parser("dashboard", "Run the dashboard."), arguments, serve)
 
 
 def serve(config: Config, _chosen: argparse.Namespace, stop: threading.Event) -> None:

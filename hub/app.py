@@ -106,7 +106,7 @@ class Parts:
 def main(arguments: Sequence[str]) -> int:
     """Run the hub until it is told to stop; returns the exit code."""
     go_without_pandas()
-    options = parser("hub", "Keep telemetry and records, and answer for them.")
+    options = parser("hub", "Run the hub: it keeps telemetry and records and answers queries.")
     options.add_argument(
         "--move-records",
         action="store_true",

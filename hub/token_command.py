@@ -29,7 +29,7 @@ _NO_SUCH_TOKEN = "no token that holds has the id {!r}; see 'gpuvigil token list'
 
 def main(arguments: Sequence[str]) -> int:
     """Create, list, revoke or rotate tokens; returns the exit code."""
-    options = parser("token", "Tokens of nodes and readers: who may come to the hub.")
+    options = parser("token", "Manage the access tokens of nodes and readers.")
     verbs = options.add_subparsers(dest="verb", required=True, metavar="VERB")
     create = verbs.add_parser("create", help="issue a token and print it, this once")
     create.add_argument("--node", default="", help="a node's token: it writes for this node only")
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
         help="write it there, for the owner of the file alone, instead of printing it",
     )
     _add_join(verbs.add_parser)
-    verbs.add_parser("list", help="show every token's bearer and end, never the token")
+    verbs.add_parser("list", help="show each token's holder and expiry, never the token")
     for verb, text in (
         ("revoke", "end a token now"),
         ("rotate", "issue another token for the same bearer, and end the old one later"),

@@ -47,7 +47,7 @@ def add_options(commands: argparse.ArgumentParser) -> None:
     commands.add_argument(
         "--from", dest="start", metavar="TIME", help="2026-11-14 or 2026-11-14T06:00:00Z, in UTC"
     )
-    commands.add_argument("--to", dest="end", metavar="TIME", help="the same; now if left out")
+    commands.add_argument("--to", dest="end", metavar="TIME", help="the same; default: now")
     commands.add_argument(
         "--time-zone",
         default="UTC",

@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    commands = parser("inject", "Make a fault happen in a simulated node, or clear it.")
+    commands = parser("inject", "Inject a fault into a simulated node, or clear it.")
     commands.add_argument("fault", nargs="?", help="what happens; --list names all")
     commands.add_argument("--node", help=f"simulated node, as {node_name(3)}")
     commands.add_argument("--gpu", type=int, help="index of the GPU")

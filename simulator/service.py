@@ -37,7 +37,7 @@ _STOP_SECONDS = 5.0
 
 def main(arguments: Sequence[str]) -> int:
     """Play until told to stop; 0 after a clean stop."""
-    commands = parser("simulate", "Play a simulated cluster towards the hub.")
+    commands = parser("simulate", "Run a simulated cluster against the hub.")
     return run_service(commands, arguments, run)
 
 

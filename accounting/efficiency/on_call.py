@@ -6,6 +6,7 @@ where nobody scrapes the server or has declared it: the lists are short, and wha
 """
 
 import re
+from enum import Enum
 
 from gpuvigil.model import Allocation
 
@@ -13,16 +14,26 @@ from gpuvigil.model import Allocation
 _INTERACTIVE = frozenset({"bash", "sh", "zsh", "tcsh", "interactive", "salloc", "vscode"})
 _INTERACTIVE_BEGIN = ("sys/dashboard/", "jupyter", "ood-")
 # What Kubernetes keeps running, by the kind that its jobs are named with: `Deployment/team/chat`.
-_KEPT_RUNNING = (
+_KEPT_SERVING = (
     *("Deployment/", "StatefulSet/", "DaemonSet/", "LeaderWorkerSet/"),
-    *("InferenceService/", "RayService/", "RayCluster/", "Notebook/"),
+    *("InferenceService/", "RayService/"),
 )
-# Servers by the words of their command, and programs behind notebooks; of `observe` or `conserve` nothing fits.
+_KEPT_RUNNING = (*_KEPT_SERVING, "RayCluster/", "Notebook/")
+# Servers by the words of their command; of `observe` or `conserve` nothing fits.
 _SERVER = re.compile(
     r"(?<![a-z])(?:v?llm[-_. ]?serve|vllm|sglang|tritonserver|triton-server|text-generation|tgi"
     r"|ollama|llama-server|lmdeploy|torchserve|trtllm-serve|api[-_]server|launch[-_]server|serve"
-    r"|server|serving|inference|endpoint|streamlit|gradio|ipykernel(?:_launcher)?)(?![a-z])"
+    r"|server|serving|inference|endpoint)(?![a-z])"
 )
+# Programs behind notebooks, and pages that people sit in front of.
+_FOR_A_PERSON = re.compile(r"(?<![a-z])(?:streamlit|gradio|ipykernel(?:_launcher)?)(?![a-z])")
+
+
+class Serves(str, Enum):
+    """By what a holder is taken for a server of inference."""
+
+    COMMAND = "command"
+    KUBERNETES = "kept running by Kubernetes"
 
 
 def is_interactive(command: str | None) -> bool:
@@ -33,9 +44,23 @@ def is_interactive(command: str | None) -> bool:
 
 def is_on_call(held: Allocation) -> bool:
     """Whether its holder waits for requests or for a person, as far as names say so."""
-    words = (held.command, held.pod, held.holder.name)
     return (
         is_interactive(held.command)
         or held.holder.name.startswith(_KEPT_RUNNING)
-        or any(_SERVER.search(text.lower()) for text in words if text)
+        or _named(_SERVER, held)
+        or _named(_FOR_A_PERSON, held)
     )
+
+
+def serves(held: Allocation) -> Serves | None:
+    """Whether its holder waits for requests, as far as names say so; who waits for a person does not."""
+    if is_interactive(held.command) or _named(_FOR_A_PERSON, held):
+        return None
+    if _named(_SERVER, held):
+        return Serves.COMMAND
+    return Serves.KUBERNETES if held.holder.name.startswith(_KEPT_SERVING) else None
+
+
+def _named(words: re.Pattern[str], held: Allocation) -> bool:
+    texts = (held.command, held.pod, held.holder.name)
+    return any(words.search(text.lower()) for text in texts if text)

@@ -270,7 +270,7 @@ def _of_storage(job: Activity, waits: str) -> _Found | None:
 
 def _unseen(job: Activity) -> str:
     """Why nobody can say what its GPUs wait for."""
-    nothing = "nothing that was measured says what they wait for"
+    nothing = "no measurement says what they wait for"
     if job.read_bytes_per_second is None and job.written_bytes_per_second is None:
         return nothing
     return f"{nothing}: its nodes read and write little, but for an object store or cached files"

@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
     """`gpuvigil act`: until SIGTERM or SIGINT; with `--once` one look."""
     commands = parser(
         "act",
-        "Take nodes with a fault out of service, give them back, end idle jobs; off by default.",
+        "Drain faulty nodes, return them to service, end idle jobs. Off by default.",
     )
     commands.add_argument("--once", action="store_true", help="look once, act, and end")
     return run_service(commands, arguments, run)

@@ -53,7 +53,7 @@ _NAMED = 8
 _ACTION = (
     "Look at one of these nodes by hand. If it is broken, look for what they share: power, cooling,"
     " network, storage, a rollout. If it is well, the rule is wrong: silence this fault and read"
-    " `gpuvigil explain`."
+    " what gpuvigil explain says."
 )
 _SOURCE = "NVSentinel's circuit breaker: half of the nodes within five minutes"
 

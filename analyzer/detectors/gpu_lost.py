@@ -101,7 +101,7 @@ def _evidence(events: list[Event], row: Row | None) -> tuple[Evidence, ...]:
     listed = None if row is None else row.get("pcie_present")
     if listed is not None:
         # Power and seating where it is gone from the bus, the driver where it is still there.
-        value = "still lists it" if listed else "does not list it any more"
+        value = "still lists it" if listed else "no longer lists it"
         evidence.append(Evidence(name="PCI bus", value=value))
     return tuple(evidence)
 

@@ -41,7 +41,7 @@ _TURN_SECONDS = 10.0
 def main(arguments: Sequence[str]) -> int:
     """Run until Ctrl-C or SIGTERM; 0 after a clean stop, 1 when another `up` runs here."""
     began = time.monotonic()
-    commands = parser("up", "Run everything on this machine, with one Ctrl-C to end it.")
+    commands = parser("up", "Run everything on this machine. Ctrl-C stops it.")
     played = commands.add_mutually_exclusive_group()
     played.add_argument(
         "--simulate", type=_count, metavar="N", help="play N simulated nodes; 0 plays none"

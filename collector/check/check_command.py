@@ -88,7 +88,7 @@ def _parse(arguments: Sequence[str], caller: Caller) -> _Given:
     parser = _Parser(
         prog="gpuvigil check",
         allow_abbrev=False,
-        description="Look at this node once, without a hub, and say what is wrong.",
+        description="Check this node once, without a hub, and show what is wrong.",
         epilog="Exit codes: 0 nothing worse than info, 3 warning, 4 critical; 1 could not look,"
         " 2 wrong arguments. With --as: what the caller expects (docs/check.md).",
     )
@@ -106,7 +106,9 @@ def _parse(arguments: Sequence[str], caller: Caller) -> _Given:
         "--drain", action="store_true", help="with --as slurm-health: drain on what is critical"
     )
     parser.add_argument("--node", metavar="NAME", help="its name in Slurm, if not the host's")
-    parser.add_argument("--gpus", type=_whole, metavar="N", help="this node must have so many GPUs")
+    parser.add_argument(
+        "--gpus", type=_whole, metavar="N", help="the number of GPUs this node must have"
+    )
     chosen = parser.parse_args(arguments)
     if chosen.drain and chosen.who != "slurm-health":
         parser.error("--drain goes with --as slurm-health only")

@@ -24,7 +24,7 @@ _SECONDS = 15.0
 def main(arguments: Sequence[str]) -> int:
     """Say what this node can and cannot do; 0 when a collector can do its work here, else 1."""
     parser = startup.parser(
-        "doctor", "Say what this node can and cannot measure and send, and why."
+        "doctor", "Show what this node can and cannot measure and send, and why."
     )
     parser.add_argument("-o", dest="form", choices=("text", "json"), default="text")
     parser.add_argument(

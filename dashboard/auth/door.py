@@ -152,9 +152,7 @@ def new_link(secrets_directory: Path, base_url: str, clock: Clock | None = None)
 
 def main(arguments: Sequence[str]) -> int:
     """Print a fresh address that signs its opener in to the dashboard."""
-    options = parser(
-        "url", "Print a fresh address that signs its opener in to the dashboard, once."
-    )
+    options = parser("url", "Print a link that signs you in to the dashboard, once.")
     chosen = options.parse_args(arguments)
     try:
         config = load(config_of_up(chosen.config))

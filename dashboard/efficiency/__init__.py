@@ -1,1 +1,1 @@
-"""The page of GPUs that are held and do little: idle, half used, or serving too few requests."""
+"""The page of GPUs that are held and do little: idle, or half used."""

@@ -25,11 +25,12 @@ def draw() -> None:
 
 def _live() -> None:
     title = tag("h1", "Efficiency ", tag("small", "held GPUs that do little"), class_="gv-page")
-    view, config = live.current().view(), live.shared().config
+    snapshot, config = live.current(), live.shared().config
+    view = snapshot.view()
     try:
         said = live.shared().questions.ask(
             "efficiency",
-            lambda hub: tables(hub, config),
+            lambda hub: tables(hub, snapshot, config),
             FRESH_SECONDS,
             first_seconds=FIRST_SECONDS,
         )

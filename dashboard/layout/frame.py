@@ -50,6 +50,7 @@ PAGES = (
     Page(path=page_links.HARDWARE, script="pages/hardware.py", title="Hardware"),
     Page(path=page_links.OUT_OF_SERVICE, script="pages/out_of_service.py", title="Out of service"),
     Page(path=page_links.HANDOVER, script="pages/handover.py", title="Handover", listed=False),
+    Page(path=page_links.INFERENCE, script="pages/inference.py", title="Inference"),
     Page(path=page_links.EFFICIENCY, script="pages/efficiency.py", title="Efficiency"),
     Page(path=page_links.REPORTS, script="pages/reports.py", title="Reports"),
     Page(path=page_links.SILENCES, script="pages/silences.py", title="Silences"),

@@ -1,5 +1,6 @@
 """The fleet at one moment, as the pages show it, asked for once."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -9,6 +10,7 @@ from gpuvigil.model import Allocation, Inventory, Subject
 from gpuvigil.schedulers.jobs import Jobs, filled, jobs_since
 
 from ..data.hub_queries import load, numbers
+from ..data.snapshot import Snapshot
 from ..data.views import FleetView, fleet_view
 from ..model.cluster import ClusterView
 from ..model.facts import Facts
@@ -50,6 +52,18 @@ def look(hub: Hub, settings: AnalyzerSettings, cluster: str | None = None) -> Mo
     return with_jobs(moment_of(facts, settings, cluster), jobs_since(hub, None, facts.now - _DAY))
 
 
+def on_pages(hub: Hub, snapshot: Snapshot, settings: AnalyzerSettings) -> Moment:
+    """As all pages show it now: the hub is asked for jobs alone.
+
+    Before there is a first view it is asked for everything. Raises as `look` does.
+    """
+    view = snapshot.view()
+    if not view.clusters:
+        return look(hub, settings)
+    moment = _moment(view, snapshot.allocations(), snapshot.inventories().values(), None)
+    return with_jobs(moment, jobs_since(hub, None, view.now - _DAY))
+
+
 def with_jobs(moment: Moment, jobs: Jobs) -> Moment:
     """The moment with what a scheduler's controller says of its jobs."""
     told = {
@@ -61,14 +75,23 @@ def with_jobs(moment: Moment, jobs: Jobs) -> Moment:
 def moment_of(facts: Facts, settings: AnalyzerSettings, cluster: str | None = None) -> Moment:
     """What is shown of `facts`."""
     view = fleet_view(facts, settings, facts.now)
+    return _moment(view, facts.allocations, facts.inventories, cluster)
+
+
+def _moment(
+    view: FleetView,
+    allocations: Iterable[Allocation],
+    inventories: Iterable[Inventory],
+    cluster: str | None,
+) -> Moment:
     held: dict[tuple[str, str, str], tuple[Allocation, ...]] = {}
-    for one in facts.allocations:
+    for one in allocations:
         key = one.subject.cluster, one.subject.node, one.subject.gpu or ""
         held[key] = (*held.get(key, ()), one)
     chosen = [one for one in view.clusters if cluster in {None, one.name}]
     return Moment(
         view=view,
-        inventories=facts.inventories,
+        inventories=tuple(inventories),
         allocations=held,
         clusters=tuple(sorted(chosen, key=lambda one: (one.simulated, one.name))),
     )

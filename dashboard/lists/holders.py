@@ -80,6 +80,18 @@ IDLE = (
     *_WHERE,
 )
 _IDLE_FOR_PEOPLE = 8
+SERVING = (
+    *_WHO,
+    Column(key="known_by", title="KNOWN BY", flexible=True),
+    Column(key="gpus", title="GPUS", show=whole, right=True),
+    Column(key="idle_gpus", title="IDLE NOW", show=whole, right=True),
+    Column(key="idle_for_seconds", title="IDLE FOR", show=length, right=True),
+    Column(key="used_percent", title="USED", show=percents, right=True),
+    Column(key="power_watts", title="WATTS", show=whole, right=True),
+    Column(key="held_for_seconds", title="HELD FOR", show=length, right=True),
+    *_WHERE,
+)
+HolderKey = tuple[str, str, str]  # cluster, holder, user
 
 
 def top(moment: Moment) -> Grid:
@@ -162,6 +174,40 @@ def idle(
         empty=_empty(moment, "No held GPU is idle now."),
         notes=[*([said] if young else []), *_cannot_judge(moment)],
     )
+
+
+def key_of(held: Allocation) -> HolderKey:
+    """What one holder of a table is told apart by."""
+    return held.subject.cluster, holder_of(held), held.user or ""
+
+
+def serving(moment: Moment, known_by: Mapping[HolderKey, str], notes: Sequence[str] = ()) -> Grid:
+    """A row per holder that serves inference, those with most GPUs at 0 % first."""
+    mine = [(it, (it.cluster, it.holder, it.user or "")) for it in _holdings(moment)]
+    found = [(it, known_by[key]) for it, key in mine if key in known_by]
+    found.sort(key=lambda pair: (-pair[0].idle, -pair[0].gpus, natural(pair[0].holder)))
+    rows = [
+        (
+            one.user,
+            one.holder,
+            by,
+            one.gpus,
+            one.idle,
+            _since(one.idle_since, moment.now),
+            _mean(one.used),
+            sum(one.watts) if one.watts else None,
+            _held_for(one, moment.now),
+            _nodes(one.nodes),
+            one.partition,
+            one.account,
+            one.command,
+            one.cluster,
+            one.began_before,
+        )
+        for one, by in found
+    ]
+    nothing = "No holder serves inference, by its command or what Kubernetes says."
+    return Grid(columns=SERVING, rows=rows, empty=_empty(moment, nothing), notes=notes)
 
 
 def _empty(moment: Moment, nothing: str) -> str:

@@ -91,7 +91,7 @@ def grid(
             " none over 80 % full by cache or activity. RUN, WAIT: requests of all replicas, CACHE: of"
             " the fullest, at the p95. SPARE H: GPU-hours of the others.",
         ],
-        empty="No inference server was asked; see collector.inference_urls.",
+        empty="No inference server is scraped; see collector.inference_urls.",
     )
 
 

@@ -49,6 +49,11 @@ class Told:
     counted: Sequence[_Row]  # of the same over the span
     gpus: Mapping[str, Course]  # activity of their GPUs, by key
 
+    @property
+    def serving_gpus(self) -> set[str]:
+        """The keys of GPUs of which a server said that it serves from them."""
+        return {_gpu(row) for row in self.counted if row["uuid"]}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:

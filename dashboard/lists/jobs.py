@@ -341,7 +341,7 @@ def decided(
     found = decide(did)
     waits = {Bound.UNKNOWN, Bound.NOTHING}
     if job.on_call and found.bound in waits and did.coverage >= COVERAGE:
-        said = "a server or a session: it waits for who uses it"
+        said = "a server or an interactive session: it waits for its users"
         return Decision(bound=Bound.UNKNOWN, said=said, confidence=0.0)
     return found
 

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gpuvigil.clock import duration, to_text
+from gpuvigil.errors import HubRefused, StoreError, StoreUnavailable
 from gpuvigil.model import SIMULATED_CLUSTER, GpuState, Severity
 
 Value = str | int | float | bool | datetime | timedelta | None
@@ -62,6 +63,16 @@ class Grid:
         """Whether a row of it is of the simulated cluster."""
         places = [i for i, column in enumerate(self.columns) if column.key == "cluster"]
         return any(row[i] == SIMULATED_CLUSTER for row in self.rows for i in places)
+
+
+def or_why(make: Callable[[], Grid], columns: Sequence[Column]) -> Grid:
+    """The table, or an empty one that says why there is none; who does not answer at all raises."""
+    try:
+        return make()
+    except StoreUnavailable:
+        raise
+    except (HubRefused, StoreError) as error:
+        return Grid(columns=columns, rows=[], empty=f"Not known: {error}")
 
 
 def _plainly(cell: str, _: str | None) -> str:

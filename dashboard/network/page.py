@@ -11,9 +11,10 @@ from gpuvigil.web.markup import joined, tag
 
 from ..components import style
 from ..data import live
+from ..data.snapshot import Snapshot
 from ..layout import panels
 from ..layout.tree import show
-from ..lists.fleet_now import look as fleet_now
+from ..lists.fleet_now import on_pages
 from ..lists.network import Network, look
 from . import link
 from .drawing import MOST_ROWS, page
@@ -29,19 +30,20 @@ def draw() -> None:
     st.fragment(_live, run_every=5 * live.refresh_seconds())()
 
 
-def network(hub: Hub, config: Config) -> tuple[datetime, Network]:
+def network(hub: Hub, snapshot: Snapshot, config: Config) -> tuple[datetime, Network]:
     """The network, and when; HubError or StoreError where the hub or the store does not answer."""
-    moment = fleet_now(hub, config.analyzer)
+    moment = on_pages(hub, snapshot, config.analyzer)
     return moment.now, look(hub, moment, MOST_ROWS)
 
 
 def _live() -> None:
     title = tag("h1", "Network ", tag("small", "which link, and whose job"), class_="gv-page")
-    view, config = live.current().view(), live.shared().config
+    snapshot, config = live.current(), live.shared().config
+    view = snapshot.view()
     try:
         said = live.shared().questions.ask(
             "network",
-            lambda hub: network(hub, config),
+            lambda hub: network(hub, snapshot, config),
             FRESH_SECONDS,
             first_seconds=FIRST_SECONDS,
         )

@@ -224,7 +224,9 @@ def _command(scheduled: ScheduledNode | None) -> str:
 def unknown(known: Known) -> Sequence[str]:
     """Why the list may lack nodes: schedulers that do not answer, or none at all."""
     if not known.schedulers:
-        return ["No scheduler is asked: only nodes whose faults stop all of their GPUs are listed."]
+        return [
+            "No scheduler is connected: only nodes whose faults stop all their GPUs are listed."
+        ]
     return [
         f"The scheduler of {one.told_by.cluster} does not answer: {one.why or 'no reason given'}."
         for one in known.schedulers

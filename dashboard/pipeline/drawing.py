@@ -47,7 +47,7 @@ def verdict(view: PipelineView) -> Node:
     )
 
 
-_LOOKS = {Level.WRONG: ("bad", "wrong"), Level.CARE: ("warn", "care")}
+_LOOKS = {Level.WRONG: ("bad", "wrong"), Level.CARE: ("warn", "note")}
 
 
 def _problem(one: Problem) -> Node:
@@ -106,7 +106,7 @@ def _heard(one: ClusterHealth, now: datetime) -> list[_Line]:
             flagged=coverage is not None and coverage < COVERAGE_LIMIT_PERCENT,
         ),
         _Line(
-            name="Age of newest numbers",
+            name="Age of newest data",
             value=UNKNOWN if lag is None else f"{lag:.1f} s in the median",
             nodes=one.worst("lag_seconds"),
             said=lambda n: _span(n.lag_seconds),
@@ -133,14 +133,14 @@ def _health(one: ClusterHealth) -> list[_Line]:
     restarted = one.worst("restarts_lately")
     return [
         _Line(
-            name="Waits on disk",
+            name="Waiting on disk",
             value=_sum(one, "spool_bytes", _bytes),
             nodes=one.worst("spool_oldest_seconds", SPOOL_SHOWN_SECONDS),
             said=lambda n: f"{_bytes(n.spool_bytes)}, oldest {_span(n.spool_oldest_seconds)}",
             flagged=bool(one.worst("spool_oldest_seconds", SPOOL_LIMIT_SECONDS)),
         ),
         _Line(
-            name="Bodies given up",
+            name="Batches given up",
             value=_sum(one, "dropped", _number),
             nodes=one.worst("dropped"),
             said=lambda n: f"{_number(n.dropped)}, lately {_number(n.dropped_lately)}",
@@ -201,8 +201,8 @@ def services(view: PipelineView, shown: datetime | None, refresh_seconds: float)
     rows_at = "no data yet" if shown is None else f"{_since(view.now, shown)} old"
     dashboard = (
         ("Version", __version__),
-        ("Renews itself", f"every {refresh_seconds:g} s"),
-        ("Newest numbers that pages show", rows_at),
+        ("Refreshes", f"every {refresh_seconds:g} s"),
+        ("Newest data shown", rows_at),
     )
     return el(
         "section",
@@ -279,10 +279,10 @@ def _analyzer(found: Pulse | None, now: datetime) -> Pairs:
         ("Version", found.version or UNKNOWN),
         ("Last pass", f"{_since(now, found.at)} ago" + (", silent" if found.silent else "")),
         ("A pass takes", UNKNOWN if took is None else f"{took:.2f} s"),
-        ("One is due", UNKNOWN if tick is None else f"every {tick:g} s"),
+        ("Interval", UNKNOWN if tick is None else f"every {tick:g} s"),
         ("Subjects looked at", _number(found.number("subjects"))),
-        ("Newest number it saw", UNKNOWN if newest is None else f"{_since(now, newest)} old"),
-        ("Incidents that stand", _number(found.number("standing"))),
+        ("Newest data seen", UNKNOWN if newest is None else f"{_since(now, newest)} old"),
+        ("Open incidents", _number(found.number("standing"))),
     )
 
 
@@ -307,7 +307,7 @@ def outbox(boxes: Sequence[Outbox], now: datetime) -> Node:
         "thead", el("tr", *(el("th", name, scope="col") if name else el("td") for name in names))
     )
     table = el("table", head, el("tbody", *(_box(box, now) for box in boxes)))
-    nothing = el("p", "No channel is configured, and none has anything to say.", class_="empty")
+    nothing = el("p", "No channel is configured.", class_="empty")
     return el(
         "section", el("h2", "Outbox"), wide(table, "Outbox") if boxes else nothing, key="outbox"
     )

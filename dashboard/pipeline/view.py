@@ -143,9 +143,11 @@ def _collectors(cluster: ClusterHealth, now: datetime) -> Iterable[Problem]:
     silent = cluster.silent
     if silent:
         named = _named(silent, lambda it: _ago(it, now))
-        have = "is" if len(silent) == 1 else "are"
-        text = f"{where}: {len(silent)} of {counted(len(cluster.nodes), 'node')} {have} not heard: {named}."
-        action = "Check that they are up and that `gpuvigil collect` runs on them."
+        (have, they, them) = (
+            ("is", "it is", "it") if len(silent) == 1 else ("are", "they are", "them")
+        )
+        text = f"{where}: {len(silent)} of {counted(len(cluster.nodes), 'node')} {have} silent: {named}."
+        action = f"Check that {they} up and that `gpuvigil collect` runs on {them}."
         yield Problem(level=Level.WRONG, text=text, action=action)
     coverage = cluster.coverage_percent
     if coverage is not None and coverage < COVERAGE_LIMIT_PERCENT:

@@ -61,7 +61,7 @@ def nothing(*, may_see: bool) -> str:
     """Why there is none: reports name people, so operators alone have them here."""
     if not may_see:
         return "Reports are shown to operators. Your team's comes by mail where one is scheduled."
-    return "No report was made yet. Those under [[reports]] appear here when they are due."
+    return "No reports yet. Those set up under [[reports]] appear here when they are due."
 
 
 def first(runs: Sequence[ReportRun], asked: str) -> Sequence[ReportRun]:

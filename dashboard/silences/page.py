@@ -46,7 +46,7 @@ def _live() -> None:
         return
     now = view.now
     standing, over = sorted_out(said.value, now)
-    amount = tag("small", f"{len(standing)} hold or are to come")
+    amount = tag("small", f"{len(standing)} active or scheduled")
     st.html(
         joined(
             tag("h1", "Silences ", amount, class_="gv-page"),

@@ -246,7 +246,7 @@ def add_span(commands: argparse.ArgumentParser, usual: str) -> None:
     """The options that say which past is played, and in which form it is told; see `span`."""
     commands.add_argument("--last", metavar="LENGTH", help=f"15m, 6h, 7d or 2w until --to; {usual}")
     commands.add_argument("--from", dest="start", metavar="TIME", help="2026-11-14, in UTC")
-    commands.add_argument("--to", dest="end", metavar="TIME", help="the same; now if left out")
+    commands.add_argument("--to", dest="end", metavar="TIME", help="the same; default: now")
     commands.add_argument(
-        "-o", dest="form", choices=("table", "json"), default="table", help="table if left out"
+        "-o", dest="form", choices=("table", "json"), default="table", help="default: table"
     )

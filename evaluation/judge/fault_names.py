@@ -125,12 +125,12 @@ _STEPS: Mapping[str, str] = {
     "benchmark": r"benchmark",
     "watch": r"\bwatch it",
     "order": r"compare with the order",
-    "collector": r"collector's log|gpuvigil collect` runs",
+    "collector": r"collector's log|gpuvigil collect`? runs",
     "console": r"console|node is up",
     "space": r"free space",
     "mount": r"remount",
 }
-_PREFACE = re.compile(r"^Right before the reset run `[^`]*` on the node\. ")
+_PREFACE = re.compile(r"^Right before the reset run .*? on the node\. ")
 
 
 def steps(action: str) -> tuple[bool, str | None]:

@@ -221,7 +221,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands.add_argument("--last", metavar="LENGTH", help=f"15m, 6h, 7d or 2w until --to; {_LAST}")
     commands.add_argument("--from", dest="start", metavar="TIME", help="2026-11-14, in UTC")
-    commands.add_argument("--to", dest="end", metavar="TIME", help="the same; now if left out")
+    commands.add_argument("--to", dest="end", metavar="TIME", help="the same; default: now")
     commands.add_argument("--output", type=Path, metavar="DIR", help="a new directory")
     commands.add_argument("--format", choices=("csv", "parquet"), default="csv", help="of numbers")
     commands.add_argument(

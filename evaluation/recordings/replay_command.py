@@ -255,6 +255,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--seed", type=int, default=1, help="where and how strong overlays are")
     parser.add_argument(
-        "-o", dest="form", choices=("table", "json"), default="table", help="table if left out"
+        "-o", dest="form", choices=("table", "json"), default="table", help="default: table"
     )
     return parser

@@ -234,7 +234,7 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         "shaped",
         _WARNING,
         "Network is slow: a traffic shaper on the node holds the port back",
-        "Find who set the limit (`tc qdisc show` on the node; the CNI's bandwidth annotations do).",
+        "Find who set the limit (tc qdisc show on the node lists it; CNI bandwidth annotations set one).",
         "qdisc overlimits (Linux, include/uapi/linux/gen_stats.h)",
     ),
     (

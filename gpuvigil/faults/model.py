@@ -24,7 +24,7 @@ def with_release(action: str) -> str:
     """
     if RELEASE in action:
         return action
-    return _RESET.sub(rf"\g<0> (right after `{RELEASE}` on the node)", action, count=1)
+    return _RESET.sub(rf"\g<0> (right after {RELEASE} on the node)", action, count=1)
 
 
 class About(str, Enum):

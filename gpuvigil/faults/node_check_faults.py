@@ -21,7 +21,7 @@ NODE_FAULTS: dict[str, Described] = dict(
             "driver_released",
             Severity.INFO,
             "GPUs are released for maintenance and not looked at",
-            "Nothing; `gpuvigil collect --reattach` ends it early.",
+            "Nothing; gpuvigil collect --reattach ends it early.",
             "`gpuvigil collect --release`",
         ),
         _fault(

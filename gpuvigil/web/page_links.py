@@ -14,7 +14,7 @@ SILENCES, EFFICIENCY, NETWORK = "/silences", "/efficiency", "/network"
 JOBS, JOB = "/jobs", "/job"
 PEOPLE, HARDWARE = "/people", "/hardware"
 OUT_OF_SERVICE, HANDOVER = "/out-of-service", "/handover"
-REPORTS = "/reports"
+INFERENCE, REPORTS = "/inference", "/reports"
 # How much a linked page shows around what happened.
 MARGIN = timedelta(minutes=30)
 

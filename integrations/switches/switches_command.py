@@ -160,7 +160,7 @@ def _found(it: SwitchMapping, answers: Answers, switches: dict[str, Told]) -> It
 def main(arguments: Sequence[str]) -> int:
     """Ask until SIGTERM, or once with `--check`; returns the exit code."""
     parser = startup.parser(
-        "switches", "Ask the site's Prometheus of its switches, and tell the hub."
+        "switches", "Read the switches from the site's Prometheus, and tell the hub."
     )
     parser.add_argument(
         "--check", action="store_true", help="ask once, say what was found, tell nobody"

@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     commands = parser(
-        "selftest", "Make a marked fault happen for each rule, and say which rules did not fire."
+        "selftest", "Inject a marked fault for each rule, and list the rules that did not fire."
     )
     commands.add_argument(
         "--wait",

@@ -40,7 +40,7 @@ def read(scene: Scene) -> list[str]:
         (lost(99), ["answers: no, no reason given"]),
         (lost(Unmeasured.NO_PERMISSION.value), ["answers: no, no permission"]),
         (lost(None, pcie_present=1), ["answers: no, no reason given", "PCI bus: still lists it"]),
-        (lost(pcie_present=0), ["driver: the GPU is lost", "PCI bus: does not list it any more"]),
+        (lost(pcie_present=0), ["driver: the GPU is lost", "PCI bus: no longer lists it"]),
         (CALM.with_events(event(LOST, gpu(), NOON)), ["driver: the GPU is lost"]),
         (lost(None).with_events(event(LOST, gpu(), NOON)), ["driver: the GPU is lost"]),
     ],

@@ -307,6 +307,9 @@ def test_the_page_fits_its_width(opened: Visit, picture: Path, width: int, heigh
     page.screenshot(path=picture)
     assert picture.stat().st_size > 10_000
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    line = page.get_by_role("navigation").bounding_box()
+    assert line is not None
+    assert (line["height"] < 50) is (width >= 1440)  # the pages stand in one row
 
 
 def test_a_page_tells_that_the_hub_went_away_and_recovers(opened: Visit, feed: Feed) -> None:

@@ -105,6 +105,7 @@ def test_who_sees_own_jobs_reads_no_name_in_anything_that_a_browser_is_sent(
         "/",
         "/jobs",
         "/job?job=job%207",
+        "/inference",
         "/efficiency",
         "/silences",
         "/node?cluster=simulated&node=sim-001",

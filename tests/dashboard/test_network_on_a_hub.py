@@ -10,6 +10,7 @@ import pytest
 from dashboard.data import live
 from dashboard.data.questions import Questions
 from dashboard.data.snapshot import Snapshot
+from dashboard.lists.fleet_now import look, on_pages
 from gpuvigil.clock import SystemClock, to_ns
 from gpuvigil.config import AnalyzerSettings, Config
 from gpuvigil.lineprotocol import encode
@@ -114,3 +115,13 @@ def test_a_cluster_that_there_is_not_is_refused(hub: HubProcess) -> None:
     done = run(hub, "network", "--cluster", "nope")
     assert (done.returncode, done.stdout) == (2, "")
     assert "there is no such cluster" in done.stderr
+
+
+def test_pages_share_one_moment_and_ask_the_hub_for_it_no_second_time(hub: HubProcess) -> None:
+    asked, shown = hub.hub(), live.current()
+    moment, alone = on_pages(asked, shown, AnalyzerSettings()), look(asked, AnalyzerSettings())
+    assert moment.view.attention[0].id == BAD.id
+    assert [one.name for one in moment.clusters] == [one.name for one in alone.clusters]
+    assert (moment.allocations, moment.inventories) == (alone.allocations, alone.inventories)
+    never_started = Snapshot(hub.hub, SystemClock(), AnalyzerSettings(), 0.2)
+    assert on_pages(asked, never_started, AnalyzerSettings()).inventories == alone.inventories

@@ -64,6 +64,7 @@ ADDRESSES = [
     ("node", {"cluster": "prod", "node": "n-1"}),
     ("gpu", {"cluster": "prod", "node": "n-1", "gpu": "GPU-3"}),
     ("network", {}),
+    ("inference", {}),
     ("efficiency", {}),
     ("silences", {}),
     ("pipeline", {}),

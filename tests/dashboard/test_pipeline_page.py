@@ -176,8 +176,8 @@ def test_a_node_that_only_its_inventory_knows_has_no_numbers() -> None:
     text = texts(drawing.cluster(cluster, NOON))
     assert "0 of 4 nodes" in text
     assert "silent ever since" in text
-    assert "Age of newest numbers not known" in text
-    assert "Waits on disk not known" in text
+    assert "Age of newest data not known" in text
+    assert "Waiting on disk not known" in text
     assert "Driver does not answer not known" in text
 
 
@@ -190,7 +190,7 @@ def test_nodes_that_are_not_heard_are_named_and_lower_the_coverage() -> None:
     )
     view = pipeline(stale, NOON)
     assert view.verdict.startswith(
-        "Not to be trusted fully: cluster simulated: 1 of 4 nodes is not heard: sim-001 (for 12 min)."
+        "Not to be trusted fully: cluster simulated: 1 of 4 nodes is silent: sim-001 (for 12 min)."
     )
     (cluster,) = view.clusters
     assert cluster.coverage_percent == pytest.approx(80.0, abs=0.5)

@@ -97,7 +97,7 @@ def test_nobody_is_told_to_reset_a_gpu_under_a_job() -> None:
 
 
 def test_the_action_says_all_that_the_table_asks_for() -> None:
-    release = "(right after `gpuvigil collect --release 10m` on the node)"
+    release = "(right after gpuvigil collect --release 10m on the node)"
     assert xid(94).action == (
         f"Restart the program; when no job runs on the node, reset the GPU {release}."
     )
@@ -131,7 +131,7 @@ def test_whoever_shall_reset_a_gpu_is_told_first_how_the_collector_lets_go() -> 
     assert len(resetting) > 20
     for action in resetting:
         reset = action.lower().index("reset")
-        release = action.index("(right after `gpuvigil collect --release 10m` on the node)")
+        release = action.index("(right after gpuvigil collect --release 10m on the node)")
         # Nothing that is to be done before stands between the two.
         assert 0 < release - reset <= len("reset all its GPUs and switches "), action
 

@@ -4,7 +4,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from accounting.efficiency.on_call import is_interactive, is_on_call
+from accounting.efficiency.on_call import Serves, is_interactive, is_on_call, serves
 from gpuvigil.model import Allocation, Holder, Subject
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
@@ -85,3 +85,22 @@ def test_a_shell_is_interactive_by_its_whole_name_and_a_notebook_by_its_beginnin
     assert not is_interactive("bash train.sh")
     assert not is_interactive("my-jupyter")
     assert not is_interactive(None)
+
+
+@pytest.mark.parametrize(
+    ("command", "holder", "expected"),
+    [
+        ("vllm serve meta-llama/Llama-3-8B", "job 7", Serves.COMMAND),
+        (None, "job Deployment/team/chat", Serves.KUBERNETES),
+        ("tritonserver", "job InferenceService/team/llama", Serves.COMMAND),
+        ("jupyter-server", "job 7", None),
+        ("python -m ipykernel_launcher -f k.json", "job 7", None),
+        ("streamlit run app.py", "job 7", None),
+        (None, "job Notebook/team/ann", None),
+        ("torchrun train.py", "job 7", None),
+    ],
+)
+def test_who_waits_for_requests_serves_and_who_waits_for_a_person_does_not(
+    command: str | None, holder: str, expected: Serves | None
+) -> None:
+    assert serves(held(command, holder)) is expected

@@ -342,7 +342,7 @@ def test_who_must_reset_a_gpu_is_told_to_let_the_collector_go_first() -> None:
     gpus[1] = GpuFacts(index=1, identity=identity(1), values=values)
     said = {finding.fault: action(finding) for finding in findings(a_node(gpus=gpus))}
     assert said["recovery_action"] == (
-        "Drain the node, then reset the GPU (right after `gpuvigil collect --release 10m` on the node)."
+        "Drain the node, then reset the GPU (right after gpuvigil collect --release 10m on the node)."
     )
     assert said["remap_failure"].startswith("Drain the node")
 

@@ -1,0 +1,1 @@
+"""The page of inference: which GPUs serve, whose they are, and whether fewer would do."""

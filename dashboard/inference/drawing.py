@@ -1,0 +1,71 @@
+"""The page's tables, as trees."""
+
+from collections.abc import Sequence
+
+from gpuvigil.numbers_in_words import counted
+
+from ..layout.grids import by_key, section
+from ..layout.tree import Node, el
+from ..lists.serving import ANSWERS
+from .hub_queries import Tables
+
+# Columns by their keys, and what they are called where there is room.
+_SERVING = {
+    "user": "User",
+    "holder": "Holder",
+    "gpus": "GPUs",
+    "idle_gpus": "Idle now",
+    "idle_for_seconds": "Idle for",
+    "used_percent": "Used",
+    "power_watts": "Power, W",
+    "held_for_seconds": "Held for",
+    "nodes": "Nodes",
+    "known_by": "Known by",
+    "command": "Command",
+    "account": "Team",
+    "cluster": "Cluster",
+}
+_MODELS = {
+    "model": "Model",
+    "verdict": "Verdict",
+    "replicas": "Replicas",
+    "replicas_needed": "Needed",
+    "requests_running_p95": "Running, p95",
+    "requests_waiting_p95": "Waiting, p95",
+    "kv_cache_p95_percent": "Cache, p95",
+    "activity_percent": "GPUs active",
+    "spare_gpu_hours": "Spare GPU-hours",
+    "spare_cost": "Cost",
+    "said": "Because",
+    "advice": "To do",
+    "user": "User",
+    "cluster": "Cluster",
+}
+
+
+def page(found: Tables) -> Sequence[Node | None]:
+    """The answer in a line, then who serves now, then each model's day."""
+    return (
+        _answer(found),
+        section("Who serves", "now", found.serving, _SERVING, "gpuvigil top"),
+        el(
+            "section", *(el("p", line, class_="sub") for line in found.serving.notes), key="unknown"
+        ),
+        section("Models", "in the last day", found.models, _MODELS, "gpuvigil inference"),
+    )
+
+
+def _answer(found: Tables) -> Node | None:
+    """How many serve, on what, and of how many it is known whether anybody asks them."""
+    rows = [by_key(found.serving, row) for row in found.serving.rows]
+    if not rows:
+        return None
+    gpus, idle = (sum(int(str(row[key])) for row in rows) for key in ("gpus", "idle_gpus"))
+    asked = sum(row["known_by"] == ANSWERS for row in rows)
+    serve = "serves" if len(rows) == 1 else "serve"
+    measured = "all" if asked == len(rows) else f"{asked:,} of {len(rows):,}" if asked else "none"
+    said = (
+        f"{counted(len(rows), 'holder')} {serve} inference on {counted(gpus, 'GPU')}, {idle or 'none'} at 0 % now."
+        f" Requests are measured for {measured}."
+    )
+    return el("p", el("b", said), class_="impact", key="answer")

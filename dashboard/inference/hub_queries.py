@@ -1,0 +1,44 @@
+"""What the page asks the hub: who serves now, and what servers were asked in a day, made at once for all who look."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from accounting.cost.money import Prices
+from gpuvigil.clock import from_text
+from gpuvigil.config import Config
+from gpuvigil.hub_client import Hub
+
+from ..data.snapshot import Snapshot
+from ..lists import inference, inference_usage, serving
+from ..lists.fleet_now import on_pages
+from ..lists.inference_usage import Told
+from ..lists.table import Grid, or_why
+
+# Servers have their peaks once a day.
+SPAN = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tables:
+    """The fleet at one moment."""
+
+    now: datetime
+    serving: Grid  # by holder
+    models: Grid
+
+
+def tables(hub: Hub, snapshot: Snapshot, config: Config) -> Tables:
+    """HubError or StoreError where the hub or the store does not answer."""
+    now, prices = from_text(hub.status()["now"]), Prices(settings=config.cost)
+    moment, span = on_pages(hub, snapshot, config.analyzer), (now - SPAN, now)
+    answered: list[Told] = []
+
+    def models() -> Grid:
+        told = inference_usage.asked(hub, (one.name for one in moment.clusters), span)
+        answered.append(told)
+        found = inference_usage.services(moment, told, config.alerts.idle, prices)
+        return inference.grid(found, span, prices)
+
+    by_model = or_why(models, inference.COLUMNS)
+    gpus = {key for told in answered for key in told.serving_gpus}
+    return Tables(now=now, serving=serving.grid(moment, gpus), models=by_model)

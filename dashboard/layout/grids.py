@@ -1,0 +1,98 @@
+"""Tables that the terminal shows too, drawn on a page: what they name leads to its page."""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from gpuvigil.numbers_in_words import counted
+
+from ..lists.table import Column, Grid, Value
+from .job_links import of_cell
+from .tree import Node, each, el, wide
+
+MOST_ROWS = 30
+_DASH = "–"
+_SIMULATED = el("span", "SIMULATED: no real hardware", class_="badge simulated")
+
+
+def section(
+    title: str,
+    when: str,
+    grid: Grid,
+    names: Mapping[str, str],
+    command: str,
+    blank: Mapping[str, str] = MappingProxyType({}),
+) -> Node:
+    """One table with its head; `names` are its columns by their keys, `command` shows the whole of it."""
+    rows = grid.rows
+    body = (
+        wide(_table(grid, names, rows[:MOST_ROWS], blank), title)
+        if rows
+        else el("p", grid.empty, class_="empty")
+    )
+    left = len(rows) - MOST_ROWS
+    return el(
+        "section",
+        el(
+            "h2",
+            title,
+            el("small", f" {when}, {counted(len(rows), 'row')}" if rows else ""),
+            *([" ", _SIMULATED] if grid.simulated else []),
+        ),
+        *(el("p", line, class_="sub") for line in grid.head),
+        body,
+        el("p", f"{left:,} more: {command}", class_="sub") if left > 0 else None,
+        key=title,
+    )
+
+
+def by_key(grid: Grid, row: Sequence[Value]) -> dict[str, Value]:
+    """A row's values by their columns' keys."""
+    return {column.key: value for column, value in zip(grid.columns, row, strict=True)}
+
+
+def _table(
+    grid: Grid,
+    names: Mapping[str, str],
+    rows: Sequence[Sequence[Value]],
+    blank: Mapping[str, str],
+) -> Node:
+    """The named columns that the grid has and of which any row says something, in their order.
+
+    `blank` is what a column says, by its key, where a row says nothing.
+    """
+    columns = {column.key: (place, column) for place, column in enumerate(grid.columns)}
+    shown = [
+        (names[key], *columns[key])
+        for key in names
+        if key in columns
+        and (key in blank or any(row[columns[key][0]] is not None for row in rows))
+    ]
+    cluster = columns["cluster"][0] if "cluster" in columns else None
+    head = (
+        el(
+            "th",
+            f"{name}, {column.title.removeprefix('COST ')}" if name == "Cost" else name,
+            scope="col",
+            class_="number" if column.right else None,
+        )
+        for name, _, column in shown
+    )
+    lines = (
+        el(
+            "tr",
+            *each(
+                _cell(column, row[place], None if cluster is None else str(row[cluster]), blank)
+                for _, place, column in shown
+            ),
+        )
+        for row in rows
+    )
+    return el("table", el("thead", el("tr", *head)), el("tbody", *lines))
+
+
+def _cell(column: Column, value: Value, cluster: str | None, blank: Mapping[str, str]) -> Node:
+    """What it names leads to its page."""
+    text = blank.get(column.key, _DASH) if value is None else column.show(value)
+    href = of_cell(column.key, value, cluster)
+    shown = el("a", text, href=href) if href else text
+    return el("td", shown, class_="number" if column.right else None)

@@ -1,0 +1,41 @@
+"""Who serves inference now, by what that is known, and what cannot be said of them."""
+
+from collections.abc import Iterator, Mapping, Set
+
+from accounting.efficiency.on_call import serves
+
+from . import holders
+from .fleet_now import Moment
+from .holders import HolderKey
+from .table import Grid
+
+# A server that answers is known best; what it is called says less.
+ANSWERS = "its server answers"
+
+
+def grid(moment: Moment, answering: Set[str]) -> Grid:
+    """A row per holder; `answering` are the keys of GPUs whose servers were scraped."""
+    known = _known_by(moment, answering)
+    return holders.serving(moment, known, tuple(_cannot_say(known)))
+
+
+def _known_by(moment: Moment, answering: Set[str]) -> Mapping[HolderKey, str]:
+    found: dict[HolderKey, str] = {}
+    for cluster in moment.clusters:
+        for held in (one for cell in cluster.cells for one in moment.of(cell.subject)):
+            by = serves(held)
+            if held.subject.key in answering:
+                found[holders.key_of(held)] = ANSWERS
+            elif by is not None:
+                found.setdefault(holders.key_of(held), by.value)
+    return found
+
+
+def _cannot_say(known: Mapping[HolderKey, str]) -> Iterator[str]:
+    silent = sum(by != ANSWERS for by in known.values())
+    if silent:
+        yield (
+            f"Requests, queues and cache are unknown for {silent:,} of {len(known):,}: their servers are"
+            " not scraped. Add the servers' /metrics addresses to collector.inference_urls on their nodes."
+        )
+    yield "A server with another name is found once it is scraped."

@@ -1,0 +1,5 @@
+"""Who serves inference, and what their servers had to do."""
+
+from dashboard.inference.page import draw
+
+draw()

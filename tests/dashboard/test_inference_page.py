@@ -1,0 +1,83 @@
+"""Who serves inference: by what it is known, what they do now, and what cannot be said of them."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from dashboard.inference.drawing import page
+from dashboard.inference.hub_queries import Tables
+from dashboard.lists import inference, serving
+from dashboard.lists.fleet_now import Moment, moment_of
+from dashboard.lists.table import Grid
+from gpuvigil.config import AnalyzerSettings
+from gpuvigil.model import Allocation, Holder
+from tests.dashboard.scene import NOON, busy_fleet, gpu, node
+
+VLLM = "vllm serve <b>llama"
+
+
+def held(index: int, command: str, job: str, user: str) -> Allocation:
+    return Allocation(
+        subject=gpu(index, node("n-1", "prod")),
+        holder=Holder.parse(job),
+        user=user,
+        command=command,
+        started_at=NOON,
+    )
+
+
+@pytest.fixture(name="moment")
+def moment_fixture() -> Moment:
+    allocations = (
+        held(0, VLLM, "job 1", "ann"),
+        held(1, VLLM, "job 1", "ann"),
+        held(2, "torchrun train.py", "job 2", "bob"),
+        held(3, "my-own-thing", "job 3", "eve"),
+    )
+    facts = replace(busy_fleet([node("n-1", "prod")]), allocations=allocations)
+    return moment_of(facts, AnalyzerSettings())
+
+
+def drawn(found: Grid, models: Grid | None = None) -> str:
+    nothing = Grid(columns=inference.COLUMNS, rows=[], empty="No server was asked.")
+    tables = Tables(now=NOON, serving=found, models=models or nothing)
+    return json.dumps(page(tables), ensure_ascii=False)
+
+
+def test_a_server_is_known_by_its_command_and_what_nobody_measures_is_said(moment: Moment) -> None:
+    found = serving.grid(moment, frozenset())
+    ((row,), columns) = found.rows, [column.key for column in found.columns]
+    shown = dict(zip(columns, row, strict=True))
+    assert (shown["user"], shown["holder"], shown["known_by"]) == ("ann", "job 1", "command")
+    assert (shown["gpus"], shown["idle_gpus"]) == (2, 0)
+    said = drawn(found)
+    assert (
+        "1 holder serves inference on 2 GPUs, none at 0 % now. Requests are measured for none."
+        in said
+    )
+    assert "unknown for 1 of 1: their servers are not scraped" in said
+    assert f'"{VLLM}"' in said  # as text
+    assert "No server was asked." in said
+
+
+def test_a_server_that_answers_is_found_by_any_name(moment: Moment) -> None:
+    found = serving.grid(moment, {gpu(3, node("n-1", "prod")).key})
+    by = {row[1]: row[2] for row in found.rows}
+    assert by == {"job 1": "command", "job 3": serving.ANSWERS}
+    said = drawn(found)
+    assert (
+        "2 holders serve inference on 3 GPUs, none at 0 % now. Requests are measured for 1 of 2."
+        in said
+    )
+    assert "unknown for 1 of 2" in said
+    every = serving.grid(moment, {gpu(i, node("n-1", "prod")).key for i in (0, 1, 3)})
+    assert "Requests are measured for all." in drawn(every)
+    assert "unknown for" not in drawn(every)
+
+
+def test_where_nobody_serves_it_is_said(moment: Moment) -> None:
+    alone = replace(moment, allocations={})
+    said = drawn(serving.grid(alone, frozenset()))
+    assert "No holder serves inference, by its command or what Kubernetes says." in said
+    assert "at 0 % now" not in said
