@@ -80,6 +80,15 @@ class Containers:
         for other, how in SERVICES[name].get("depends_on", {}).items():
             self._await(other, how["condition"])
         self._running[name] = self._run(name, command(name))
+        if SERVICES[name]["restart"] == "on-failure":
+            self._complete(name)
+
+    def _complete(self, name: str) -> None:
+        """Start it again until it has done what it is for."""
+        deadline = time.monotonic() + _LONGEST_SECONDS
+        while self._running[name].wait(30) != 0 and time.monotonic() < deadline:
+            time.sleep(0.5)
+            self._running[name] = self._run(name, command(name))
 
     def healthy(self, name: str) -> bool:
         """Whether its health check succeeds before long; without one, whether it runs."""
@@ -126,12 +135,6 @@ class Containers:
     def _await(self, name: str, condition: str) -> None:
         if condition == "service_healthy":
             assert self.healthy(name), f"{name} is not healthy: {self.log(name)}"
-        elif condition == "service_completed_successfully":
-            deadline = time.monotonic() + _LONGEST_SECONDS
-            while self._running[name].wait(30) != 0 and time.monotonic() < deadline:
-                # `restart: on-failure`
-                time.sleep(0.5)
-                self._running[name] = self._run(name, command(name))
         else:
             assert condition == "service_started"
 

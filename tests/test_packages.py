@@ -70,6 +70,7 @@ def test_rpm_installs_verifies_and_erases_it(built: Path, rpm: Rpm, name: str) -
     ours = ("/usr/lib/gpuvigil", "/usr/lib/systemd/system/gpuvigil", "/usr/share/doc/gpuvigil-")
     files = [one for one in listed if not (rpm.root / one[1:]).is_dir()]
     assert all(one.startswith(ours) for one in files)
+    assert ("/usr/lib/gpuvigil/collector/gpuvigil-job" in files) == (name == "collector")
     open_ = [one for one in files if (rpm.root / one[1:]).lstat().st_mode & stat.S_IWOTH]
     assert [one for one in open_ if not (rpm.root / one[1:]).is_symlink()] == []
     rpm("-e", "--noscripts", f"gpuvigil-{name}")

@@ -328,6 +328,11 @@ def test_five_nodes_join_by_one_command_of_ansibles_and_a_second_changes_nothing
     control.sh(f"sed -i 's/sha256:[.]*/{pin}/' inventory.yml")
     control.sh(page_command("scp root@gpuhub:"))
     play = page_command("ansible-playbook nodes.yml")
+    there = "ls -d /etc/gpuvigil* /var/cache/gpuvigil* /usr/lib/gpuvigil* 2>/dev/null; true"
+    tried = control.play(f"{play} --check")
+    assert tried.code == 0, tried.said
+    assert all(tried.changed[name] for name in names)
+    assert not any(one.sh(there) for one in nodes)
     began = time.monotonic()
     first = control.play(f"{play} -v")
     sys.stdout.write(f"five nodes joined in {time.monotonic() - began:.0f} s\n")
