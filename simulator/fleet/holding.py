@@ -89,11 +89,10 @@ class Holding:
         # quarter of AcmeTrace's samples are at 85 to 130 W of 400, half of them at 97 % and more.
         lot = lane(self._keys, 0)
         little = 0.06 + 0.3 * lane(mix(self._keys, 61), 0)
-        self._level = np.where(
+        level = np.where(
             lane(mix(self._keys, 61), 1) < _LITTLE, little, 1.04 - 0.4 * lot * lot * lot
         )
-        plain = np.array([bool(job.workload.bound) for job in jobs] + [False])
-        self._level = np.where(plain, 1.0, self._level)
+        self._level = np.where([*(bool(job.workload.bound) for job in jobs), False], 1.0, level)
         self._shift = lane(self._keys, 1)
         # Half of the jobs wait in a collective while one rank writes the checkpoint [chosen].
         self._barrier = (lane(self._keys, 2) < 0.5) & (self._size > 1)
