@@ -175,7 +175,9 @@ def _is_at(claim: Claim, truth: Truth) -> bool:
     if any(_about(claim, it) for it in names):
         return True
     own = {it.key for it in (*names, *truth.affected)}
-    by_several = truth.group is not None and len(claim.members) > 1 and own.issuperset(claim.members)
+    by_several = (
+        truth.group is not None and len(claim.members) > 1 and own.issuperset(claim.members)
+    )
     return by_several and is_named(truth, claim.fault, claim.said)
 
 
