@@ -1,81 +1,88 @@
-"""A network cable at another leaf than the same port of the other hosts: in the wrong rail."""
+"""A network cable at another leaf than the same port of the other hosts, or a leaf that has none to a spine."""
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
 from gpuvigil.faults import FAULTS, found_by
-from gpuvigil.model import (
-    Evidence,
-    Finding,
-    Incident,
-    Inventory,
-    Nic,
-    PortIdentity,
-    Subject,
-    Switch,
-)
-from gpuvigil.topology import Doubt, Miswired, from_switches, miswired
+from gpuvigil.faults.conditions import CONDITIONS
+from gpuvigil.model import Evidence, Finding, Incident, Subject, Switch
+from gpuvigil.model.switch_hosts import neighbour
+from gpuvigil.topology import Doubt, Question
 
+from ..evidence import fabric
+from ..evidence.cabling import contradicting, name_of, port_of
 from ..evidence.switches import plugged_into
-from ..window.index import Remembered
 from ..window.window import Window
 from . import Detector
 
-_FAULT = FAULTS["port_miswired"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Cabled:
-    """What of a node, or of a switch, says who is plugged in where: inventories are told anew without a change."""
-
-    subject: Subject
-    ports: tuple[PortIdentity, ...] = ()
-    nics: tuple[Nic, ...] = ()
-    switch: Switch | None = None
-    whole: Inventory | None = field(default=None, compare=False)
+_FAULT, _NO_UPLINK = FAULTS["port_miswired"], CONDITIONS["no_uplink"]
+_WIRED = {Question.SWAPPED, Question.WRONG_RAIL}
 
 
 def miswired_ports(window: Window) -> list[Finding]:
-    """One finding per cable, or per two that are swapped; none where a host may count its ports otherwise."""
-    return [
-        _finding(window, cluster, doubt)
-        for cluster, found in _wired(window).items()
-        for doubt in found.doubts
-        if doubt.certain
-    ]
+    """One finding per cable, or per two that are swapped; none where a host may count its ports otherwise.
+
+    And one per leaf that no cable leads up from.
+    """
+    found = []
+    for cluster, they in contradicting(window).items():
+        for doubt in they.doubts:
+            if doubt.certain and doubt.question in _WIRED:
+                found.append(_finding(window, cluster, doubt))
+            elif doubt.certain and doubt.question is Question.NO_UPLINK:
+                found += _of_leaf(window, cluster, doubt)
+    return found
 
 
-def _wired(window: Window) -> Mapping[str, Miswired]:
-    """By cluster."""
-    hosts = [
-        _Cabled(one.subject, one.ports, one.nics, whole=one) for one in window.inventories.values()
-    ]
-    switches = [_Cabled(one.subject, switch=one) for one in window.switches.values()]
-    if not switches and not any(port.switch for one in hosts for port in one.ports):
-        return {}
-    return _learned([*hosts, *switches])
+def _of_leaf(window: Window, cluster: str, doubt: Doubt) -> Iterator[Finding]:
+    """Of a leaf that is read, where everybody at it is known: none of them may be a spine that is not read."""
+    leaf = _read(window, cluster, doubt.switches[0])
+    if leaf is None or _strangers(window, leaf):
+        return
+    hosts = sum(port.up for port in leaf.ports)
+    yield Finding(
+        fault="port_miswired",
+        subject=leaf.port_subject(0),
+        severity=_NO_UPLINK.severity,
+        title=_NO_UPLINK.title,
+        condition=_NO_UPLINK.key,
+        since=leaf.at,
+        evidence=(
+            Evidence(name="uplinks", value="0", peers=f"one or more on {doubt.basis}"),
+            Evidence(name="ports that are up", value=str(hosts)),
+        ),
+        detector="port_miswired",
+        action=_NO_UPLINK.action,
+        source=_NO_UPLINK.source,
+        own_limit=_NO_UPLINK.own_limit,
+    )
 
 
-def _learn(cabled: Sequence[_Cabled]) -> Mapping[str, Miswired]:
-    hosts: dict[str, list[Inventory]] = defaultdict(list)
-    switches: dict[str, list[Switch]] = defaultdict(list)
-    for one in cabled:
-        if one.whole is not None:
-            hosts[one.subject.cluster].append(one.whole)
-        if one.switch is not None:
-            switches[one.subject.cluster].append(one.switch)
-    return {
-        cluster: miswired(them, from_switches(switches[cluster]))
-        for cluster, them in sorted(hosts.items())
+def _read(window: Window, cluster: str, name: str) -> Switch | None:
+    """The switch of this name, where whoever reads the fabric has just heard of it."""
+    there = (it.subject for it in fabric.answering(window).values())
+    known = [it for it in there if (it.cluster, it.node) == (cluster, name)]
+    return fabric.answering(window)[known[0].key] if known else None
+
+
+def _strangers(window: Window, leaf: Switch) -> set[str]:
+    """Who is at this leaf and neither a node nor at another switch, too, as a network for management is.
+
+    Of InfiniBand all switches are read that there are.
+    """
+    cluster = leaf.subject.cluster
+    nodes = {it.subject.node.partition(".")[0] for it in window.inventories.values()}
+    elsewhere = {
+        neighbour(port)
+        for it in fabric.answering(window).values()
+        if it.subject.cluster == cluster and it is not leaf
+        for port in it.ports
     }
-
-
-_learned = Remembered(_learn)
+    here = {neighbour(port) for port in leaf.ports if port.up and port.name} - {""}
+    return {name for name in here if name.partition(".")[0] not in nodes} - elsewhere
 
 
 def _finding(window: Window, cluster: str, doubt: Doubt) -> Finding:
-    port, *others = (_port(cluster, *it) for it in doubt.ports)
+    port, *others = (port_of(cluster, *it) for it in doubt.ports)
     at, belongs = (
         f"{switch} (rail {rail})" if rail else switch
         for switch, rail in zip(doubt.switches, doubt.rails, strict=True)
@@ -98,26 +105,17 @@ def _finding(window: Window, cluster: str, doubt: Doubt) -> Finding:
 
 
 def _partner(window: Window, port: Subject, other: Subject, at: str) -> Evidence:
-    name = _name(other) if other.node == port.node else f"{other.node} {_name(other)}"
+    name = name_of(other) if other.node == port.node else f"{other.node} {name_of(other)}"
     _, number = plugged_into(window, other) or ("", None)
     where = f"{at} port {number}" if number else at
     return Evidence(name="swapped with", value=f"{name}, at {where}")
 
 
-def _port(cluster: str, node: str, name: str) -> Subject:
-    device, _, port = name.partition("/")
-    return Subject(cluster=cluster, node=node, device=device, port=port or "1")
-
-
-def _name(port: Subject) -> str:
-    return f"{port.device}" if port.port == "1" else f"{port.device}/{port.port}"
-
-
 def would_show(window: Window, incident: Incident) -> bool:
-    """Whether the port can still be compared with those of other hosts."""
-    found = _wired(window).get(incident.subject.cluster)
+    """Whether the port can still be compared with those of other hosts; of a leaf whoever reads it tells."""
+    found = contradicting(window).get(incident.subject.cluster)
     port = incident.subject
-    return found is not None and (port.node, _name(port)) in found.judged
+    return found is not None and (port.node, name_of(port)) in found.judged
 
 
 DETECTOR = Detector(
@@ -125,7 +123,7 @@ DETECTOR = Detector(
     find=miswired_ports,
     faults=found_by("port_miswired"),
     needs=(),
-    sentence="A network cable at another leaf than the same port of most hosts of its pod, or two that are swapped.",
+    sentence="A network cable at another leaf than the same port of most hosts of its pod, two that are swapped, or a leaf without a cable to a spine.",
     source="LLDP, the fabric's own word or a file, and where that port is on the other hosts",
     would_show=would_show,
 )

@@ -28,6 +28,9 @@ _FULL = {
     "link_recoveries": 0xFF,
     "local_integrity_errors": 0xF,
 }
+# Touching a cable makes some errors at once and none after it; more than ten times the limit is told at
+# the first look, and less when a second one has some, too [own].
+_AT_ONCE = {"symbol_errors": 200}
 _SHOWN = 3
 _DROPPED = "transmit_discards"
 _CONGESTION = {
@@ -199,7 +202,17 @@ def _grown(end: End, limits: Mapping[str, float], after: datetime) -> dict[str, 
         if _is_full(end, name):
             grown = _growth(counts, name, end.port.since)
             growth[name] = max(grown, int(limits[name]) + 1) if grown else 0
-    return {name: count for name, count in growth.items() if count > limits[name]}
+    return {
+        name: count
+        for name, count in growth.items()
+        if count > limits[name] and (_is_full(end, name) or not _is_burst(counts, name, start))
+    }
+
+
+def _is_burst(counts: Sequence[ErrorCount], name: str, start: datetime) -> bool:
+    """Whether it grew at one look alone, and not by much."""
+    grown = _growths(counts, name, start)
+    return len(grown) == 1 and grown[0] <= _AT_ONCE.get(name, 0)
 
 
 def _is_full(end: End, name: str) -> bool:
@@ -214,7 +227,12 @@ def _counted(end: End, name: str, count: int) -> str:
 
 
 def _growth(counts: Sequence[ErrorCount], name: str, start: datetime) -> int:
-    """How much a counter grew after `start`; it may have been cleared, or not be measured.
+    """How much a counter grew after `start`; it may have been cleared, or not be measured."""
+    return sum(_growths(counts, name, start))
+
+
+def _growths(counts: Sequence[ErrorCount], name: str, start: datetime) -> list[int]:
+    """The same, look by look, where it grew.
 
     A single low value between two is no growth after it: the port did not answer, and nobody said so.
     """
@@ -225,7 +243,7 @@ def _growth(counts: Sequence[ErrorCount], name: str, start: datetime) -> int:
         if n in {0, len(told) - 1} or told[n][1] >= min(told[n - 1][1], told[n + 1][1])
     ]
     pairs = pairwise(known)
-    return sum(max(after - before, 0) for (_, before), (at, after) in pairs if at > start)
+    return [after - before for (_, before), (at, after) in pairs if at > start and after > before]
 
 
 def _first(end: End) -> datetime:

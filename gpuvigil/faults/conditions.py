@@ -260,6 +260,14 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         "Set up PFC for the same priorities at both ends of the link; the evidence says which end lacks it.",
         "IEEE 802.1Qbb, both ends count pauses; ours: 1 % of the time or 1,000 frames, and the other end counts none",
     ),
+    # port_miswired
+    (
+        "no_uplink",
+        _INFO,
+        "Leaf switch has no uplink",
+        "Connect the leaf to the spines as the others are; until then jobs cross it only between its own hosts.",
+        "ours: no cable to another switch was ever seen, at least half of the leaves have one, and everybody at it is known",
+    ),
     # switch_down
     (
         "switch_lost",
@@ -297,15 +305,8 @@ _OWN_LIMITS = frozenset(
     {
         *("corrected_storm", "corrected_growth"),
         *("nvlink_recovery", "nvlink_crc", "nvlink_uneven"),
-        *(
-            "cooling",
-            "heatsink",
-            "memory_hot",
-            "node_hot",
-            "rack_hot",
-            "pcie_starved",
-            "pfc_one_sided",
-        ),
+        *("cooling", "heatsink", "memory_hot", "node_hot", "rack_hot"),
+        *("pcie_starved", "pfc_one_sided", "no_uplink"),
     }
 )
 

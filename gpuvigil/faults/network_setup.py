@@ -6,6 +6,7 @@ from .played import Grows, Played, port, rails
 from .relations import Halts, Mended, Shared
 
 _CABLED, _SWAPPED = rails("leaf1", "leaf2", "leaf3"), rails("leaf2", "leaf1", "leaf3")
+_WHOLE, _SHORT = rails("leaf4", "leaf5", "leaf6"), rails("leaf4", "leaf5")
 _IN_PARTITION = (port("mlx5_1", "storage", addressing=("partition 0x8001", "partition 0xffff")),)
 _IN_NONE = (port("mlx5_1", "storage", addressing=("partition 0xffff",)),)
 
@@ -85,7 +86,49 @@ ROWS = (
             nodes=5,
             port=port("mlx5_0", "fabric"),
             port_fields={"up": 1},
+            rack="selftest-rails",
             ports=(_SWAPPED, *(_CABLED,) * 4),
+        ),
+    ),
+    Fault(
+        key="rail_missing",
+        title="Host has fewer rails than its peers",
+        severity=Severity.INFO,
+        action="Look for the card and its cable (`lspci`, `ibdev2netdev`); a port that was never up is not plugged in, or its switch port is off.",
+        source="ours: 80 % of at least 5 hosts of its pod have rails that it lacks, and few others lack them",
+        own_limit=True,
+        inferred=True,
+        detector="rail_missing",
+        xids=(),
+        about=About.NODE,
+        stops=Stops.NOBODY,
+        shows=Shows.MEASURED,
+        blame=Blame.SETUP,
+        ends_job=None,
+        by_xid=False,
+        link=Link.NOTHING,
+        look=None,
+        drains=False,
+        loses_data=False,
+        signs=frozenset(),
+        explains=None,
+        shared=Shared.NO,
+        told_by=frozenset(),
+        xids_alike=frozenset(),
+        cured_by=frozenset(),
+        mended=Mended.NO,
+        halts=Halts.NO,
+        slows=False,
+        of_maker=False,
+        settles_seconds=0.0,
+        tuned_by=None,
+        simulated_as=(),
+        played=Played(
+            nodes=5,
+            port=port("mlx5_0", "fabric"),
+            port_fields={"up": 1},
+            rack="selftest-rails",
+            ports=(_SHORT, *(_WHOLE,) * 4),
         ),
     ),
     Fault(

@@ -2,13 +2,13 @@
 
 from .files import Files
 from .infiniband import from_switches
-from .learner import learn, miswired
+from .learner import contradictions, learn
 from .model import (
+    Contradictions,
     Doubt,
     Fact,
     Imported,
     Link,
-    Miswired,
     Placed,
     Question,
     Source,
@@ -19,20 +19,20 @@ from .model import (
 from .reader import read
 
 __all__ = [
+    "Contradictions",
     "Doubt",
     "Fact",
     "Files",
     "Imported",
     "Link",
-    "Miswired",
     "Placed",
     "Question",
     "Source",
     "Topology",
     "Uplink",
     "Wire",
+    "contradictions",
     "from_switches",
     "learn",
-    "miswired",
     "read",
 ]

@@ -1,8 +1,9 @@
 """What does not fit together in a fabric, each in a sentence that says where to look."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from ..numbers_in_words import counted, natural
 from .model import Doubt, Link, Question, Uplink
@@ -20,6 +21,8 @@ class _Misfit:
 
 
 _PAIR = 2
+# More hosts than that without the same rails, or leaves without an uplink, are meant so [own].
+_FEW, _FEW_SHARE = 2, 0.01
 
 
 def judged(links: Iterable[Link], pods: Pods) -> frozenset[tuple[str, str]]:
@@ -111,22 +114,65 @@ def without_uplink(leaves: Iterable[str], uplinks: Iterable[Uplink]) -> list[Dou
     Where nobody says how switches are connected, nothing is said of any.
     """
     known = set(leaves)
-    connected = {up.lower for up in uplinks} | {up.upper for up in uplinks}
-    have = known & connected
+    have = known & {end for up in uplinks for end in (up.lower, up.upper)}
     if 2 * len(have) < len(known) or not have:
         return []
+    without = sorted(known - have, key=natural)
+    others = counted(len(have), "other leaf").replace("leafs", "leaves")
     return [
         Doubt(
             question=Question.NO_UPLINK,
-            text=f"{leaf} has ports of nodes and no uplink, unlike {counted(len(have), 'other leaf').replace('leafs', 'leaves')}.",
+            text=f"{leaf} has ports of nodes and no uplink, unlike {others}.",
             switches=(leaf,),
+            basis=others,
+            certain=_are_few(without, known),
         )
-        for leaf in sorted(known - have, key=natural)
+        for leaf in without
     ]
 
 
-def rails_missing(links: Iterable[Link], pods: Pods) -> list[Doubt]:
-    """Hosts with fewer rails than nearly all others of their pod."""
+def rails_missing(
+    links: Sequence[Link], pods: Pods, builds: Mapping[str, str] = MappingProxyType({})
+) -> list[Doubt]:
+    """Hosts with fewer rails than nearly all others of their pod; `builds`: what they are built with.
+
+    Where several lack the same, or one is built otherwise, it may be meant so.
+    """
+    rails, never_up, by_pod = _rails(links, pods)
+    short = [
+        (node, missing, share, len(nodes), usual)
+        for nodes in by_pod.values()
+        for node, missing, share, usual in _short_of(nodes, rails, builds)
+    ]
+    alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for node, missing, *_ in short:
+        alike[tuple(missing)].append(node)
+    return [
+        _missing(
+            node,
+            {it: it in never_up[node] for it in missing},
+            (len(rails[node]), f"{share} of {counted(hosts, 'host')}"),
+            certain=builds.get(node) == usual and _are_few(alike[tuple(missing)], rails),
+        )
+        for node, missing, share, hosts, usual in short
+    ]
+
+
+def with_rails(links: Iterable[Link], pods: Pods) -> frozenset[str]:
+    """The hosts whose rails can be compared with enough others."""
+    _, _, by_pod = _rails(links, pods)
+    return frozenset(node for nodes in by_pod.values() if len(nodes) >= HOSTS for node in nodes)
+
+
+def _are_few(those: Sequence[str], of: Collection[str]) -> bool:
+    return len(those) <= max(_FEW, _FEW_SHARE * len(of))
+
+
+_Names = Mapping[str, Set[str]]  # of rails, by node
+
+
+def _rails(links: Iterable[Link], pods: Pods) -> tuple[_Names, _Names, Mapping[str, list[str]]]:
+    """The rails of each host that were up, those that never were, and hosts by pod."""
     rails: dict[str, set[str]] = defaultdict(set)
     never_up: dict[str, set[str]] = defaultdict(set)
     for link in links:
@@ -135,34 +181,39 @@ def rails_missing(links: Iterable[Link], pods: Pods) -> list[Doubt]:
     by_pod: dict[str, list[str]] = defaultdict(list)
     for node in rails:
         by_pod[pods.of_node.get(node, "")].append(node)
-    found = []
-    for nodes in by_pod.values():
-        for node, missing, share in _short_of(nodes, rails):
-            words = [
-                f"{rail} was never up" if rail in never_up[node] else f"no port at {rail}"
-                for rail in missing
-            ]
-            usual = len(rails[node]) + len(missing)
-            found.append(
-                Doubt(
-                    question=Question.RAIL_MISSING,
-                    text=(
-                        f"{node} has {len(rails[node])} of {counted(usual, 'rail')}, unlike {share} of"
-                        f" {counted(len(nodes), 'host')}: {', '.join(words)}."
-                    ),
-                    ports=tuple((node, rail) for rail in missing),
-                )
-            )
-    return found
+    return rails, never_up, by_pod
 
 
 def _short_of(
-    nodes: Sequence[str], rails: dict[str, set[str]]
-) -> Iterator[tuple[str, list[str], int]]:
-    """Hosts that lack rails, which ones, and how many hosts have them all."""
+    nodes: Sequence[str], rails: _Names, builds: Mapping[str, str]
+) -> Iterator[tuple[str, list[str], int, str | None]]:
+    """Hosts that lack rails, which ones, how many hosts have them all, and how most of these are built."""
     usual, agree = Counter(frozenset(rails[node]) for node in nodes).most_common(1)[0]
     if len(nodes) < HOSTS or agree < AGREE * len(nodes):
         return
+    whole = Counter(builds.get(node) for node in nodes if rails[node] == usual)
+    ((build, _),) = whole.most_common(1)
     for node in nodes:
         if rails[node] < usual:
-            yield node, sorted(usual - rails[node], key=natural), agree
+            yield node, sorted(usual - rails[node], key=natural), agree, build
+
+
+def _missing(
+    node: str, missing: Mapping[str, bool], have: tuple[int, str], *, certain: bool
+) -> Doubt:
+    """`missing`: whether there is such a port that was never up."""
+    words = (
+        f"{rail} was never up" if is_there else f"no port at {rail}"
+        for rail, is_there in missing.items()
+    )
+    number, others = have
+    details, rails = ", ".join(words), counted(number + len(missing), "rail")
+    return Doubt(
+        question=Question.RAIL_MISSING,
+        text=f"{node} has {number} of {rails}, unlike {others}: {details}.",
+        ports=tuple((node, rail) for rail in missing),
+        rails=tuple(missing),
+        basis=others,
+        details=details,
+        certain=certain,
+    )

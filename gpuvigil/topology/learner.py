@@ -11,7 +11,7 @@ from dataclasses import replace
 from ..model import Event, Inventory
 from ..numbers_in_words import natural
 from . import doubts, stated, together
-from .model import Doubt, Fact, Imported, Link, Miswired, Source, Topology, Uplink
+from .model import Contradictions, Doubt, Fact, Imported, Link, Source, Topology, Uplink
 from .pods import PEERS, Pods, cards, majority, pods
 
 _HALF = 0.5
@@ -29,31 +29,54 @@ def learn(
     links, said = stated.links(nodes, told)
     places = stated.places(nodes, told)
     links = stated.of_only_ports(links, places)
-    racks = {one.subject.node or "": one.rack for one in nodes if one.rack}
     blocks = {node: fact.value for node, fact in places.items()}
-    of_pods = pods(links, (blocks, racks), cards(nodes))
+    of_pods = pods(links, (blocks, _racks(nodes)), cards(nodes))
     links = _named_rails(
         _where_peers_are(links, of_pods, together.switches(links, events)), of_pods
     )
     uplinks = _reached(told.uplinks, links, places)
-    leaves = {link.switch.value for link in links if link.switch is not None and _is_fabric(link)}
     found: list[Doubt] = [
         *doubts.miswired(links, of_pods),
         *said,
-        *doubts.without_uplink(leaves, uplinks),
-        *doubts.rails_missing(links, of_pods),
+        *doubts.without_uplink(_leaves(links), uplinks),
+        *doubts.rails_missing(links, of_pods, _builds(nodes)),
     ]
     return Topology(links=tuple(links), uplinks=uplinks, doubts=tuple(found), places=places)
 
 
-def miswired(inventories: Iterable[Inventory], imported: Imported = _NOTHING) -> Miswired:
-    """Of one cluster's nodes the cables in the wrong rail alone, by what is said outright."""
+def contradictions(
+    inventories: Iterable[Inventory], imported: Imported = _NOTHING
+) -> Contradictions:
+    """Of one cluster's nodes what does not fit together, by what is said outright."""
     nodes = list(inventories)
-    links, _ = stated.links(nodes, stated.alike(nodes, imported))
-    of_pods = pods(links, (), cards(nodes))
-    return Miswired(
-        doubts=tuple(doubts.miswired(links, of_pods)), judged=doubts.judged(links, of_pods)
+    told = stated.alike(nodes, imported)
+    links, _ = stated.links(nodes, told)
+    of_pods = pods(links, (_racks(nodes),), cards(nodes))
+    links = _named_rails(links, of_pods)
+    return Contradictions(
+        doubts=(
+            *doubts.miswired(links, of_pods),
+            *doubts.without_uplink(_leaves(links), told.uplinks),
+            *doubts.rails_missing(links, of_pods, _builds(nodes)),
+        ),
+        judged=doubts.judged(links, of_pods),
+        hosts=doubts.with_rails(links, of_pods),
     )
+
+
+def _racks(nodes: Iterable[Inventory]) -> Mapping[str, str]:
+    return {one.subject.node or "": one.rack for one in nodes if one.rack}
+
+
+def _leaves(links: Iterable[Link]) -> set[str]:
+    return {link.switch.value for link in links if link.switch is not None and _is_fabric(link)}
+
+
+def _builds(nodes: Iterable[Inventory]) -> Mapping[str, str]:
+    """What each node is built with: hosts that differ in it may differ in their rails."""
+    return {
+        one.subject.node or "": ", ".join(sorted(gpu.model for gpu in one.gpus)) for one in nodes
+    }
 
 
 def _is_fabric(link: Link) -> bool:

@@ -20,7 +20,10 @@ class Source(str, Enum):
     @property
     def rank(self) -> int:
         """0 is believed first."""
-        return list(Source).index(self)
+        return _RANKS[self]
+
+
+_RANKS = {source: rank for rank, source in enumerate(Source)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +121,8 @@ class Doubt:
     """One contradiction, with the ports it is about: node and port, as `Link.name` has it.
 
     Of a cable in the wrong rail the first switch is where the first port is, the second where it
-    belongs; `rails` are the names of most hosts' ports there, `basis` says how many hosts agree.
+    belongs; `rails` are the names of most hosts' ports there, `basis` says how many hosts agree. Of
+    rails that a host lacks, `rails` are their names, and `details` says what of each.
     """
 
     question: Question
@@ -127,15 +131,17 @@ class Doubt:
     switches: tuple[str, ...] = ()
     rails: tuple[str, ...] = ()
     basis: str = ""
-    certain: bool = True  # False: or the host counts its ports in another order
+    details: str = ""
+    certain: bool = True  # False: or the host counts its ports in another order, or is built so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Miswired:
-    """Cables in the wrong rail, and which ports could be compared with others: node and name."""
+class Contradictions:
+    """What does not fit together by what is said outright, and what could be compared with others."""
 
     doubts: tuple[Doubt, ...] = ()
-    judged: frozenset[tuple[str, str]] = frozenset()
+    judged: frozenset[tuple[str, str]] = frozenset()  # node and name of ports
+    hosts: frozenset[str] = frozenset()  # by their rails
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

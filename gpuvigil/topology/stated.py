@@ -23,7 +23,8 @@ def links(inventories: Iterable[Inventory], imported: Imported) -> tuple[list[Li
     for one in nodes:
         name = one.subject.node or ""
         for port in sorted(one.ports, key=lambda it: natural(f"{it.device}/{it.port}")):
-            wires = sorted(told[name, port.device, port.port], key=lambda one: one.source.rank)
+            wires = told.get((name, port.device, port.port), [])
+            wires.sort(key=lambda one: one.source.rank)
             link = Link(
                 node=name,
                 device=port.device,

@@ -82,6 +82,19 @@ def _with_a_cable_in_the_wrong_rail(scene: Scene) -> Scene:
     return replace(scene, inventories=tuple(replace(it, ports=ports(it)) for it in hosts))
 
 
+def _without_a_rail(scene: Scene) -> Scene:
+    """Of five hosts, the first one."""
+    hosts = [*scene.inventories, replace(scene.inventories[0], subject=node(5))]
+
+    def told(host: Inventory) -> Inventory:
+        (one,) = host.ports
+        rails = range(1 if host.subject == node() else 2)
+        ports = tuple(replace(one, device=f"mlx5_{n}") for n in rails)
+        return replace(host, at=scene.now - timedelta(minutes=1), ports=ports)
+
+    return replace(scene, inventories=tuple(map(told, hosts)))
+
+
 def _without_a_partition(scene: Scene) -> Scene:
     """Of five hosts, the first one's port."""
     hosts = [*scene.inventories, replace(scene.inventories[0], subject=node(5))]
@@ -244,6 +257,7 @@ FAULTY: dict[str, tuple[Callable[[Scene], Scene], Subject]] = {
         port(),
     ),
     "port_setup": (_without_a_partition, port()),
+    "rail_missing": (_without_a_rail, node()),
     "port_slow_receiver": (
         lambda scene: scene.rising(port(), "transmit_pause_microseconds", 300_000.0),
         port(),

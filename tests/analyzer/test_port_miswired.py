@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -135,6 +136,59 @@ def test_an_infiniband_fabric_says_it_where_hosts_hear_nothing() -> None:
     assert (found.subject, found.members) == (nic(3, 0), (nic(3, 1),))
 
 
+def leaves(*names: str, without: Sequence[str], stranger: str = "") -> dict[str, Any]:
+    """Read switches by key: each has a named port at every host, and one at the spine but some."""
+    found = {}
+    for rail, name in enumerate(names):
+        of_hosts = [
+            a_port(number, f"node-{number} mlx5_{rail}", name=f"swp{number}")
+            for number in range(1, 6)
+        ]
+        up = [] if name in without else [a_port(33, "spine1", rail + 1, name="swp33")]
+        other = a_port(34, f"{stranger} eth0", name="swp34")
+        found[f"c/{name}"] = a_switch(name, *of_hosts, *up, *([other] if stranger else []))
+    spine = [
+        a_port(rail + 1, name, 33, name=f"swp{rail + 1}")
+        for rail, name in enumerate(names)
+        if name not in without
+    ]
+    return found | {"c/spine1": a_switch("spine1", *spine)}
+
+
+@pytest.mark.parametrize(("without", "expected"), [(0, 0), (1, 1), (2, 2), (3, 0), (4, 0)])
+def test_a_leaf_without_an_uplink_is_a_note_about_the_switch(without: int, expected: int) -> None:
+    """Where half of the leaves and more have none, nobody knows; three of six are built so."""
+    names = [f"leaf{n}" for n in range(6)]
+    of = replace(fabric({}, usual=names), switches=leaves(*names, without=names[:without]))
+    found = find(of)
+    assert len(found) == expected
+    for number, it in enumerate(found):
+        assert (it.fault, it.condition, it.severity) == (
+            "port_miswired",
+            "no_uplink",
+            Severity.INFO,
+        )
+        assert it.subject.key == f"c/leaf{number}/port/switch/0"
+    if without == 1:
+        assert told(found[0]) == (
+            "info; uplinks: 0 (peers one or more on 5 other leaves); ports that are up: 5"
+        )
+
+
+def test_a_leaf_where_somebody_unknown_is_plugged_in_may_have_an_uplink() -> None:
+    names = [f"leaf{n}" for n in range(6)]
+    base = fabric({}, usual=names)
+    read = leaves(*names, without=["leaf0"])
+    odd = leaves(*names, without=["leaf0"], stranger="spine9")
+    assert find(replace(base, switches={**read, "c/leaf0": odd["c/leaf0"]})) == []
+    # What is at other switches, too, is a network for management.
+    assert len(find(replace(base, switches=odd))) == 1
+    # One that does not answer, or that nobody reads, is not judged.
+    lost = replace(read["c/leaf0"], lost_at=NOON)
+    assert find(replace(base, switches={**read, "c/leaf0": lost})) == []
+    assert find(replace(base, switches={k: it for k, it in read.items() if k != "c/leaf0"})) == []
+
+
 def test_clusters_are_told_apart() -> None:
     here, there = fabric({}, hosts=4), fabric({1: SWAPPED}, hosts=1)
     (one,) = there.inventories.values()
@@ -178,4 +232,8 @@ def test_a_pass_over_thousands_of_ports_learns_anew_only_when_a_port_has_moved()
     one = window.inventories[node(9).key]
     later = replace(one, at=one.at + timedelta(minutes=10))
     again = seconds(replace(window, inventories={**window.inventories, node(9).key: later}))
-    assert again < first / 3
+    # What a port tells beside its cable changes all the time.
+    ports = tuple(replace(it, waits_for=("10.0.0.7",)) for it in one.ports)
+    other = replace(later, ports=ports)
+    waits = seconds(replace(window, inventories={**window.inventories, node(9).key: other}))
+    assert max(again, waits) < first / 3

@@ -1,0 +1,93 @@
+"""What of a cluster's cables does not fit together, as `gpuvigil topology` names it, for the detectors of it."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gpuvigil.model import GpuIdentity, Inventory, Nic, PortIdentity, Subject, Switch, SwitchPort
+from gpuvigil.topology import Contradictions, contradictions, from_switches
+
+from ..window.index import Remembered
+from ..window.window import Window
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What a node or a switch said last: the same objects for as long as it says nothing new."""
+
+    subject: Subject
+    ports: tuple[PortIdentity, ...] | tuple[SwitchPort, ...]
+    nics: tuple[Nic, ...] = ()
+    gpus: tuple[GpuIdentity, ...] = ()
+    whole: Inventory | Switch | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cabled:
+    """What of it says who is plugged in where: a port tells of more that changes all the time."""
+
+    subject: Subject
+    plugs: tuple[tuple[str | bool | None, ...], ...]
+    cards: tuple[tuple[str, tuple[str, ...]], ...]
+    models: tuple[str, ...]  # of its GPUs
+    whole: Inventory | Switch | None = field(default=None, compare=False)
+
+
+def contradicting(window: Window) -> Mapping[str, Contradictions]:
+    """By cluster; nothing where no node tells of ports."""
+    hosts = [
+        _Told(one.subject, one.ports, one.nics, one.gpus, one)
+        for one in window.inventories.values()
+    ]
+    if not any(one.ports for one in hosts):
+        return {}
+    return _heard(
+        [*hosts, *(_Told(it.subject, it.ports, whole=it) for it in window.switches.values())]
+    )
+
+
+def _hear(told: Sequence[_Told]) -> Mapping[str, Contradictions]:
+    return _learned(
+        _Cabled(
+            one.subject,
+            tuple(map(_plug, one.ports)),
+            tuple((nic.address, nic.devices) for nic in one.nics),
+            tuple(gpu.model for gpu in one.gpus),
+            one.whole,
+        )
+        for one in told
+    )
+
+
+def _plug(it: PortIdentity | SwitchPort) -> tuple[str | bool | None, ...]:
+    if isinstance(it, SwitchPort):
+        return it.id, it.at_switch, it.peer, it.peer_id
+    return it.device, it.port, it.role, it.was_up, it.switch, it.switch_port
+
+
+def _learn(cabled: Sequence[_Cabled]) -> Mapping[str, Contradictions]:
+    hosts: dict[str, list[Inventory]] = defaultdict(list)
+    switches: dict[str, list[Switch]] = defaultdict(list)
+    for one in cabled:
+        if isinstance(one.whole, Inventory):
+            hosts[one.subject.cluster].append(one.whole)
+        elif one.whole is not None:
+            switches[one.subject.cluster].append(one.whole)
+    return {
+        cluster: contradictions(them, from_switches(switches[cluster]))
+        for cluster, them in sorted(hosts.items())
+    }
+
+
+_heard, _learned = Remembered(_hear), Remembered(_learn)
+
+
+def port_of(cluster: str, node: str, name: str) -> Subject:
+    """The port that a topology calls so."""
+    device, _, port = name.partition("/")
+    return Subject(cluster=cluster, node=node, device=device, port=port or "1")
+
+
+def name_of(port: Subject) -> str:
+    """What a topology calls a port."""
+    return f"{port.device}" if port.port == "1" else f"{port.device}/{port.port}"
