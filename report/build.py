@@ -62,7 +62,7 @@ def build(facts: Facts) -> Report:
         counted_from=since,
         grain=word,
         step=step,
-        points=points(usage, step),
+        points=points(usage, step, facts.calendar.zone),
         hours=week(usage, facts.calendar.zone) if end - since >= LEAST_FOR_WEEK else (),
         days=days(
             usage, digits, near(usage.seconds.unavailable / HOUR, digits), facts.calendar.zone

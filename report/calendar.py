@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta, timezone
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from gpuvigil.clock import duration
+from gpuvigil.clock import EPOCH, duration
 from gpuvigil.config.reporting import KINDS
 from gpuvigil.errors import ConfigError
 
 Span = tuple[datetime, datetime]
 UTC = ZoneInfo("UTC")
-_WEEK = timedelta(days=7)
+_DAY, _WEEK = timedelta(days=1), timedelta(days=7)
 # Longer than any of a kind, shorter than two of them.
 _BEYOND = {"week": timedelta(days=7), "month": timedelta(days=31), "quarter": timedelta(days=92)}
 _FIRST: Mapping[str, Callable[[date], date]] = {
@@ -44,6 +44,18 @@ def midnight(day: date, zone: ZoneInfo) -> datetime:
 def days_before(end: datetime, days: int, zone: ZoneInfo) -> datetime:
     """The midnight so many days before another: a day on which the clocks change is a day, too."""
     return midnight(end.astimezone(zone).date() - timedelta(days=days), zone)
+
+
+def step_of(at: datetime, step: timedelta, zone: ZoneInfo) -> datetime:
+    """The begin of the step that a time lies in: of a day by the clock of a zone, else of whole steps in UTC."""
+    if step == _DAY:
+        return midnight(at.astimezone(zone).date(), zone)
+    return EPOCH + (at - EPOCH) // step * step
+
+
+def step_after(at: datetime, step: timedelta, zone: ZoneInfo) -> datetime:
+    """When the step that begins at a time is over."""
+    return days_before(at, -1, zone) if step == _DAY else at + step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -185,7 +185,7 @@ class Report:
     became: tuple[Became, ...]  # the actions of the span before
     figures: tuple[Figure, ...]
     comparison: str
-    revised: str = ""  # what is not as in an earlier report of the same span, and why
+    revised: str = ""  # what is not as in an earlier report of the same span and why, or until when it is a preview
     counted_from: datetime  # the start, or where counting began after it
     grain: str  # "hour"
     step: timedelta  # the grain as a length

@@ -4,10 +4,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta, tzinfo
 from typing import TypeVar
+from zoneinfo import ZoneInfo
 
 from accounting.usage import BUCKET, Bucket, Seconds, share_percent
-from gpuvigil.clock import EPOCH
 
+from .calendar import step_of
 from .content import Day, Hour, Point
 from .rounding import HOUR, near, rounded, shared
 from .totals import Counted
@@ -31,9 +32,9 @@ def grain(span: timedelta) -> tuple[str, timedelta]:
     return "day", timedelta(days=1)
 
 
-def points(usage: Counted, step: timedelta) -> tuple[Point, ...]:
-    """A point per step of which at least half is known."""
-    found = _added(usage.buckets, lambda start: EPOCH + (start - EPOCH) // step * step)
+def points(usage: Counted, step: timedelta, zone: ZoneInfo) -> tuple[Point, ...]:
+    """A point per step of which at least half is known; days are those of a zone."""
+    found = _added(usage.buckets, lambda start: step_of(start, step, zone))
     return tuple(
         Point(at=at, allocated_percent=allocated, used_percent=used_of_known(seconds))
         for at, seconds in sorted(found.items())

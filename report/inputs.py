@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from accounting.usage import Usage, share_percent
 from accounting.usage.ledger_query import Shape, answer
 from accounting.usage.model import cluster_key
 from accounting.usage.query import clusters, usage
+from gpuvigil.clock import duration
 from gpuvigil.config import Config
 from gpuvigil.errors import ConfigError
 from gpuvigil.hub_client import Hub
@@ -40,8 +42,8 @@ from .rounding import rounded
 # What was never confirmed is no incident yet, and what was dismissed never was one.
 _CONFIRMED = frozenset({state.value for state in STANDING} | {State.RESOLVED.value})
 _MOST_RECORDS = 100_000
-# A month of 31 days may have an hour more.
-_WAITS, _LONGEST_TREND = timedelta(days=14), timedelta(days=31, hours=1)
+# A quarter of 92 days may have an hour more.
+_WAITS, _LONGEST_TREND = timedelta(days=14), timedelta(days=92, hours=1)
 TREND = 8  # spans, with this one
 _Read = TypeVar("_Read")
 
@@ -166,6 +168,8 @@ def _facts(
     before = _usage(hub, cluster, calendar.before((counted.start, counted.end)), now)
     incidents = _confirmed(hub, cluster) if cluster else ()
     jobs = _jobs(hub, cluster, (before.start, counted.end)) if cluster else ()
+    kept = timedelta(days=config.hub.records_days)
+    history, fewer = _history(hub, counted, calendar, now, kept) if cluster else ((), "")
     month = replace(counted, start=min(counted.end - OFFENDERS_SPAN, counted.start), buckets=())
     return Facts(
         cluster=cluster,
@@ -176,7 +180,8 @@ def _facts(
         opinions=_given(hub, cluster, counted) if cluster else (),
         returns=tuple(_each(hub, RecordKind.RMA, cluster, Rma.from_record)) if cluster else (),
         lost=lost(hub, jobs, incidents, (counted.start, counted.end)) if cluster else (),
-        history=_history(hub, counted, calendar, now) if cluster else (),
+        history=history,
+        notes=(fewer,) if fewer else (),
         idle_after=timedelta(seconds=config.analyzer.idle_after_seconds),
         idle_below_percent=config.analyzer.idle_below_percent,
         made_at=now,
@@ -209,17 +214,32 @@ def _jobs(hub: Hub, cluster: str, span: tuple[datetime, datetime]) -> tuple[Job,
     return tuple(readable(records, Job.from_record))
 
 
-def _history(hub: Hub, counted: Usage, calendar: Calendar, now: datetime) -> tuple[Week, ...]:
-    """Used percents of the seven spans before this one; of quarters there are too few kept."""
+def _history(
+    hub: Hub, counted: Usage, calendar: Calendar, now: datetime, kept: timedelta
+) -> tuple[tuple[Week, ...], str]:
+    """Used percents of the seven spans before this one as far as they are kept, and why there are no more."""
     span = counted.start, counted.end
     if not timedelta(hours=1) <= span[1] - span[0] <= _LONGEST_TREND:
-        return ()
-    cuts = calendar.starts_before(span, TREND - 1)
-    shape = Shape(cuts=cuts, places=False)
-    found = answer(hub, counted.cluster, cuts[-1], counted.start, now, shape)
-    weeks = tuple(_week(one.holders) for one in found.parts)
-    first = next((number for number, one in enumerate(weeks) if one), len(weeks))
-    return weeks[first:]
+        return (), ""
+    starts = [span[0], *calendar.starts_before(span, TREND - 1)]
+    whole = [at for at in starts if at >= now - kept]
+    weeks: list[Week] = []
+    for until, since in pairwise(whole):
+        found = answer(hub, counted.cluster, since, until, now, Shape(places=False))
+        weeks.append(_week(found.ledger.holders))
+    while weeks and not weeks[-1]:
+        weeks.pop()
+    return tuple(reversed(weeks)), _why_no_more(calendar, span, len(whole), len(weeks), kept)
+
+
+def _why_no_more(
+    calendar: Calendar, span: tuple[datetime, datetime], whole: int, found: int, kept: timedelta
+) -> str:
+    """Only where the rest is not kept: what was never counted nobody misses."""
+    if whole > TREND - 1 or found + 1 < whole:
+        return ""
+    over = f"Trends go over {calendar.spans(found + 1, span)}" if found else "There are no trends"
+    return f"{over}: usage is kept for {duration(kept)} (`hub.records_days`)."
 
 
 def _week(holders: pa.Table) -> Week:

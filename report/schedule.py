@@ -1,9 +1,12 @@
 """When a report under [[reports]] is due, and of which span it is."""
 
-from datetime import datetime
+from collections.abc import Iterator
+from datetime import datetime, timedelta
 
+from accounting.usage.model import floor
 from gpuvigil.config import ReportSettings
 from gpuvigil.errors import ConfigError
+from gpuvigil.model import ReportRun
 
 from .calendar import Calendar, Span, days_before, recognized
 from .cron import Cron, parsed
@@ -15,6 +18,31 @@ def cron_of(settings: ReportSettings) -> Cron:
         return parsed(settings.cron, settings.time_zone)
     except ConfigError as error:
         raise ConfigError(f"report {settings.name!r}: {error}") from None
+
+
+def planned(settings: ReportSettings, now: datetime) -> Iterator[ReportRun]:
+    """What was due last; of a team's the preview as well of what comes next, once it is time for it."""
+    cron = cron_of(settings)
+    if (last := cron.last(now)) is not None:
+        yield ReportRun(name=settings.name, due_at=last)
+    before, final = timedelta(hours=settings.preview_hours), cron.next(now)
+    if settings.team and before and final is not None and final - before <= now:
+        yield ReportRun(name=settings.name, due_at=final - before, final_at=final)
+
+
+def so_far(settings: ReportSettings, run: ReportRun, now: datetime) -> tuple[Span, Calendar]:
+    """What a run is of; of a preview what of it is over."""
+    (start, end), calendar = covered(settings, run.final_at or run.due_at)
+    return (start, min(end, floor(now)) if run.final_at else end), calendar
+
+
+def until(settings: ReportSettings, final_at: datetime) -> str:
+    """What a preview says of itself."""
+    at = final_at.astimezone(cron_of(settings).zone)
+    return (
+        f"Preliminary until {at:%A}, {at.day} {at:%B}, {at:%H:%M} ({at.tzname()}): then comes the report of the"
+        " whole span, with what was told late. Tell your operators before if a figure is wrong."
+    )
 
 
 def covered(settings: ReportSettings, due_at: datetime) -> tuple[Span, Calendar]:

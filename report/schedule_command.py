@@ -95,18 +95,18 @@ def _list(config: Config, hub: Hub) -> int:
 
 def listed(config: Config, hub: Hub, now: datetime) -> Iterator[str]:
     """A line for each report with its next time, then the newest ones with their letters."""
-    teams = any(one.team for one in config.reports)
     for settings in config.reports:
         at = cron_of(settings).next(now)
         when = "never" if at is None else moment(at)
         whose = f", team {settings.team}" if settings.team else ""
-        late = settings.after_teams_hours and not settings.team and teams
-        after = f", {settings.after_teams_hours:g} h after the editions of teams" if late else ""
+        preview = settings.preview_hours if settings.team else 0.0
+        before = f", a preview {preview:g} h before" if preview else ""
         to = ", ".join(receivers(settings)) or "the archive"
-        yield f"{settings.name}{whose}: next {when}{after}, to {to}"
+        yield f"{settings.name}{whose}: next {when}{before}, to {to}"
     if not config.reports:
         yield "No report comes by itself: nothing is under [[reports]]."
     for run_ in [one for one in runs(hub) if one.html][:_MOST]:
         letters = letters_of(hub, run_).values()
         said = ", ".join(f"{one.to} {one.state.value}" for one in letters) or "nobody to send it to"
-        yield f"{moment(run_.due_at)}  {run_.name}  {run_.span}: {said}"
+        early = ", a preview" if run_.final_at else ""
+        yield f"{moment(run_.due_at)}  {run_.name}  {run_.span}{early}: {said}"

@@ -34,10 +34,9 @@ from .editions import of_team, only_theirs
 from .html_format import html
 from .inputs import read
 from .markdown_format import summary
-from .owners_first import held_until
 from .pdf_format import pdf
 from .revised import kept, revised
-from .schedule import covered, cron_of
+from .schedule import planned, so_far, until
 
 LEASE_SECONDS, POLL_SECONDS = 300.0, 20.0
 # A report goes to some, and to the others in the next round: no lease ends under it.
@@ -91,24 +90,18 @@ class Office:
 
     def _plan(self, settings: ReportSettings, now: datetime) -> None:
         """What was due last is work, once, also where nobody was there then; of a new report only what is to come."""
-        due_at = cron_of(settings).last(now)
-        if due_at is None:
-            return
-        run = ReportRun(name=settings.name, due_at=due_at)
-        if self.hub.record(RecordKind.REPORT, run.id) is not None:
-            return
-        known = any(one.name == run.name for one in runs(self.hub))
-        self.hub.write_records([run.to_record(1, now if known else None)])
+        for run in planned(settings, now):
+            if self.hub.record(RecordKind.REPORT, run.id) is None:
+                known = any(one.name == run.name for one in runs(self.hub))
+                self.hub.write_records([run.to_record(1, now if known else None)])
 
     def _work(self, run: ReportRun, version: int) -> tuple[ReportRun, datetime | None]:
         """It as it is now, and when to go on with it; None when it is done, or nobody wants it any more."""
         settings = next((one for one in self.config.reports if one.name == run.name), None)
-        if settings is None:
+        late = run.final_at is not None and self.clock.now() >= run.final_at
+        if settings is None or late:
             return run, None
         if not run.html:
-            now = self.clock.now()
-            if (later := held_until(self.hub, self.config, run, now, self.retry_after)) is not None:
-                return run, later
             run = self.made(run, settings)
             self.hub.write_records([run.to_record(version + 1, run.due_at)])
         if self._sent(run, settings):
@@ -118,9 +111,9 @@ class Office:
         return run, now + self.retry_after if tried_all else now
 
     def made(self, run: ReportRun, settings: ReportSettings) -> ReportRun:
-        """The report of what was over when it was due."""
-        span, calendar = covered(settings, run.due_at)
+        """The report of what was over when it was due, or of a preview what is known of it now."""
         chosen, now = settings.cluster or None, self.clock.now()
+        span, calendar = so_far(settings, run, now)
         facts = read(self.hub, chosen, span, now, self.config, calendar)
         past = kept_since(self.hub, span[1])
         if settings.team:
@@ -129,13 +122,19 @@ class Office:
         else:
             made = [(one, build(one)) for one in facts]
         reports = tuple(replace(it, revised=revised(one, it, past)) for one, it in made)
+        if run.final_at is not None:
+            said = until(settings, run.final_at)
+            reports = tuple(
+                replace(one, title=f"Preview: {one.title}", revised=said) for one in reports
+            )
         return replace(
             run,
             title=", ".join(one.title for one in reports),
             span=reports[0].span,
             summary="\n\n".join("\n".join(summary(one)) for one in reports),
             html=html(reports, settings.paper),
-            numbers=tuple(kept(one, it) for one, it in made),
+            # What the report says then is no revision of a preview.
+            numbers=() if run.final_at else tuple(kept(one, it) for one, it in made),
         )
 
     def _sent(self, run: ReportRun, settings: ReportSettings) -> bool:

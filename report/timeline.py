@@ -11,7 +11,7 @@ from gpuvigil.clock import EPOCH
 from gpuvigil.web.markup import Html
 
 from . import formatting
-from .calendar import zone_of
+from .calendar import step_after, zone_of
 from .content import Point, Report, Trouble
 from .palette import LINE, MUTED, NO_DATA, RED, SOFT, UNUSED, USED
 from .svg import Values, data, ms, svg
@@ -28,7 +28,7 @@ def over_time(report: Report, name: str) -> Html:
     """Allocated against used, with the worst incidents marked; empty without a single point."""
     if not report.points:
         return Html("")
-    stretches = tuple(_stretches(report.points, report.step))
+    stretches = tuple(_stretches(report))
     layers = [*_gaps(report, stretches), *_areas(report, stretches)]
     layers += [*_end_words(report, stretches[-1][-1]), *_marks(report)]
     chart = alt.layer(*layers).properties(width=_WIDTH, height=_HEIGHT)
@@ -52,10 +52,15 @@ def _between(percents: Sequence[float]) -> str:
     return low if low == high else f"between {low} and {high}"
 
 
-def _stretches(points: Sequence[Point], step: timedelta) -> Iterator[_Stretch]:
+def _after(report: Report, point: Point) -> datetime:
+    """When its step is over: a day on which the clocks change is longer or shorter."""
+    return step_after(point.at, report.step, zone_of(report.time_zone))
+
+
+def _stretches(report: Report) -> Iterator[_Stretch]:
     run: list[Point] = []
-    for point in points:
-        if run and (point.at - run[-1].at > step or _kind(point) != _kind(run[-1])):
+    for point in report.points:
+        if run and (point.at > _after(report, run[-1]) or _kind(point) != _kind(run[-1])):
             yield tuple(run)
             run = []
         run.append(point)
@@ -74,7 +79,7 @@ def _areas(report: Report, stretches: Sequence[_Stretch]) -> Iterator[alt.Chart]
         last = stretch[-1]
         ends = (
             *((one.at, one) for one in stretch),
-            (min(last.at + report.step, report.end), last),
+            (min(_after(report, last), report.end), last),
         )
         for at, one in ends:
             used = one.used_percent
@@ -102,7 +107,7 @@ def _area(report: Report, rows: Values, fill: str, y: str, y2: str | None) -> al
 
 def _gaps(report: Report, stretches: Sequence[_Stretch]) -> Iterator[alt.Chart]:
     """What is not known, as a field of its own."""
-    edges = [(one[0].at, one[-1].at + report.step) for one in stretches]
+    edges = [(one[0].at, _after(report, one[-1])) for one in stretches]
     starts = [report.counted_from, *(end for _, end in edges)]
     ends = [*(start for start, _ in edges), report.end]
     whole = report.end - report.counted_from

@@ -174,7 +174,8 @@ def _at_the_ends(
     for number in {it for one in rows for it in one.hourly}.difference(judged):
         beside = judged.get(number + 1) or judged.get(number - 1)
         held, idle = _in_hour(rows, number)
-        if beside is None or beside[0].advice == Advice.FEWER.value:
+        # That a program paused says nothing of the minutes beside it.
+        if beside is None or beside[0].advice in {Advice.FEWER.value, *_HARDLY_USED}:
             continue
         one, share = beside
         if held < one.gpus * (LEAST_PART / HOUR):

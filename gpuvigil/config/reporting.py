@@ -27,10 +27,10 @@ class ReportSettings:
     )
     cluster: str = setting("", "only this cluster; empty: every real one")
     team: str = setting("", "only what this team held, and nothing of others; empty: all")
-    after_teams_hours: float = setting(
+    preview_hours: float = setting(
         24.0,
-        "of a report that is not a team's: how long after the teams' editions of the same span it goes"
-        " out, so that they see their own figures first; 0: at once",
+        "of a team's: how long before its time the team gets a preview, so that it sees its own figures"
+        " before others do; 0: none",
     )
     paper: str = setting("a4", "what it is printed on: `a4` or `letter`")
     channel: str = setting("", "the e-mail channel under [[alerts.email]] whose server sends it")
@@ -47,8 +47,8 @@ class ReportSettings:
             yield "channel", "to needs the e-mail channel that sends it"
         if self.days < 1:
             yield "days", "must be 1 or more"
-        if self.after_teams_hours < 0:
-            yield "after_teams_hours", "must be 0 or more"
+        if self.preview_hours < 0:
+            yield "preview_hours", "must be 0 or more"
         if self.paper not in PAPERS:
             yield "paper", f"{self.paper!r} is none of {', '.join(PAPERS)}"
         if self.covers and self.covers not in KINDS:

@@ -17,10 +17,14 @@ REPORTS = "reports"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportRun:
-    """One report at one time. `html` is empty until it was made; who is due gets it once."""
+    """One report at one time. `html` is empty until it was made; who is due gets it once.
+
+    A preview says what is known by then of the report that is due at `final_at`.
+    """
 
     name: str
     due_at: datetime  # when it was to be made, by its schedule
+    final_at: datetime | None = None
     title: str = ""
     span: str = ""
     summary: str = ""  # the first lines, as Markdown
@@ -30,7 +34,8 @@ class ReportRun:
 
     @property
     def id(self) -> str:
-        return f"{self.name}|{to_text(self.due_at)}"
+        preview = "" if self.final_at is None else "|preview"
+        return f"{self.name}|{to_text(self.due_at)}{preview}"
 
     def to_record(self, version: int, work_at: datetime | None = None) -> Record:
         """Kind `report`; work until `work_at` is None."""
@@ -44,6 +49,7 @@ class ReportRun:
             due_at=work_at,
             body={
                 "name": self.name,
+                "final_at": None if self.final_at is None else to_text(self.final_at),
                 "title": self.title,
                 "span": self.span,
                 "summary": self.summary,
@@ -60,6 +66,7 @@ class ReportRun:
         return cls(
             name=body["name"],
             due_at=record.at,
+            final_at=None if (at := body.get("final_at")) is None else from_text(at),
             title=body["title"],
             span=body["span"],
             summary=body["summary"],

@@ -1,7 +1,8 @@
 """Weeks, months and quarters: how they are typed, called and compared, also where the clocks change."""
 
 import argparse
-from datetime import datetime, timedelta, timezone
+from dataclasses import replace
+from datetime import date, datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -10,11 +11,12 @@ from gpuvigil.config import ReportSettings
 from gpuvigil.errors import ConfigError
 from report import formatting
 from report.build import build
-from report.calendar import Calendar, days_before, recognized, written
+from report.calendar import Calendar, days_before, midnight, recognized, written
 from report.content import Report
 from report.schedule import covered
 from report.span import add_options, asked
-from tests.report.weeks import QUARTER, facts, share, usage
+from report.timeline import over_time
+from tests.report.weeks import QUARTER, facts, nothing, share, usage
 
 NOW = datetime(2026, 11, 28, 10, 5, tzinfo=timezone.utc)
 BERLIN, UTC = ZoneInfo("Europe/Berlin"), ZoneInfo("UTC")
@@ -193,3 +195,21 @@ def test_days_are_those_of_the_zone_and_the_long_one_has_25_hours() -> None:
     assert hours == [6 * 24.0] * 6 + [6 * 25.0]
     assert len(report.hours) == 168
     assert QUARTER == 900
+
+
+@pytest.mark.parametrize("zone", [BERLIN, UTC])
+def test_the_chart_by_day_has_the_days_of_the_zone_also_where_the_clocks_change(
+    zone: ZoneInfo,
+) -> None:
+    start, end = midnight(date(2026, 10, 1), zone), midnight(date(2026, 11, 5), zone)
+    held = [share(gpus=4, quiet=0.5)]
+    now, before = usage(held, start=start, end=end), nothing(start=start, end=start)
+    report = build(facts(now, before, calendar=Calendar(zone=zone)))
+    assert report.grain == "day"
+    local = [one.at.astimezone(zone) for one in report.points]
+    assert {(one.hour, one.minute) for one in local} == {(0, 0)}
+    assert [f"{one:%Y-%m-%d}" for one in local] == [one.day for one in report.days]
+    # The day of 25 hours is no gap.
+    assert "no data" not in str(over_time(report, "c"))
+    gone = replace(report, points=(*report.points[:20], *report.points[23:]))
+    assert "no data" in str(over_time(gone, "c"))

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from aiosmtpd.controller import Controller
 
-from gpuvigil.clock import EPOCH, SystemClock, moment
+from gpuvigil.clock import EPOCH, ManualClock, SystemClock, moment
 from gpuvigil.config import (
     AlertsSettings,
     Config,
@@ -32,6 +32,7 @@ from gpuvigil.log import Log
 from gpuvigil.model import LetterState, RecordKind, ReportRun
 from report.archive import letters_of, runs
 from report.cron import parsed
+from report.schedule import planned
 from report.schedule_command import listed
 from report.sending import Office
 from tests.alerts.mailbox import Mailbox
@@ -185,39 +186,77 @@ def test_a_team_gets_its_own_and_nothing_of_others(
     assert "job 2" not in html
 
 
-def test_a_team_has_its_own_first_and_who_is_killed_meanwhile_sends_each_once(
+def test_a_team_sees_its_own_a_day_before_and_everybody_has_the_report_when_it_is_due(
     fed: HubProcess, mailbox: tuple[Mailbox, int]
 ) -> None:
     box, port = mailbox
-    wait = 6.0
-    whole = replace(weekly("whole", after_teams_hours=wait / 3600), to=READERS[:1])
     theirs = replace(weekly("theirs", team="vision"), to=READERS[1:2])
-    config = config_of(fed, port, whole, theirs)
-    desk = office(config)
-    begun(desk, "whole")
-    begun(desk, "theirs")
-    while not box.mails:
-        desk.step()
-    team_had_it = SystemClock().now()
-    assert to_whom(box) == Counter({READERS[1]: 1})
-    context = multiprocessing.get_context("forkserver")
-    for seconds in (0.3, 0.6):
-        child = context.Process(target=send_once, args=(config,))
-        child.start()
-        child.join(seconds)
-        child.kill()
-        child.join()
-    run = ReportRun(name="whole", due_at=MONDAY)
-    while desk.hub.record(RecordKind.REPORT, run.id).due_at is not None:  # type: ignore[union-attr]
-        desk.step(wait_seconds=1.0)
-    letter = letters_of(desk.hub, run)[READERS[0]]
-    assert letter.at - team_had_it > timedelta(seconds=wait - 1.0)
-    unmarked = [mail["To"] for _, mail in box.mails if mail["X-Gpuvigil-Perhaps-Again"] is None]
-    assert set(to_whom(box)) == set(READERS[:2])
-    assert len(unmarked) == len(set(unmarked))
-    first, second = list(listed(config, desk.hub, MONDAY))[:2]
-    assert "h after the editions of teams, to vp@x.org" in first
-    assert "after the editions" not in second
+    config = config_of(fed, port, weekly("whole"), theirs)
+    clock = ManualClock(MONDAY - timedelta(hours=24, seconds=1))
+    desk = replace(office(config), clock=clock)
+    for name in ("whole", "theirs"):
+        last = ReportRun(name=name, due_at=MONDAY - timedelta(days=7))
+        desk.hub.write_records([last.to_record(1)])
+    until_done(desk)
+    assert box.mails == []
+    clock.step(1.0)
+    until_done(desk)
+    until_done(office(replace(config, reports=())))  # another has nothing to do
+    ((_, preview),) = box.mails
+    assert preview["To"] == READERS[1]
+    assert preview["Subject"].startswith("Preview: GPU report, cluster alpha, team vision, Week")
+    said = f"Preliminary until Monday, {MONDAY.day} {MONDAY:%B}, 07:00 (UTC)"
+    html = next(iter(preview.iter_attachments())).get_content()
+    for text in (html, preview.get_body(("plain",)).get_content()):
+        assert said in " ".join(text.split())
+        assert "so far" in text
+        assert "speech" not in text
+    clock.step(24 * 3600.0 - 1.0)
+    until_done(desk)
+    assert len(box.mails) == 1
+    clock.step(1.0)
+    until_done(desk)
+    until_done(desk)
+    assert to_whom(box) == Counter({READERS[1]: 2, READERS[0]: 1})
+    finals = [mail for _, mail in box.mails[1:]]
+    assert all("Preview" not in mail["Subject"] for mail in finals)
+    assert all(
+        "reliminary" not in mail.get_body(("plain",)).get_content()
+        and "Since the report made" not in mail.get_body(("plain",)).get_content()
+        for mail in finals
+    )
+    lines = list(listed(config, desk.hub, MONDAY))
+    assert "preview" not in lines[0]
+    assert ", a preview 24 h before, to lead@x.org" in lines[1]
+    assert any(", a preview: lead@x.org sent" in line for line in lines[2:])
+
+
+def test_a_preview_that_nobody_took_in_time_goes_to_nobody(
+    fed: HubProcess, mailbox: tuple[Mailbox, int]
+) -> None:
+    box, port = mailbox
+    config = config_of(fed, port, weekly("late", team="vision"))
+    clock = ManualClock(MONDAY - timedelta(seconds=1))
+    desk = replace(office(config), clock=clock)
+    last = ReportRun(name="late", due_at=MONDAY - timedelta(days=7))
+    desk.hub.write_records([last.to_record(1)])
+    desk._plan(config.reports[0], clock.now())
+    clock.step(1.0)
+    until_done(desk)
+    (mail,) = (mail for _, mail in box.mails)
+    assert mail["Subject"].startswith("GPU report")
+
+
+@pytest.mark.parametrize(("hours", "team", "before"), [(0.0, "vision", []), (24.0, "", [])])
+def test_without_a_team_or_hours_there_is_no_preview(
+    hours: float, team: str, before: list[Any]
+) -> None:
+    settings = ReportSettings(name="w", team=team, preview_hours=hours)
+    found = list(planned(settings, MONDAY - timedelta(seconds=1)))
+    assert [one for one in found if one.final_at] == before
+    assert [one.due_at for one in found] == [MONDAY - timedelta(days=7)]
+    assert list(ReportSettings(preview_hours=0.0).wrong()) == []
+    assert [key for key, _ in ReportSettings(preview_hours=-0.1).wrong()] == ["preview_hours"]
 
 
 def test_made_again_it_says_what_is_not_as_it_was_kept_and_why(fed: HubProcess) -> None:

@@ -176,17 +176,22 @@ def not_filled(hour: int, gpu_hours: float, advice: Advice) -> WasteHour:
     return WasteHour(cluster="alpha", start=START + hour * HOUR, wastes=(one,), scattered_gpus=0)
 
 
-def test_few_minutes_at_a_jobs_ends_are_as_the_hour_beside_them() -> None:
+@pytest.mark.parametrize(
+    ("advice", "seconds", "more"),
+    [(Advice.LITTLE, 890, 2 * 890), (Advice.LITTLE, 900, 0), (Advice.GATHER, 890, 0)],
+)
+def test_few_minutes_at_a_jobs_ends_are_as_the_hour_beside_them(
+    advice: Advice, seconds: int, more: int
+) -> None:
     """Three hours that are judged, and of those before and after them so many seconds."""
-    for seconds, more in ((890, 2 * 890), (900, 0)):
-        held = [share(gpus=4, seconds=4 * seconds), *[share(gpus=4)] * 12]
-        held.append(held[0])
-        buckets = tuple(bucket(START + (3 + n) * BUCKET, [one]) for n, one in enumerate(held))
-        wastes = tuple(not_filled(1 + n, 2.0, Advice.GATHER) for n in range(3))
-        gpus_of_four = tuple(replace(it, wastes=(replace(it.wastes[0], gpus=4),)) for it in wastes)
-        past = Past(usage=replace(usage(), buckets=buckets), wastes=gpus_of_four)
-        (found,) = wasted(past, facts())
-        assert found.little == pytest.approx(6.0 + 0.5 * 4 * more / 3600)
+    held = [share(gpus=4, seconds=4 * seconds), *[share(gpus=4)] * 12]
+    held.append(held[0])
+    buckets = tuple(bucket(START + (3 + n) * BUCKET, [one]) for n, one in enumerate(held))
+    wastes = tuple(not_filled(1 + n, 2.0, advice) for n in range(3))
+    gpus_of_four = tuple(replace(it, wastes=(replace(it.wastes[0], gpus=4),)) for it in wastes)
+    past = Past(usage=replace(usage(), buckets=buckets), wastes=gpus_of_four)
+    (found,) = wasted(past, facts())
+    assert found.little == pytest.approx(6.0 + 0.5 * 4 * more / 3600)
 
 
 def test_quiet_quarters_of_a_poorly_fed_job_are_idle_and_not_unfilled_besides() -> None:

@@ -156,7 +156,7 @@ def _wastes(start: datetime) -> Iterator[WasteHour]:
                 None,
                 None,
                 None,
-                Advice.GATHER.value,
+                (Advice.GATHER if n % 8 == 3 else Advice.LITTLE).value,
                 1 + n % 4,
                 0.3 + n % 3,
             )
