@@ -22,7 +22,7 @@ def of_node(fault: str, *gpus: Subject, condition: str = "") -> Finding:
 
 
 def seen(standing: list[Incident], *findings: Finding) -> Observation:
-    believed = {one.fingerprint for one in (*findings, *standing)}
+    believed = {one.fingerprint for one in findings} | {one.fingerprint for one in standing}
     return observe(SCENE.window(), findings, standing, believed)
 
 
