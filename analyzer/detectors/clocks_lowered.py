@@ -43,15 +43,17 @@ _FAULT = FAULTS["clocks_lowered"]
 _LOW, _HIGHER, _BUSY_PERCENT, _COVERAGE, _EXPLAINED = 0.9, 1.08, 50.0, 0.8, 0.1
 # So many nodes of a model: two may be a job that asks for less. Of a node's GPUs at work most.
 _NODES, _SHARE = 3, 0.75
+_NAMED = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lower:
-    """A node most of whose busy GPUs are lower, by one of them."""
+    """A node, those of its GPUs that are lower, and the first of them."""
 
     node: Subject
+    gpus: tuple[Subject, ...]
     row: Row
-    before: float | None  # what that one reached before; None where it is too long ago
+    before: float | None  # what the first one reached before; None where it is too long ago
 
 
 def lowered_clocks(window: Window) -> list[Finding]:
@@ -80,15 +82,16 @@ def _lower_nodes(window: Window, stands: Mapping[Subject, Incident]) -> Iterator
     if not (fell.any() or (stands and low.any())):
         return
     at_work = Counter(subject.of_node() for subject, _ in rows.where(tells))
-    lower: dict[Subject, list[_Lower]] = defaultdict(list)
+    lower: dict[Subject, list[tuple[Subject, Row, float | None]]] = defaultdict(list)
     for place, (subject, row) in zip(np.flatnonzero(low), rows.where(low), strict=True):
-        node = subject.of_node()
-        if fell[place] or node in stands:
+        if fell[place] or subject.of_node() in stands:
             past = float(before[place]) if fell[place] else None
-            lower[node].append(_Lower(node=node, row=row, before=past))
+            lower[subject.of_node()].append((subject, row, past))
     for node, them in sorted(lower.items()):
         if len(them) >= _SHARE * at_work[node]:
-            yield them[0]
+            gpus = tuple(sorted(subject for subject, _, _ in them))
+            _, row, past = them[0]
+            yield _Lower(node=node, gpus=gpus, row=row, before=past)
 
 
 def _tells(window: Window, rows: Rows) -> Mask:
@@ -122,7 +125,7 @@ def _finding(model: str, nodes: Sequence[_Lower], stands: Mapping[Subject, Incid
         severity=_FAULT.severity,
         since=first.row["first_at"],
         evidence=(
-            Evidence(name="nodes", value=", ".join(one.node.node for one in nodes)),
+            Evidence(name="nodes", value=_names([one.node.node for one in nodes])),
             Evidence(
                 name="SM clock",
                 value=f"{first.row[_CLOCK.column] / 1e6:.0f} MHz at most",
@@ -138,8 +141,13 @@ def _finding(model: str, nodes: Sequence[_Lower], stands: Mapping[Subject, Incid
         action=_FAULT.action,
         source=_FAULT.source,
         own_limit=_FAULT.own_limit,
-        members=tuple(one.node for one in nodes if one.node != subject),
+        members=tuple(sorted({it for one in nodes for it in (one.node, *one.gpus)} - {subject})),
     )
+
+
+def _names(nodes: Sequence[str]) -> str:
+    more = f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else ""
+    return ", ".join(nodes[:_NAMED]) + more
 
 
 def says_whether_lowered(window: Window, incident: Incident) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from gpuvigil.faults import found_by
-from gpuvigil.model import Evidence, Finding, GpuIdentity, Inventory
+from gpuvigil.model import Evidence, Finding, GpuIdentity, Inventory, Subject
 
 from ..evidence.claims import Claim, findings
 from ..window.columns import models, nodes, per_group, together
@@ -29,29 +29,59 @@ def odd_settings(window: Window) -> list[Finding]:
     return findings("gpu_settings", [*_odd(window), *_odd_firmware(window.inventories.values())])
 
 
+_Known = Sequence[tuple[Inventory, GpuIdentity]]
+
+
 def _firmware(inventories: Sequence[Inventory]) -> list[Claim]:
-    """Where nine of ten GPUs of a part number, ten at least, agree on a version."""
+    """Where nine of ten GPUs of a part number, ten at least, agree on a version; else within each node.
+
+    Racks are delivered with the version of their day: across them there may be no usual one.
+    """
     kin: dict[tuple[str, str, str | None], list[tuple[Inventory, GpuIdentity]]] = defaultdict(list)
     for inventory in inventories:
         for gpu in inventory.gpus:
             if gpu.vbios:
                 kin[inventory.subject.cluster, gpu.model, gpu.part_number].append((inventory, gpu))
-    found = []
+    found: list[Claim] = []
     for _, them in sorted(kin.items(), key=lambda known: str(known[0])):
-        ((usual, times),) = Counter(gpu.vbios for _, gpu in them).most_common(1)
-        if len(them) < _KIN or times < _KIN_SHARE * len(them):
-            continue
-        found += [
-            Claim(
+        usual, times = _usual(them)
+        agree = len(them) >= _KIN and times >= _KIN_SHARE * len(them)
+        found += _unlike(them, usual) if agree else _alone_in_its_node(them)
+    return found
+
+
+def _alone_in_its_node(them: _Known) -> list[Claim]:
+    """The one GPU of a node whose others, three at least, all agree.
+
+    Where more than a tenth of the nodes have one, they are built so.
+    """
+    nodes: dict[Subject, list[tuple[Inventory, GpuIdentity]]] = defaultdict(list)
+    for inventory, gpu in them:
+        nodes[inventory.subject].append((inventory, gpu))
+    found: list[Claim] = []
+    for _, own in sorted(nodes.items()):
+        usual, times = _usual(own)
+        if len(own) >= _LEAST and times == len(own) - 1:
+            found += _unlike(own, usual)
+    are_few = len(found) == 1 or len(nodes) - len(found) >= _KIN_SHARE * len(nodes)
+    return found if are_few else []
+
+
+def _usual(them: _Known) -> tuple[str | None, int]:
+    """The version that most have, and how many have it."""
+    ((usual, times),) = Counter(gpu.vbios for _, gpu in them).most_common(1)
+    return usual, times
+
+
+def _unlike(them: _Known, usual: str | None) -> Iterator[Claim]:
+    for inventory, gpu in them:
+        if gpu.vbios != usual:
+            yield Claim(
                 condition="vbios_odd",
                 subject=replace(inventory.subject, gpu=gpu.uuid),
                 since=inventory.at,
                 evidence=(Evidence(name="VBIOS", value=str(gpu.vbios), peers=str(usual)),),
             )
-            for inventory, gpu in them
-            if gpu.vbios != usual
-        ]
-    return found
 
 
 _odd_firmware = Remembered(_firmware)

@@ -32,7 +32,10 @@ def lowered(*nodes: int, hertz: int = 1_700_000_000, gpus: int = 2, of: int = 4)
 
 
 def found(scene: Scene) -> list[tuple[Subject, tuple[Subject, ...]]]:
-    return [(one.subject, one.members) for one in lowered_clocks(scene.window())]
+    return [
+        (one.subject, tuple(it for it in one.members if it.kind == "node"))
+        for one in lowered_clocks(scene.window())
+    ]
 
 
 THREE = [(node(1), (node(2), node(3)))]
@@ -104,7 +107,9 @@ def test_it_stands_while_any_of_its_nodes_is_low_and_keeps_its_name() -> None:
     over = replace(one, resolved_at=NOON - timedelta(minutes=1))
     assert found(replace(long_ago, stood=(over,))) == []
     (again,) = lowered_clocks(replace(lowered(1, 2, 3), stood=(one,)).window())
-    assert (again.subject, again.members) == (node(2), (node(1), node(3)))
+    gpus = [gpu(number, index) for number in (1, 2, 3) for index in range(2)]
+    # Whose jobs are hit is known by the GPUs.
+    assert (again.subject, again.members) == (node(2), tuple(sorted([node(1), node(3), *gpus])))
     assert told(again) == (
         "warning; nodes: node-1, node-2, node-3; SM clock: 1700 MHz at most (limit 1980 MHz on H100); "
         "before: 1980 MHz within half an hour"
@@ -115,3 +120,9 @@ def test_it_stands_while_any_of_its_nodes_is_low_and_keeps_its_name() -> None:
         for index in range(2):
             rest = rest.changed(gpu(number, index), {"utilization_percent": 0})
     assert not says_whether_lowered(rest.window(), one)
+
+
+@pytest.mark.parametrize(("nodes", "last"), [(10, "node-9"), (11, "node-8 and 1 more")])
+def test_evidence_names_ten_nodes(nodes: int, last: str) -> None:
+    (one,) = lowered_clocks(lowered(*range(1, nodes + 1), of=nodes).window())
+    assert one.evidence[0].value.endswith(last)

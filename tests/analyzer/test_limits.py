@@ -460,7 +460,8 @@ def test_four_gpus_have_a_usual_mode(gpus: int, count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpus", "odd", "count"), [(9, 1, 0), (10, 1, 1), (20, 2, 2), (20, 3, 0), (19, 2, 0)]
+    ("gpus", "odd", "count"),
+    [(3, 1, 0), (4, 1, 1), (9, 1, 1), (9, 2, 0), (10, 1, 1), (20, 2, 2), (20, 3, 0), (19, 2, 0)],
 )
 def test_nine_of_ten_gpus_of_a_kind_say_which_firmware_is_usual(
     gpus: int, odd: int, count: int
@@ -472,6 +473,28 @@ def test_nine_of_ten_gpus_of_a_kind_say_which_firmware_is_usual(
     )
     found = odd_settings(replace(scene, inventories=(replace(one, gpus=cards),)).window())
     assert [told(it) for it in found] == ["info; VBIOS: 96.1 (peers 96.2)"] * count
+
+
+@pytest.mark.parametrize(("nodes", "odd", "count"), [(4, 1, 1), (4, 2, 0), (20, 2, 2), (20, 3, 0)])
+def test_where_racks_have_versions_of_their_day_a_nodes_own_gpus_tell(
+    nodes: int, odd: int, count: int
+) -> None:
+    scene = healthy(nodes=nodes, gpus=4, seconds=20.0)
+
+    def version(node: int, index: int) -> str:
+        return "95" if node < odd and index == 0 else "96.1" if node % 2 else "96.2"
+
+    inventories = tuple(
+        replace(
+            it,
+            gpus=tuple(replace(g, vbios=version(number, place)) for place, g in enumerate(it.gpus)),
+        )
+        for number, it in enumerate(scene.inventories)
+    )
+    found = odd_settings(replace(scene, inventories=inventories).window())
+    assert [one.subject.gpu for one in found] == sorted(f"GPU-{n + 1}-0" for n in range(count))
+    # Where more have one, they are built so.
+    assert {one.condition for one in found} <= {"vbios_odd"}
 
 
 # --- the fabric -----------------------------------------------------------------------------------
