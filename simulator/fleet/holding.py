@@ -97,8 +97,6 @@ class Holding:
         # Half of the jobs wait in a collective while one rank writes the checkpoint [chosen].
         self._barrier = (lane(self._keys, 2) < 0.5) & (self._size > 1)
         self._barrier[-1] = False
-        # Some read from an object store, or what the page cache has: no file system counts it.
-        self._remote = lane(mix(self._keys, 67), 0) < _REMOTE
         self._vary_utilization()
         self._phased = bool((self._numbers["phase_low"][:-1] < 1.0).any())
         if not self._phased:
@@ -207,6 +205,8 @@ class Holding:
         # A job loads its weights while it starts; then its memory stays.
         loaded = np.minimum(since / np.maximum(numbers["startup_seconds"], 1.0), 1.0)
         loaded = np.where(computing, 1.0, np.where(held, loaded, 0.0))
+        # Some read from an object store, or what the page cache has: no file system counts it.
+        remote = lane(mix(self._keys, 67), 0) < _REMOTE
         return Asked(
             job=rows,
             held=held,
@@ -221,7 +221,7 @@ class Holding:
             pcie_receive=numbers["pcie_receive"] * pace,
             pcie_transmit=numbers["pcie_transmit"] * pace,
             host=np.where(held, numbers["host"], 0.0),
-            reads=np.where(held & ~self._remote[rows], numbers["reads"], 0.0),
+            reads=np.where(held & ~remote[rows], numbers["reads"], 0.0),
             pause=np.zeros(rows.shape, dtype=np.int64),
         )
 
