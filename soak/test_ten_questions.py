@@ -479,11 +479,7 @@ def slowed() -> float:
     return max((time.monotonic() - began) / 0.2, 1.0)
 
 
-@pytest.mark.parametrize(
-    "size",
-    [DESK, LAPTOP, PHONE],
-    ids=["from the overview on a desk", "on a laptop", "from a link on a phone"],
-)
+@pytest.mark.parametrize("size", [DESK, LAPTOP, PHONE], ids=["desk", "laptop", "link on a phone"])
 def test_each_of_the_ten_questions_takes_two_clicks_and_five_seconds(
     demo: Demo, browser: Browser, size: ViewportSize, request: pytest.FixtureRequest
 ) -> None:
