@@ -38,7 +38,7 @@ from ..evidence.port_rates import (
 from ..evidence.port_rates import NEEDS as RATES
 from ..evidence.slow_paths import Slow, slow_ports
 from ..window.columns import fabric
-from ..window.fault_kinds import WITHOUT_LINK
+from ..window.fault_kinds import SWITCHES_DOWN
 from ..window.rows import Row
 from ..window.window import Need, Span, Window
 from . import Detector
@@ -243,11 +243,11 @@ def _echoes(window: Window) -> set[tuple[_Rail, str]]:
 
 
 def _without_a_rail(window: Window, look: Look) -> set[str]:
-    """Jobs of which a host lost a link in this time: what went over that one crowds the others."""
+    """Jobs of which a switch took a link in this time: what went over that one crowds the others."""
     lately = [
         it
         for it in window.stood
-        if it.fault in WITHOUT_LINK
+        if it.fault in SWITCHES_DOWN
         and it.resolved_at is None
         and window.now - it.since < timedelta(seconds=look.long_seconds(window))
     ]

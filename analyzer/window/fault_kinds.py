@@ -12,14 +12,15 @@ SWITCHES = where(lambda row: row.about is About.SWITCH)
 OF_PORTS = where(lambda row: row.about in {About.PORT, About.SWITCH})
 OF_LINKS = where(lambda row: row.about is About.PORT)
 LINKS_DOWN = where(lambda row: Sign.LINK_DOWN in row.signs)
-# Of whose ports none carries anything: a link's own, or all of a switch.
-WITHOUT_LINK = LINKS_DOWN | where(
+# A switch of whose ports none carries anything.
+SWITCHES_DOWN = where(
     lambda row: (
         row.about is About.SWITCH
         and row.explains is not None
         and Sign.LINK_DOWN in row.explains.signs
     )
 )
+WITHOUT_LINK = LINKS_DOWN | SWITCHES_DOWN
 # A job waits for one of its GPUs, for a reason that others may tell.
 SLOW_JOBS = where(lambda row: Sign.SLOW_JOB in row.signs)
 STALLED_JOBS = where(lambda row: Sign.JOB_STALLED in row.signs)
