@@ -106,7 +106,7 @@ def act(now: Sequence[Lost], before: Sequence[Lost] | None, facts: Facts) -> She
     return Sheet(
         key="losses",
         heading="What was lost, and who can act",
-        caption="A range is where nobody can know more; a job behind a bad link may have waited or not",
+        caption="A range means that more cannot be known: a job behind a bad link may or may not have waited for it",
         columns=tuple(columns[n] for n in kept),
         rows=tuple(tuple(row[n] for n in kept) for row in rows),
         currency=facts.currency,

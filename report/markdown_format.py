@@ -69,7 +69,7 @@ def _actions(report: Report) -> Iterator[str]:
         yield from ("", "## Do next", "")
     for number, one in enumerate(report.actions, 1):
         saves = formatting.saves(one.gpu_hours_a_day, one.cost_a_day, report.currency)
-        yield f"{number}. {text(one.text)} {text(saves)}"
+        yield f"{number}. {text(one.text)} This {text(saves)}."
     if report.became:
         yield from ("", "Of the span before:", "")
         yield from (f"- {text(one.text)} **{text(one.became)}**" for one in report.became)

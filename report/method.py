@@ -68,8 +68,8 @@ def _definitions(facts: Facts) -> tuple[tuple[str, str], ...]:
             "In service",
             "not lost: a GPU is lost while it cannot be used, while its node is drained, down or in "
             "maintenance and no job runs on there, and while its node has said nothing for a quarter "
-            "of an hour. A node is owned until somebody retires it. Each quarter has the last word of "
-            "the scheduler that was said in it.",
+            "of an hour. A node is owned until somebody retires it. Each quarter of an hour is judged "
+            "once, by what the scheduler had said by then, from when a node went until it came back.",
         ),
         (
             "Hardware incidents",

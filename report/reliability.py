@@ -114,7 +114,7 @@ def _sizes(facts: Facts) -> Sheet | None:
         Column(key="nodes", label="Nodes of a job", kind=Kind.COUNT),
         Column(key="mttf", label="A failure ends it after (MTTF)", kind=Kind.LASTING),
         Column(key="checkpoint_minutes", label="Checkpoint every, min", kind=Kind.COUNT),
-        Column(key="ettr", label="Of its time it gets on (ETTR)", kind=Kind.PERCENT),
+        Column(key="ettr", label="Share of time it makes progress (ETTR)", kind=Kind.PERCENT),
     )
     return Sheet(
         key="sizes",
