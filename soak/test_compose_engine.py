@@ -1,5 +1,6 @@
-"""compose.yaml in a container engine: up, healthy, killed, and nothing acknowledged is lost."""
+"""compose.yaml in a container engine: each profile up, killed, cut off; one upgraded; nothing acknowledged is lost."""
 
+import os
 import re
 import sys
 import time
@@ -8,12 +9,19 @@ from functools import partial
 
 import pytest
 
+from tests.compose_engine import TICK_SECONDS, UP_SECONDS, VERSION, name
 from tests.compose_site import Engine, Site, engine, site
 from tests.composed import SERVICES, substituted
 from tests.containers import PROGRAMS
+from tests.polling import wait_until
 
-pytestmark = pytest.mark.timeout(1500)
+pytestmark = pytest.mark.timeout(3000)
 
+# Shorter to rehearse.
+CUT_MINUTES = float(os.environ.get("SOAK_CUT_MINUTES") or 5)
+# The witness may miss a tick on a machine that has other things to do.
+LEAST_SHARE_OF_TICKS = 0.5
+NEWER = "0.1.1"
 STORES = ("victoria-metrics", "influxd")
 
 
@@ -36,7 +44,7 @@ def up(request: pytest.FixtureRequest, built: Engine) -> Iterator[Site]:
         yield running
 
 
-PROFILES = ("embedded", "victoriametrics")
+PROFILES = ("embedded", "victoriametrics", "influxdb")
 each_profile = pytest.mark.parametrize("up", PROFILES, indirect=True, scope="module")
 embedded = pytest.mark.parametrize("up", PROFILES[:1], indirect=True, scope="module")
 
@@ -74,9 +82,41 @@ def test_what_takes_more_memory_than_its_container_may_is_ended(up: Site) -> Non
     assert up.project.state("collector", "State.Pid") == before
 
 
-@embedded
+@each_profile
 def test_each_container_killed_once_loses_nothing_acknowledged(up: Site) -> None:
     for service in up.services:
         up.kill(service)
     up.await_health()
     up.assert_nothing_is_lost()
+
+
+@each_profile
+def test_a_network_that_was_cut_leaves_no_gap_and_a_fault_of_then_is_told(up: Site) -> None:
+    ticks = up.without_network(CUT_MINUTES * 60, lambda: up.driver.lose(0))
+    assert ticks >= LEAST_SHARE_OF_TICKS * CUT_MINUTES * 60 / TICK_SECONDS
+    up.told(0)
+    # What waited goes behind what is new: a hub on a busy machine takes a few bodies a second.
+    up.assert_nothing_is_lost(UP_SECONDS + CUT_MINUTES * 60)
+    sys.stdout.write(f"{up.profile}: {ticks} ticks in {CUT_MINUTES:g} min without a network\n")
+
+
+# Opens a link as a browser does: by its cookie.
+OPEN = "import sys, urllib.request as r; print(r.build_opener(r.HTTPCookieProcessor()).open(sys.argv[1]).status)"
+
+
+@embedded
+def test_an_upgrade_keeps_what_is_in_the_volumes(up: Site) -> None:
+    assert up.versions() == {VERSION}
+    (link,) = re.findall(
+        r"http://\S+", up.project.podman("exec", name("dashboard"), "gpuvigil", "url")
+    )
+    up.project.write_version(NEWER)
+    up.project.build()
+    up.project.up(up.profile)
+    up.await_health()
+    wait_until("all are newer", lambda: up.versions() == {NEWER}, UP_SECONDS)
+    images = {up.project.state(one, "ImageName") for one in up.services}
+    assert images == {f"localhost/gpuvigil:{NEWER}"}
+    up.assert_nothing_is_lost()
+    opened = up.project.podman("exec", name("dashboard"), "python", "-c", OPEN, link)
+    assert opened.strip() == "200"

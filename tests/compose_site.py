@@ -3,7 +3,7 @@
 import json
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +14,6 @@ from tests.containers import Machines, base_image
 from tests.nvml_fake import FakeDriver, build
 from tests.polling import wait_until
 
-# The server writes to disk every few seconds (docs/stores.md): what it acknowledged since is lost by its kill.
-VICTORIAMETRICS_SECONDS = 10.0
 # A collector keeps numbers in memory for so long (collector/spool/queue.py), so as to write nothing to disk.
 COLLECTOR_SECONDS = 5.0
 MESSAGE_SECONDS = 120.0
@@ -90,13 +88,17 @@ class Site:
         self.killed[service] = time.time() * 1000
         self.project.kill(service)
 
-    def without_network(self, seconds: float) -> int:
-        """Pull the cables of hub and store for so long; how many ticks there were meanwhile."""
+    def without_network(self, seconds: float, meanwhile: Callable[[], None]) -> int:
+        """Pull the cables of hub and store for so long; how many ticks there were.
+
+        `meanwhile` is called as soon as they are pulled.
+        """
         before = len(self.witness.seen["tick"])
         pulled = [one for one in self.services if one in ("hub", self.profile)]
         for one in pulled:
             self.project.cable(one, "down")
         try:
+            meanwhile()
             time.sleep(seconds)
             # The engine looks from within, where nothing is amiss.
             assert self.project.is_healthy("hub")
@@ -105,7 +107,7 @@ class Site:
                 self.project.cable(one, "up")
         return len(self.witness.seen["tick"]) - before
 
-    def assert_nothing_is_lost(self) -> None:
+    def assert_nothing_is_lost(self, seconds: float = UP_SECONDS) -> None:
         """Every tick that was seen, every line that was acknowledged, and every incident is kept."""
         seen = {what: list(times) for what, times in self.witness.seen.items()}
         assert seen["tick"]
@@ -115,31 +117,29 @@ class Site:
             found = self.project.found(self.profile)
             if not found:
                 return False
-            missing["kept"] = sorted(set(seen["kept"]) - set(found["kept"]))
-            lost = sorted(set(seen["tick"]) - set(found["tick"]))
+            missing["kept"] = _without(seen["kept"], found["kept"])
+            lost = _without(seen["tick"], found["tick"])
             missing["tick"] = [at for at in lost if not self._may_be_lost(at)]
             missing["incidents"] = sorted(self.incidents - set(found["incidents"]))
             return not any(missing.values())
 
         missing: dict[str, list[int] | list[str]] = {}
         try:
-            wait_until("everything is kept", is_all_there, UP_SECONDS)
+            wait_until("everything is kept", is_all_there, seconds)
         except AssertionError as error:
             raise AssertionError(f"lost: {missing}, killed: {self.killed}") from error
 
     def _may_be_lost(self, at: int) -> bool:
-        """Whether it was read just before the collector's own end, or the one of VictoriaMetrics."""
-        spans = {
-            f"collector{self.profile_suffix}": 1000 * (COLLECTOR_SECONDS + TICK_SECONDS),
-            "victoriametrics": 1000 * VICTORIAMETRICS_SECONDS,
-        }
-        return any(
-            0 <= self.killed[one] - at <= span for one, span in spans.items() if one in self.killed
-        )
+        """Whether it was read just before the collector's own end."""
+        collector = "collector" if self.profile == "embedded" else f"collector-{self.profile}"
+        ended = self.killed.get(collector)
+        return ended is not None and 0 <= ended - at <= 1000 * (COLLECTOR_SECONDS + TICK_SECONDS)
 
-    @property
-    def profile_suffix(self) -> str:
-        return "" if self.profile == "embedded" else f"-{self.profile}"
+
+def _without(seen: Iterable[int], found: Iterable[int]) -> list[int]:
+    """Those that were not found; stores cut milliseconds that `/metrics` rounds."""
+    there = {at + off for at in found for off in (-1, 0, 1)}
+    return sorted(set(seen) - there)
 
 
 @contextmanager

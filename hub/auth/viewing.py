@@ -71,9 +71,9 @@ class Viewing:
 
 def check_question(bearer: Bearer, kind: RecordKind, asked: Mapping[str, str]) -> None:
     """Refused with 403 when a viewer asks by what it may not know: an answer would confirm a guess."""
-    over = {"holder"} & asked.keys()
+    over = {key for key in ("holder", "parent") if asked.get(key, "").startswith("pod")}
     if kind in _HELD:
-        over |= {"id", "parent"} & asked.keys()
+        over |= {"id"} & asked.keys()
     if bearer.scope is Scope.VIEWER and over:
         names = " and ".join(sorted(over))
         raise Refused(

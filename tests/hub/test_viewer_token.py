@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from accounting.usage.columns import SHARES, unpacked
+from cli import table_commands
 from gpuvigil.errors import HubRefused
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import Event, EventKind, Record, RecordKind
@@ -103,6 +104,8 @@ def test_a_reader_sees_names_and_so_did_one_before(site: HubProcess) -> None:
         ("kind=allocation&id=prod/n-1", 403),
         ("kind=job&parent=pod%20ml/zorn-private-0", 403),
         ("kind=job&subject=prod", 200),
+        ("kind=job&parent=job%203", 200),  # a number names nobody
+        ("kind=allocation&holder=job%203", 200),
         ("kind=incident&id=0123456789abcdef-1", 200),
         ("kind=transition&parent=0123456789abcdef-1", 200),
     ],
@@ -160,6 +163,38 @@ def test_a_viewer_changes_nothing_and_reads_no_tokens(site: HubProcess, viewer: 
         assert ask(f"{site.url}/api/v1/{path}", b"{}", token=viewer).status == 403
     answer = ask(f"{site.url}/api/v1/telemetry/latest", b"{}", token=viewer)
     assert answer.status == 400  # let in, and no question
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ("status", True),
+        ("jobs", True),
+        ("why 3", True),
+        ("who n-1", False),
+        ("idle", False),
+        ("jobs -o json", True),
+        ("jobs -o csv", True),
+    ],
+)
+def test_commands_show_what_the_token_may_see(
+    site: HubProcess,
+    viewer: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+    named: bool,
+) -> None:
+    name, *words = command.split()
+    for scope, token in (("viewer", viewer), ("reader", token_of(site, "reader"))):
+        file, config = tmp_path / scope, tmp_path / f"{scope}.toml"
+        file.write_text(token)
+        config.write_text(f'[hub]\nurl = "{site.url}"\nservice_token_file = "{file}"\n')
+        code = getattr(table_commands, f"{name}_main")([*words, "--config", str(config)])
+        said = capsys.readouterr()
+        assert code == 0, said.err
+        found = any(one in said.out.casefold() for one in SECRETS)
+        assert found == (named and scope == "reader"), said.out
 
 
 def test_the_team_is_no_person(site: HubProcess, viewer: str) -> None:
