@@ -6,14 +6,18 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+# Each look may be a request. What comes soon is seen at once, and what takes long a twentieth later.
+_FIRST_SECONDS, _MOST_SECONDS, _LATER = 0.02, 0.1, 20
+
 
 def wait_until(what: str, look: Callable[[], T | None], timeout_seconds: float = 40.0) -> T:
     """What `look` returns once it is neither None nor false; AssertionError names `what`."""
-    deadline = time.monotonic() + timeout_seconds
+    begun = time.monotonic()
     while True:
         found = look()
         if found:
             return found
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - begun
+        if waited > timeout_seconds:
             raise AssertionError(f"{what}: not within {timeout_seconds} s, last seen {found!r}")
-        time.sleep(0.02)
+        time.sleep(min(max(_FIRST_SECONDS, waited / _LATER), _MOST_SECONDS))

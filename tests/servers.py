@@ -1,6 +1,8 @@
 """Real servers for tests: each a process on a free port of the loopback, ended by its pid."""
 
 import contextlib
+import multiprocessing
+import multiprocessing.util
 import os
 import secrets
 import signal
@@ -10,11 +12,16 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 
+from gpuvigil.command_line import main
 from gpuvigil.hub_client import Hub
 from tests.polling import wait_until
 
 ROOT = Path(__file__).parent.parent
+_COPIES = multiprocessing.get_context("forkserver")
+# Its socket is in a folder that goes at the very end: the temporary folder of the tests goes before.
+multiprocessing.util.get_temp_dir()
 
 
 class HubProcess:
@@ -40,7 +47,7 @@ class HubProcess:
         self.settings: dict[str, object] = {**kept, **(settings or {})}
         self.within: list[str] = []  # a program that runs the hub in its own place
         self.url = ""
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | Copy | None = None
         self._clients: list[Hub] = []
 
     def __enter__(self) -> "HubProcess":
@@ -70,21 +77,12 @@ class HubProcess:
         """Start, and wait for nothing."""
         self.write_config()
         (self.data / "hub.url").unlink(missing_ok=True)
+        self.process = self._started()
+
+    def _started(self) -> "subprocess.Popen[bytes] | Copy":
+        command = [sys.executable, "-m", "gpuvigil", "hub", "--config", str(self.config)]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [
-                    *self.within,
-                    sys.executable,
-                    "-m",
-                    "gpuvigil",
-                    "hub",
-                    "--config",
-                    str(self.config),
-                ],
-                cwd=ROOT,
-                stdout=log,
-                stderr=log,
-            )
+            return subprocess.Popen([*self.within, *command], cwd=ROOT, stdout=log, stderr=log)
 
     @property
     def running(self) -> bool:
@@ -156,3 +154,50 @@ class HubProcess:
         code = self.process.wait(timeout=20)
         self.process = None
         return code
+
+
+class Copy:
+    """A process that is forked from one that has the hub's modules; it is asked as a Popen is."""
+
+    def __init__(self, config: Path, log: Path) -> None:
+        _COPIES.set_forkserver_preload(["hub.app"])
+        given = (str(config), str(log), dict(os.environ))
+        self._process = _COPIES.Process(target=_be_a_hub, args=given, daemon=True)
+        # A child runs the main module again if it has a file: a page of Streamlit's is one for a while.
+        ours = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            self._process.start()
+        finally:
+            sys.modules["__main__"] = ours
+        self.pid = self._process.pid or 0
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        code = self._process.exitcode
+        if code is None:
+            raise subprocess.TimeoutExpired("gpuvigil hub", timeout or 0.0)
+        return code
+
+
+class QuickHub(HubProcess):
+    """A hub for tests of what asks one. Loading its modules is two thirds of a start, and is done once.
+
+    Tests of the hub itself, and of the whole, start it as its user does.
+    """
+
+    def _started(self) -> Copy:
+        return Copy(self.config, self.log)
+
+
+def _be_a_hub(config: str, log: str, environment: Mapping[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(ROOT)
+    file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    for number in (1, 2):
+        os.dup2(file, number)
+    sys.exit(main(["hub", "--config", config]))

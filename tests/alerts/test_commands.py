@@ -26,7 +26,7 @@ from gpuvigil.model import (
 from tests.alerts.actions.lost import lost_gpu
 from tests.polling import wait_until
 from tests.receiver import OK, Answer, Receiver
-from tests.servers import ROOT, HubProcess
+from tests.servers import ROOT, HubProcess, QuickHub
 
 from .examples import NOON, REAL, a_transition, an_incident
 from .process import AlertsProcess
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.server
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
-    with HubProcess(tmp_path_factory.mktemp("hub")) as process:
+    with QuickHub(tmp_path_factory.mktemp("hub")) as process:
         yield process
 
 
@@ -173,7 +173,7 @@ def test_all_that_a_long_outage_left_is_tried_again(tmp_path: Path) -> None:
     step = a_transition(impact=Impact(text="x" * 20_000))  # as of a rack
     dead = replace(draft(step, "long", NOON), state=NoticeState.DEAD)
     count = 1100  # too many for one body
-    with HubProcess(tmp_path / "hub") as server:
+    with QuickHub(tmp_path / "hub") as server:
         hub = server.hub()
         for begin in range(0, count, 100):
             more = (replace(dead, incident=f"i-{begin + number}") for number in range(100))

@@ -13,7 +13,7 @@ from alerts.routing.notice import Kind, draft
 from gpuvigil.config.pricing import CostSettings, PriceSettings
 from gpuvigil.errors import HubUnavailable
 from gpuvigil.model import GpuIdentity, Impact, Inventory, Subject
-from tests.servers import HubProcess
+from tests.servers import QuickHub
 
 from .examples import GPU, NOON, REAL, an_incident, opened, resolved
 
@@ -57,7 +57,7 @@ def test_models_are_looked_at_beside_the_messages_which_go_without_them(tmp_path
     node = Inventory(
         subject=REAL.of_node(), at=NOON, boot="b", tick_seconds=10.0, version="1", gpus=(gpu,)
     )
-    with HubProcess(tmp_path) as process, closing(process.hub()) as hub:
+    with QuickHub(tmp_path) as process, closing(process.hub()) as hub:
         hub.write_records([node.to_record()])
         models.look(hub)
     with closing(process.hub()) as away, pytest.raises(HubUnavailable):

@@ -52,7 +52,7 @@ from gpuvigil.model import (
 )
 from gpuvigil.store.external import store_of
 from tests.polling import wait_until
-from tests.servers import HubProcess
+from tests.servers import HubProcess, QuickHub
 
 from .examples import NOON, SETTINGS
 from .mailbox import Mailbox
@@ -286,7 +286,7 @@ def test_the_share_that_was_used_is_of_all_that_is_held() -> None:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
-    with HubProcess(tmp_path_factory.mktemp("hub")) as process:
+    with QuickHub(tmp_path_factory.mktemp("hub")) as process:
         yield process
 
 

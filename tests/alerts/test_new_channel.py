@@ -23,7 +23,7 @@ from gpuvigil.lifecycle import Signal
 from gpuvigil.log import Log
 from gpuvigil.model import Record, RecordKind, Severity, Silence, Transition
 from tests.receiver import Receiver
-from tests.servers import HubProcess
+from tests.servers import QuickHub
 
 from .examples import (
     CHAT,
@@ -206,7 +206,7 @@ def test_what_stood_when_the_first_channel_came_arrives_there_once(tmp_path: Pat
     channel = name()
     for folder in ("hub", "without", "with"):
         (tmp_path / folder).mkdir()
-    with HubProcess(tmp_path / "hub") as server, Receiver() as receiver:
+    with QuickHub(tmp_path / "hub") as server, Receiver() as receiver:
         story, over = Story(server.hub()), Story(server.hub())
         with AlertsProcess(server, tmp_path / "without") as alerts:
             story.tell(Signal.CONFIRMED)

@@ -25,7 +25,7 @@ from gpuvigil.errors import ConfigError
 from gpuvigil.lifecycle import Signal
 from tests.polling import wait_until
 from tests.receiver import Answer, Receiver
-from tests.servers import HubProcess
+from tests.servers import QuickHub
 
 from .examples import REAL, opened, resolved
 from .mailbox import Mailbox
@@ -201,7 +201,7 @@ def test_an_alertmanager_believes_what_is_repeated_and_forgets_what_is_over(
 
 def test_the_service_repeats_what_stands(alertmanager: str, tmp_path: Path) -> None:
     channel = {"list": "alertmanager", "url": alertmanager, "resend_seconds": 0.5}
-    with HubProcess(tmp_path / "hub") as server:
+    with QuickHub(tmp_path / "hub") as server:
         story = Story(server.hub())
         with AlertsProcess(server, tmp_path, am=channel):
             story.tell(Signal.CONFIRMED)

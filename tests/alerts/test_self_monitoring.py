@@ -50,7 +50,7 @@ from gpuvigil.model import Inventory, Record, RecordKind, Severity, Subject, Tra
 from tests.hub.talk import identity
 from tests.polling import wait_until
 from tests.receiver import Received, Receiver, too_many
-from tests.servers import HubProcess
+from tests.servers import HubProcess, QuickHub
 
 from .examples import NOON, REAL, a_transition, an_incident, seconds
 from .month.shelf import ShelfHub, Shelves
@@ -112,7 +112,7 @@ def test_what_was_said_before_anybody_could_hear_it_is_nobodys_silence() -> None
 def test_a_hub_that_was_away_makes_nobody_silent_when_it_is_back(tmp_path: Path) -> None:
     started = datetime.now(timezone.utc)
     clock = ManualClock(started)
-    with HubProcess(tmp_path) as process, closing(process.hub()) as hub:
+    with QuickHub(tmp_path) as process, closing(process.hub()) as hub:
 
         def told() -> list[object]:
             steps = hub.records(RecordKind.TRANSITION, parent="self-analyzer")
@@ -181,7 +181,7 @@ def test_of_two_schedulers_that_of_the_silent_one_is_told_and_one_that_moved_is_
     tmp_path: Path,
 ) -> None:
     clock = ManualClock(datetime.now(timezone.utc))
-    with HubProcess(tmp_path) as process, closing(process.hub()) as hub:
+    with QuickHub(tmp_path) as process, closing(process.hub()) as hub:
         line = f"node,cluster=lab,node=n1 up=1i {int(clock.now().timestamp())}000000000"
         hub.request("POST", WRITE_PATH, line.encode(), {**identity(1), "Gpuvigil-Cluster": "lab"})
         for node in ("kubernetes", "former"):
@@ -199,7 +199,7 @@ def test_of_two_schedulers_that_of_the_silent_one_is_told_and_one_that_moved_is_
 @pytest.mark.server
 def test_a_silent_reader_is_told_once_and_ends_when_it_is_back(tmp_path: Path) -> None:
     clock = ManualClock(datetime.now(timezone.utc))
-    with HubProcess(tmp_path) as process, closing(process.hub()) as hub:
+    with QuickHub(tmp_path) as process, closing(process.hub()) as hub:
         line = f"node,cluster=lab,node=n1 up=1i {int(clock.now().timestamp())}000000000"
         hub.request("POST", WRITE_PATH, line.encode(), {**identity(1), "Gpuvigil-Cluster": "lab"})
         hub.write_records([a_word(RecordKind.SWITCH, clock.now())])
@@ -256,7 +256,7 @@ def test_full_spools_are_told_once_and_end_when_there_is_room_again(tmp_path: Pa
             replace(told, id=f"i-{cluster}-{one.node}", subject=one).to_record() for one in places
         ]
 
-    with HubProcess(tmp_path) as process, closing(process.hub()) as hub:
+    with QuickHub(tmp_path) as process, closing(process.hub()) as hub:
         watch = Watch(replace(a_desk(hub, "away"), clock=clock), [])
         played = full("open", 1, "selftest")  # those are full on purpose
         for records in (played, full("open", 1), [], full("resolved", 2)):
@@ -290,7 +290,7 @@ def test_a_silence_of_all_that_the_analyzer_told_is_not_told_again(
     tmp_path: Path, several: bool, told: list[str]
 ) -> None:
     clock = ManualClock(datetime.now(timezone.utc))
-    with HubProcess(tmp_path) as process, closing(process.hub()) as hub:
+    with QuickHub(tmp_path) as process, closing(process.hub()) as hub:
         nodes = [Subject(cluster="c", node=f"n{number}") for number in range(4)]
         for number, node in enumerate(nodes):
             send(hub, node, number + 1)
@@ -488,7 +488,7 @@ def test_what_waits_over_the_hour_of_a_digest_is_in_the_next_one() -> None:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
-    with HubProcess(tmp_path_factory.mktemp("hub")) as process:
+    with QuickHub(tmp_path_factory.mktemp("hub")) as process:
         yield process
 
 

@@ -19,7 +19,7 @@ from gpuvigil.lifecycle import Signal, State
 from gpuvigil.model import Record, RecordKind, Severity, Transition
 from tests.polling import wait_until
 from tests.receiver import OK, RESET, SILENT, Answer, Receiver, too_many
-from tests.servers import ROOT, HubProcess
+from tests.servers import ROOT, HubProcess, QuickHub
 
 from .examples import a_transition, an_incident
 from .process import AlertsProcess
@@ -32,7 +32,7 @@ PATIENCE_SECONDS = 120.0
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
-    with HubProcess(tmp_path_factory.mktemp("hub")) as process:
+    with QuickHub(tmp_path_factory.mktemp("hub")) as process:
         yield process
 
 
@@ -255,7 +255,7 @@ def test_a_hub_that_is_killed_in_the_middle_costs_nothing_and_nothing_comes_twic
     receiver: Receiver, tmp_path: Path
 ) -> None:
     receiver.answer(Answer(after_seconds=1.0))
-    with HubProcess(tmp_path / "hub") as server:
+    with QuickHub(tmp_path / "hub") as server:
         story = Story(server.hub())
         with AlertsProcess(server, tmp_path, **{name(): to(receiver)}):
             story.tell(Signal.CONFIRMED)
@@ -317,7 +317,7 @@ def test_without_a_channel_the_page_can_still_say_why_nobody_was_told(
 def test_decisions_that_are_too_large_for_one_body_are_kept_in_several(
     receiver: Receiver, tmp_path: Path
 ) -> None:
-    with HubProcess(tmp_path / "hub", {"body_bytes": 60_000}) as server:
+    with QuickHub(tmp_path / "hub", {"body_bytes": 60_000}) as server:
         stories = [Story(server.hub()) for _ in range(12)]
         members = tuple(f"lab/n{number:03d}/gpu/GPU-{number}" for number in range(500))
         for story in stories:

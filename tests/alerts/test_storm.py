@@ -9,7 +9,7 @@ from gpuvigil.lifecycle import Signal
 from gpuvigil.model import RecordKind, Subject
 from tests.polling import wait_until
 from tests.receiver import Receiver
-from tests.servers import HubProcess
+from tests.servers import QuickHub
 
 from .process import AlertsProcess
 from .storm import Hostile, Storm, check
@@ -23,7 +23,7 @@ KILLS = 3
 @pytest.mark.timeout(300)
 def test_whatever_the_receivers_do_each_hears_the_end_in_order_and_once(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
-        server = stack.enter_context(HubProcess(tmp_path / "hub"))
+        server = stack.enter_context(QuickHub(tmp_path / "hub"))
         receivers = {f"r{n}": stack.enter_context(Hostile(f"round {n}")) for n in range(10)}
         channels = {
             name: {"url": one.url, "timeout_seconds": 0.3} for name, one in receivers.items()
@@ -46,7 +46,7 @@ def test_whatever_the_receivers_do_each_hears_the_end_in_order_and_once(tmp_path
 def test_a_switch_that_takes_512_gpus_with_it_makes_one_message(tmp_path: Path) -> None:
     nodes = [Subject(cluster="lab", node=f"n{number:02d}") for number in range(64)]
     members = tuple(f"{node.key}/gpu/GPU-{gpu}" for node in nodes for gpu in range(8))
-    with HubProcess(tmp_path / "hub") as server, Receiver() as receiver:
+    with QuickHub(tmp_path / "hub") as server, Receiver() as receiver:
         with AlertsProcess(server, tmp_path, chat={"url": receiver.url}):
             hub = server.hub()
             silent = [(Story(hub), node) for node in nodes]

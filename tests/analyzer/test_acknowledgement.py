@@ -24,7 +24,7 @@ from gpuvigil.model import (
     Transition,
 )
 from tests.polling import wait_until
-from tests.servers import HubProcess
+from tests.servers import HubProcess, QuickHub
 
 from .process import Analyzer, running
 from .scene import NOON, event, gpu, inventory, node
@@ -154,7 +154,7 @@ def test_after_a_restart_only_what_was_said_since_the_last_return_counts() -> No
 
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[HubProcess]:
-    with HubProcess(tmp_path / "hub") as process:
+    with QuickHub(tmp_path / "hub") as process:
         yield process
 
 

@@ -18,7 +18,7 @@ from gpuvigil.lineprotocol import encode
 from gpuvigil.model import Record, RecordKind, Severity
 from gpuvigil.store.hub import HubStore
 from tests.dashboard.scene import NOON, allocation, gpu, incident, inventory, node
-from tests.servers import HubProcess
+from tests.servers import HubProcess, QuickHub
 
 pytestmark = pytest.mark.server
 
@@ -28,7 +28,7 @@ TICK = timedelta(seconds=60)
 
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[HubProcess]:
-    with HubProcess(tmp_path / "hub") as process:
+    with QuickHub(tmp_path / "hub") as process:
         yield process
 
 

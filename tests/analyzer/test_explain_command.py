@@ -16,7 +16,7 @@ from gpuvigil.model import (
     Severity,
     Transition,
 )
-from tests.servers import HubProcess
+from tests.servers import QuickHub
 
 from .scene import SETTINGS, gpu, healthy, incident, node
 from .test_analysis import reading
@@ -108,7 +108,7 @@ def test_the_command_explains_what_the_hub_has_and_says_what_it_has_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found, steps = told()
-    with HubProcess(tmp_path) as hub:
+    with QuickHub(tmp_path) as hub:
         hub.hub().write_records([found.to_record(), *(step.to_record() for step in steps)])
         config = tmp_path / "explain.toml"
         config.write_text(
@@ -132,7 +132,7 @@ def test_what_was_before_an_old_incident_is_told_however_long_ago_that_is(
         for days in (1, 3, 29, 31)
     ]
     later = replace(incident("gpu_lost", gpu()), since=old.since + DAY, id="later")
-    with HubProcess(tmp_path) as hub:
+    with QuickHub(tmp_path) as hub:
         hub.hub().write_records(
             [one.to_record() for one in (old, *earlier, later)] + [one.to_record() for one in steps]
         )

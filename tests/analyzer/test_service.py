@@ -32,7 +32,7 @@ from gpuvigil.model import (
     Transition,
 )
 from tests.polling import wait_until
-from tests.servers import HubProcess
+from tests.servers import HubProcess, QuickHub
 
 from .process import Analyzer, running
 from .scene import GPU_FIELDS, NODE_FIELDS, allocation, event, gpu, inventory, node
@@ -46,7 +46,7 @@ def now() -> datetime:
 
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[HubProcess]:
-    with HubProcess(tmp_path / "hub") as process:
+    with QuickHub(tmp_path / "hub") as process:
         yield process
 
 

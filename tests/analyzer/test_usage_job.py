@@ -26,7 +26,7 @@ from gpuvigil.clock import ManualClock
 from gpuvigil.model import RecordKind, Retirement, ScheduledNode, Scheduler, Subject
 from tests.accounting.usage.told import GPUS, own, quarters, tell
 from tests.polling import wait_until
-from tests.servers import HubProcess
+from tests.servers import HubProcess, QuickHub
 
 from .process import Analyzer
 
@@ -66,7 +66,7 @@ def test_what_the_store_has_forgotten_is_not_due() -> None:
 
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[HubProcess]:
-    with HubProcess(tmp_path / "hub") as process:
+    with QuickHub(tmp_path / "hub") as process:
         yield process
 
 

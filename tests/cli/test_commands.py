@@ -44,7 +44,7 @@ from tests.dashboard.scene import (
 )
 from tests.dashboard.servers import Feed
 from tests.report.weeks import share, usage
-from tests.servers import ROOT, HubProcess
+from tests.servers import ROOT, HubProcess, QuickHub
 
 pytestmark = pytest.mark.slow
 
@@ -400,7 +400,7 @@ def of_a_job_that_failed() -> list[Record]:
 
 @pytest.fixture(scope="module")
 def fed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
-    with HubProcess(tmp_path_factory.mktemp("hub")) as hub, Feed(hub) as feed:
+    with QuickHub(tmp_path_factory.mktemp("hub")) as hub, Feed(hub) as feed:
         held = allocation(gpu(0, Subject(cluster="simulated", node="sim-001")), "job 7")
         played = gpu(0, Subject(cluster=SELFTEST_CLUSTER, node="selftest-1"))
         marked = [allocation(played, f"job {number}").to_record() for number in (7, 18)]

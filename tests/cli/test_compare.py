@@ -29,7 +29,7 @@ from tests.cli.test_commands import run
 from tests.dashboard.scene import NOON, inventory
 from tests.hub.talk import identity
 from tests.polling import wait_until
-from tests.servers import HubProcess
+from tests.servers import HubProcess, QuickHub
 from tests.services import commands, running
 
 DAY_SECONDS = 86_400.0
@@ -205,7 +205,7 @@ def today() -> datetime:
 def rolled_out(tmp_path_factory: pytest.TempPathFactory, today: datetime) -> Iterator[HubProcess]:
     """Two of four nodes got a new driver yesterday at six, and fail since."""
     folder = tmp_path_factory.mktemp("compare")
-    with HubProcess(folder / "hub") as process:
+    with QuickHub(folder / "hub") as process:
         hub = process.hub()
         nodes = [Subject(cluster=CLUSTER, node=f"n{n}") for n in range(1, 5)]
         played = Subject(cluster=SELFTEST_CLUSTER, node="n1")

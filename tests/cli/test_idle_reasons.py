@@ -17,7 +17,7 @@ from gpuvigil.lineprotocol import encode
 from gpuvigil.model import Severity
 from gpuvigil.store.hub import HubStore
 from tests.dashboard.scene import NOON, allocation, gpu, heard, incident, inventory, node, row
-from tests.servers import HubProcess
+from tests.servers import QuickHub
 
 NODE = node("n-1", "prod")
 TICK, MINUTE, DAY = timedelta(seconds=10), timedelta(minutes=1), timedelta(days=1)
@@ -56,7 +56,7 @@ def test_a_fault_that_stood_for_weeks_and_has_just_ended_excuses_its_holder(tmp_
         state="resolved",
         resolved_at=NOON - 9 * MINUTE,
     )
-    with HubProcess(tmp_path / "hub") as process:
+    with QuickHub(tmp_path / "hub") as process:
         hub = process.hub()
         HubStore(hub).write(half_an_hour_of_nothing(2))
         hub.write_records([over.to_record()])

@@ -15,7 +15,7 @@ from dashboard.incidents.hub_queries import story
 from gpuvigil.clock import SystemClock
 from gpuvigil.model import RmaState, Severity
 from tests.dashboard.scene import gpu, incident, node
-from tests.servers import HubProcess
+from tests.servers import HubProcess, QuickHub
 
 pytestmark = pytest.mark.server
 
@@ -33,7 +33,7 @@ IDLE = incident("gpu_idle_held", gpu(1, HERE), Severity.INFO)
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
-    with HubProcess(tmp_path_factory.mktemp("hub")) as hub:
+    with QuickHub(tmp_path_factory.mktemp("hub")) as hub:
         hub.hub().write_records(one.to_record() for one in (LOST, BEFORE, IDLE))
         config = f'[hub]\nurl = "{hub.url}"\nservice_token_file = "{hub.service_token_file}"\n'
         (hub.directory / "site.toml").write_text(config)

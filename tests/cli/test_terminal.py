@@ -21,7 +21,7 @@ from cli.terminal import painter
 from dashboard.lists import holders
 from dashboard.lists.table import TONES, Column, Grid, text
 from tests.dashboard.servers import Feed
-from tests.servers import ROOT, HubProcess
+from tests.servers import ROOT, QuickHub
 
 WORDS = Grid(
     columns=[
@@ -134,7 +134,7 @@ def _modes(terminal: int) -> str:
 @pytest.mark.slow
 @pytest.mark.server
 def test_top_goes_on_at_a_terminal_and_a_key_ends_it(tmp_path: Path) -> None:
-    with HubProcess(tmp_path / "hub") as hub, Feed(hub):
+    with QuickHub(tmp_path / "hub") as hub, Feed(hub):
         config = tmp_path / "terminal.toml"
         tokens = f'service_token_file = "{hub.service_token_file}"'
         config.write_text(f'[hub]\nurl = "{hub.url}"\n{tokens}\n')

@@ -16,7 +16,7 @@ from gpuvigil.clock import SystemClock
 from gpuvigil.model import PortIdentity, Retirement, Subject
 from gpuvigil.topology import Imported, Source, Uplink, learn
 from tests.gpuvigil.topology.fabrics import inventory, port, went_down
-from tests.servers import ROOT, HubProcess
+from tests.servers import ROOT, HubProcess, QuickHub
 
 HOSTS = 6
 FILE = """
@@ -88,7 +88,7 @@ def fed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
     other = replace(gone, subject=Subject(cluster="other", node="n1"))
     retired = Retirement(node=gone.subject, by="ada", note="", at=SystemClock().now())
     downs = [replace(went_down("n1", "mlx5_0"), at=now)]
-    with HubProcess(tmp_path_factory.mktemp("hub")) as hub:
+    with QuickHub(tmp_path_factory.mktemp("hub")) as hub:
         told = [replace(one, at=now) for one in NODES]
         records = [one.to_record() for one in (*told, gone, other)]
         records += [retired.to_record(), *(one.to_record() for one in downs)]

@@ -24,7 +24,7 @@ from gpuvigil.hub_client import Hub
 from gpuvigil.model import Event, EventKind, RecordKind, Subject
 from tests.collector.receiver import RESET, Receiver, Reply, Request, as_a_hub, refusing
 from tests.polling import wait_until
-from tests.servers import HubProcess
+from tests.servers import QuickHub
 
 pytestmark = pytest.mark.server
 
@@ -479,7 +479,7 @@ def test_the_gate_spreads_attempts_and_lets_one_at_a_time_try() -> None:
 
 @pytest.mark.server
 def test_the_real_hub_takes_everything_once_also_when_killed_in_the_middle(tmp_path: Path) -> None:
-    with HubProcess(tmp_path / "hub") as hub:
+    with QuickHub(tmp_path / "hub") as hub:
         token = hub.collector_token
         with Shipping(tmp_path / "spool", hub.url) as shipping:
             shipping.token = token

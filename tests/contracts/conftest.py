@@ -15,7 +15,7 @@ from gpuvigil.store.hub import HubStore
 from gpuvigil.store.influxdb import InfluxStore
 from gpuvigil.store.memory import MemoryStore
 from gpuvigil.store.victoriametrics import VictoriaMetricsStore
-from tests.servers import HubProcess
+from tests.servers import QuickHub
 from tests.timeseries import InfluxDB, VictoriaMetrics
 
 AFTER_ALL = datetime(2300, 1, 1, tzinfo=timezone.utc)
@@ -69,7 +69,7 @@ def _memory(_: Path) -> Iterator[Backend]:
 
 
 def _embedded(directory: Path) -> Iterator[Backend]:
-    with HubProcess(directory, {"commit_seconds": 0.001}) as hub:
+    with QuickHub(directory, {"commit_seconds": 0.001}) as hub:
         store = HubStore(hub.hub())
 
         def empty() -> Store:

@@ -21,12 +21,12 @@ from gpuvigil.model import ScheduledNode, Scheduler, Subject
 from report.build import build
 from report.inputs import read
 from tests.accounting.usage.told import own, tell
-from tests.servers import HubProcess
+from tests.servers import HubProcess, QuickHub
 
 
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[HubProcess]:
-    with HubProcess(tmp_path / "hub") as process:
+    with QuickHub(tmp_path / "hub") as process:
         yield process
 
 

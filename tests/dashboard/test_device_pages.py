@@ -20,7 +20,7 @@ from gpuvigil.model import Severity
 from gpuvigil.store.hub import HubStore
 from gpuvigil.web import page_links
 from tests.polling import wait_until
-from tests.servers import ROOT, HubProcess
+from tests.servers import ROOT, HubProcess, QuickHub
 
 from .device_past import GPUS, LOST_AT, NODE, SILENT, SPAN, TICK, gpu_line, known, write_past
 from .scene import gpu, incident
@@ -57,7 +57,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with HubProcess(tmp_path_factory.mktemp("world") / "hub") as process:
+    with QuickHub(tmp_path_factory.mktemp("world") / "hub") as process:
         now = SystemClock().now().replace(minute=0, second=0, microsecond=0)
         start = now - timedelta(minutes=90)
         write_past(process, start)

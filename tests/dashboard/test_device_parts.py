@@ -10,7 +10,7 @@ from gpuvigil.clock import SystemClock, to_ns
 from gpuvigil.metrics import NVLINK
 from gpuvigil.model import Subject
 from gpuvigil.store.hub import HubStore
-from tests.servers import HubProcess
+from tests.servers import QuickHub
 
 GPU = Subject(cluster="c", node="n1", gpu="GPU-1")
 LINK = "nvlink,cluster=c,node=n1,uuid={uuid},model=H100,link={link} up={up}i,crc_errors={crc}i {at}"
@@ -60,7 +60,7 @@ def test_the_last_word_of_each_link_counts_and_a_slice_that_is_gone_is_not_shown
         LINK.format(uuid="GPU-2", link=3, up=1, crc=0, at=to_ns(now - tick)),
         SLICE.format(at=to_ns(now - tick)),
     ]
-    with HubProcess(tmp_path / "hub") as hub:
+    with QuickHub(tmp_path / "hub") as hub:
         HubStore(hub.hub()).write("\n".join(lines).encode())
         found = parts(hub.hub(), GPU, now, 3 * tick)
         later = parts(hub.hub(), GPU, now + timedelta(minutes=30), 3 * tick)

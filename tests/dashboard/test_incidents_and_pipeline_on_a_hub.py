@@ -28,7 +28,7 @@ from gpuvigil.model import (
     Silence,
 )
 from tests.polling import wait_until
-from tests.servers import ROOT, HubProcess
+from tests.servers import ROOT, HubProcess, QuickHub
 
 from .scene import gpu, incident, node, notice
 from .servers import Feed
@@ -43,7 +43,7 @@ LOST = replace(
 
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[HubProcess]:
-    with HubProcess(tmp_path / "hub") as process:
+    with QuickHub(tmp_path / "hub") as process:
         snapshot = Snapshot(process.hub, SystemClock(), AnalyzerSettings(), 0.2)
         questions = Questions(process.hub, SystemClock())
         live.install(live.Shared(snapshot=snapshot, questions=questions, config=Config()))

@@ -26,7 +26,7 @@ from gpuvigil.errors import StoreError
 from gpuvigil.lineprotocol import encode
 from gpuvigil.store.hub import HubStore
 from tests.dashboard.scene import NOON, allocation, busy_fleet, gpu, node
-from tests.servers import HubProcess
+from tests.servers import QuickHub
 
 FIRST = node("n-1", "prod")
 SPAN = (NOON - timedelta(hours=1), NOON)
@@ -266,7 +266,7 @@ def test_a_real_hub_tells_of_servers_and_of_the_activity_of_their_gpus(tmp_path:
             rows.append(encode("gpu", tags, {"up": 1, "utilization_percent": 40}, to_ns(at)))
         tags = {**place, "endpoint": "127.0.0.1:8001", "uuid": ""}
         rows.append(encode("inference", tags, {"requests_waiting": 1.0}, to_ns(at)))
-    with HubProcess(tmp_path / "hub") as process:
+    with QuickHub(tmp_path / "hub") as process:
         hub = process.hub()
         HubStore(hub).write("\n".join(row for row in rows if row).encode())
         told = asked(hub, ["prod"], (now - timedelta(minutes=10), now))

@@ -22,7 +22,7 @@ from gpuvigil.store.hub import HubStore
 from gpuvigil.store.influxdb import InfluxStore
 from tests.cli.test_commands import run
 from tests.polling import wait_until
-from tests.servers import HubProcess
+from tests.servers import HubProcess, QuickHub
 
 from .scene import allocation, gpu, incident, inventory, node
 from .test_incidents_and_pipeline_on_a_hub import open_page, said
@@ -52,7 +52,7 @@ OVER = Job(
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
-    with HubProcess(tmp_path_factory.mktemp("hub")) as process:
+    with QuickHub(tmp_path_factory.mktemp("hub")) as process:
         feed(process)
         snapshot = Snapshot(process.hub, SystemClock(), AnalyzerSettings(), 0.2)
         questions = Questions(process.hub, SystemClock())

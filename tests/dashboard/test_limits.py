@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from tests.polling import wait_until
-from tests.servers import HubProcess
+from tests.servers import QuickHub
 
 from .servers import DashboardProcess
 
@@ -30,7 +30,7 @@ HALF_SENT = 1000
 @pytest.fixture(scope="module")
 def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DashboardProcess]:
     with (
-        HubProcess(tmp_path_factory.mktemp("hub")) as hub,
+        QuickHub(tmp_path_factory.mktemp("hub")) as hub,
         DashboardProcess(tmp_path_factory.mktemp("dashboard"), hub) as process,
     ):
         yield process
@@ -252,7 +252,7 @@ def test_a_proxy_s_word_for_where_a_client_is_from_counts_from_configured_ones(
         'trusted_proxies = ["127.0.0.0/30", "::1"]\n[alerts]\nexternal_url = "https://gpu.example"'
     )
     with (
-        HubProcess(tmp_path) as hub,
+        QuickHub(tmp_path) as hub,
         DashboardProcess(tmp_path, hub, settings) as dashboard,
     ):
 
@@ -279,7 +279,7 @@ def test_a_proxy_s_word_for_where_a_client_is_from_counts_from_configured_ones(
 
 def test_a_connection_too_many_is_answered_503_and_the_dashboard_lives(tmp_path: Path) -> None:
     with (
-        HubProcess(tmp_path) as hub,
+        QuickHub(tmp_path) as hub,
         DashboardProcess(tmp_path, hub, "connections_count = 6") as dashboard,
     ):
         answer, _ = ask(dashboard, "GET", "/?" + urlsplit(dashboard.link()).query)

@@ -31,7 +31,7 @@ from gpuvigil.model import (
 )
 from gpuvigil.web.signed_links import LIFE, PATH, Seal
 from tests.polling import wait_until
-from tests.servers import HubProcess
+from tests.servers import HubProcess, QuickHub
 
 pytestmark = pytest.mark.server
 
@@ -54,7 +54,7 @@ INCIDENT = Incident(
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
-    with HubProcess(tmp_path_factory.mktemp("hub")) as process:
+    with QuickHub(tmp_path_factory.mktemp("hub")) as process:
         process.hub().write_records([INCIDENT.to_record()])
         yield process
 

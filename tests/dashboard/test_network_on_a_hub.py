@@ -18,7 +18,7 @@ from gpuvigil.model import Impact, PortIdentity, Severity, Subject
 from gpuvigil.store.hub import HubStore
 from tests.cli.test_commands import run
 from tests.polling import wait_until
-from tests.servers import HubProcess
+from tests.servers import HubProcess, QuickHub
 
 from .scene import incident, inventory, node
 from .test_incidents_and_pipeline_on_a_hub import open_page, said
@@ -45,7 +45,7 @@ BAD = replace(
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
-    with HubProcess(tmp_path_factory.mktemp("hub")) as process:
+    with QuickHub(tmp_path_factory.mktemp("hub")) as process:
         feed(process)
         snapshot = Snapshot(process.hub, SystemClock(), AnalyzerSettings(), 0.2)
         questions = Questions(process.hub, SystemClock())

@@ -9,7 +9,7 @@ import pytest
 from dashboard.lists.one_job import told_of
 from gpuvigil.errors import ConfigError
 from gpuvigil.hub_client import Hub
-from tests.servers import HubProcess
+from tests.servers import QuickHub
 
 from .scene import NOON, allocation, gpu, node
 
@@ -26,7 +26,7 @@ ELSEWHERE = allocation(gpu(0, SECOND), "job 8")
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
-    with HubProcess(tmp_path_factory.mktemp("hub")) as process:
+    with QuickHub(tmp_path_factory.mktemp("hub")) as process:
         client = process.hub()
         client.write_records([one.to_record() for one in (*MINE, BESIDE, BEFORE, ELSEWHERE)])
         yield client

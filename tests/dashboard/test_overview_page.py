@@ -20,7 +20,7 @@ from gpuvigil.clock import SystemClock
 from gpuvigil.config import AnalyzerSettings, Config
 from gpuvigil.model import Severity
 from tests.polling import wait_until
-from tests.servers import ROOT, HubProcess
+from tests.servers import ROOT, HubProcess, QuickHub
 
 from .scene import allocation, gpu, incident, inventory, node
 from .servers import GPUS, NODES, Feed
@@ -31,7 +31,7 @@ NO_ANSWER = "No answer from the hub"
 
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[HubProcess]:
-    with HubProcess(tmp_path / "hub") as process:
+    with QuickHub(tmp_path / "hub") as process:
         yield process
 
 
@@ -243,7 +243,7 @@ def test_after_the_hub_was_away_the_old_picture_stays_until_its_nodes_are_heard_
 
 
 def test_before_the_hub_ever_answered_the_page_says_so(tmp_path: Path) -> None:
-    hub = HubProcess(tmp_path / "never")
+    hub = QuickHub(tmp_path / "never")
     hub.url = "http://127.0.0.1:9"
     shared = install(hub)
     shared.start()

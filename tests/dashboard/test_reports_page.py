@@ -15,7 +15,7 @@ from gpuvigil.clock import SystemClock
 from gpuvigil.config import AnalyzerSettings, Config
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import Letter, LetterState, ReportRun
-from tests.servers import ROOT, HubProcess
+from tests.servers import ROOT, QuickHub
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=timezone.utc)
 
@@ -38,7 +38,7 @@ def test_it_says_whom_a_report_went_to() -> None:
 
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[Hub]:
-    with HubProcess(tmp_path / "hub") as process:
+    with QuickHub(tmp_path / "hub") as process:
         snapshot = Snapshot(process.hub, SystemClock(), AnalyzerSettings(), 0.2)
         questions = Questions(process.hub, SystemClock())
         live.install(live.Shared(snapshot=snapshot, questions=questions, config=Config()))

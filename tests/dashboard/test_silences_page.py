@@ -17,7 +17,7 @@ from gpuvigil.errors import ConfigError
 from gpuvigil.hub_client import Hub
 from gpuvigil.matching.silences import made
 from gpuvigil.model import RecordKind, Silence, readable
-from tests.servers import ROOT, HubProcess
+from tests.servers import ROOT, QuickHub
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 HOUR = timedelta(hours=1)
@@ -63,7 +63,7 @@ def test_maintenance_begins_at_a_time_that_is_to_come(text: str) -> None:
 
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[Hub]:
-    with HubProcess(tmp_path / "hub") as process:
+    with QuickHub(tmp_path / "hub") as process:
         snapshot = Snapshot(process.hub, SystemClock(), AnalyzerSettings(), 0.2)
         questions = Questions(process.hub, SystemClock())
         live.install(live.Shared(snapshot=snapshot, questions=questions, config=Config()))

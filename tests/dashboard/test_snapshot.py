@@ -12,7 +12,7 @@ from gpuvigil.config import AnalyzerSettings, HubSettings
 from gpuvigil.hub_client import service_hubs
 from gpuvigil.model import Severity
 from tests.polling import wait_until
-from tests.servers import HubProcess
+from tests.servers import QuickHub
 
 from .scene import gpu, incident
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.server
 def test_pages_follow_the_records_again_after_a_token_was_rewritten_in_place(
     tmp_path: Path,
 ) -> None:
-    with HubProcess(tmp_path / "hub") as process:
+    with QuickHub(tmp_path / "hub") as process:
         token = tmp_path / "token"
         token.write_text(process.service_token)
         connect = service_hubs(HubSettings(url=process.url, service_token_file=token))
@@ -57,7 +57,7 @@ def test_who_opens_a_page_after_an_outage_at_which_nobody_looked_sees_it_fresh(
     tmp_path: Path,
 ) -> None:
     clock = Ahead()
-    with HubProcess(tmp_path / "hub") as process:
+    with QuickHub(tmp_path / "hub") as process:
         connect = service_hubs(
             HubSettings(url=process.url, service_token_file=process.service_token_file)
         )

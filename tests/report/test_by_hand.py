@@ -20,7 +20,7 @@ from report.inputs import Facts, read
 from report.rounding import HOUR
 from tests.report import by_hand as by_hand_module
 from tests.report.by_hand import Hub, Totals, totals
-from tests.servers import HubProcess
+from tests.servers import QuickHub
 
 ORIGIN = datetime(2026, 11, 9, tzinfo=timezone.utc)
 NODES, TICK = 8, 60.0
@@ -35,7 +35,7 @@ def told(folder: Path, seed: int, span: timedelta) -> tuple[Facts, Report, Total
         nodes=NODES, seed=seed, origin=ORIGIN, tick_seconds=TICK, faults=faults(NODES, ORIGIN, span)
     )
     end = ORIGIN + span
-    with HubProcess(folder / "hub") as hub:
+    with QuickHub(folder / "hub") as hub:
         target = Target(url=hub.url, token_file=hub.collector_token_file)
         write(past, target, until=end, processes=1)
         now, config, client = end + GRACE, load(hub.config), hub.hub()

@@ -14,7 +14,7 @@ from gpuvigil.model import Allocation, Job, Subject, job_holder
 from gpuvigil.store.hub import HubStore
 from report.failed_jobs import lost
 from tests.report.weeks import gpu, incident
-from tests.servers import HubProcess
+from tests.servers import QuickHub
 
 pytestmark = pytest.mark.server
 
@@ -63,7 +63,7 @@ def held(number: int, first: int) -> Iterator[Allocation]:
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
-    with HubProcess(tmp_path_factory.mktemp("failed")) as process:
+    with QuickHub(tmp_path_factory.mktemp("failed")) as process:
         client = process.hub()
         client.write_records(one.to_record() for one in (*held(1, 0), *held(2, 4)))
         yield client

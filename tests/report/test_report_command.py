@@ -15,7 +15,7 @@ from gpuvigil.model import SIMULATED_CLUSTER
 from tests.browser.accessibility import violations
 from tests.report.weeks import END, START, WEEK, eventful, idle, incident, inventory, share, usage
 from tests.report.weeks import gpu as gpu_of
-from tests.servers import ROOT, HubProcess
+from tests.servers import ROOT, HubProcess, QuickHub
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -25,14 +25,14 @@ pytestmark = pytest.mark.server
 
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
-    with HubProcess(tmp_path_factory.mktemp("empty")) as hub:
+    with QuickHub(tmp_path_factory.mktemp("empty")) as hub:
         yield hub
 
 
 @pytest.fixture(scope="module")
 def fed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
     """Two clusters, a real one and the simulated one, each with a week of usage and incidents."""
-    with HubProcess(tmp_path_factory.mktemp("fed")) as process:
+    with QuickHub(tmp_path_factory.mktemp("fed")) as process:
         hub = process.hub()
         found = eventful()
         hub.write_records(one.to_record() for one in found.usage.buckets)

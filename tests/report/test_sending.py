@@ -38,7 +38,7 @@ from report.sending import Office
 from tests.alerts.mailbox import Mailbox
 from tests.receiver import Receiver
 from tests.report.weeks import inventory, share, usage
-from tests.servers import HubProcess
+from tests.servers import HubProcess, QuickHub
 
 pytestmark = pytest.mark.server
 
@@ -51,7 +51,7 @@ _OPEN: list[Hub] = []
 
 @pytest.fixture(scope="module")
 def fed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
-    with HubProcess(tmp_path_factory.mktemp("reports")) as process:
+    with QuickHub(tmp_path_factory.mktemp("reports")) as process:
         start, end = MONDAY - timedelta(days=7, hours=7), MONDAY - timedelta(hours=7)
         held = [
             share("job 1", "ann", 3, quiet=0.5, account="vision"),

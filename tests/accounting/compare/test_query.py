@@ -13,7 +13,7 @@ from accounting.usage.columns import PLACES, SHARES, table_of
 from accounting.usage.ledger import DAY, HOUR, Ledger
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import Attribute, Incident, Setup, Severity, Subject
-from tests.servers import HubProcess
+from tests.servers import QuickHub
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
@@ -78,7 +78,7 @@ def failed(cluster: str, node: str, at: datetime, number: int = 0) -> Incident:
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
     directory: Path = tmp_path_factory.mktemp("hub")
-    with HubProcess(directory) as process:
+    with QuickHub(directory) as process:
         found = process.hub()
         for cluster in ("c", "d"):
             nodes = [Subject(cluster=cluster, node=one.node) for one in places(0)]

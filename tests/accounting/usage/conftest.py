@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import HubProcess
+from tests.servers import HubProcess, QuickHub
 
 _NUMBERS = itertools.count()
 
@@ -14,7 +14,7 @@ _NUMBERS = itertools.count()
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
     """One for all: a question of usage is of one cluster, and each test has its own."""
-    with HubProcess(tmp_path_factory.mktemp("usage") / "hub") as process:
+    with QuickHub(tmp_path_factory.mktemp("usage") / "hub") as process:
         yield process
 
 
@@ -27,5 +27,5 @@ def cluster() -> str:
 @pytest.fixture
 def empty_hub(tmp_path: Path) -> Iterator[HubProcess]:
     """One that nobody has told anything."""
-    with HubProcess(tmp_path / "hub") as process:
+    with QuickHub(tmp_path / "hub") as process:
         yield process

@@ -14,7 +14,7 @@ from alerts.actions.slurm import SlurmError
 from gpuvigil.config import IdleSettings
 from gpuvigil.model import Incident, Job, RecordKind, Severity, Subject, fingerprint
 from tests.end_to_end.idle import USER, Site
-from tests.servers import HubProcess
+from tests.servers import HubProcess, QuickHub
 
 pytestmark = pytest.mark.server
 
@@ -35,7 +35,7 @@ esac
 
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[HubProcess]:
-    with HubProcess(tmp_path / "hub") as process:
+    with QuickHub(tmp_path / "hub") as process:
         yield process
 
 

@@ -13,7 +13,7 @@ from alerts.actions.service import Actor
 from gpuvigil.config import ActionsSettings
 from gpuvigil.model import Act, Record, RecordKind
 from gpuvigil.schedulers.kubernetes_api import ApiServer
-from tests.servers import HubProcess
+from tests.servers import QuickHub
 
 from .apiserver import NodesServer
 from .lost import accepted, lost_gpu
@@ -120,7 +120,7 @@ def test_no_server_is_no_empty_cluster() -> None:
 def test_only_what_was_cordoned_here_is_given_back_and_never_too_much_is_taken(
     server: NodesServer, tmp_path: Path
 ) -> None:
-    with HubProcess(tmp_path / "hub") as process:
+    with QuickHub(tmp_path / "hub") as process:
         hub = process.hub()
         hub.write_records([lost_gpu(node, NOON).to_record() for node in ("n2", "n3", "n4", "cpu1")])
         server.change("n1", CORDON, PERSON)

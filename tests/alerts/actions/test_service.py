@@ -13,7 +13,7 @@ from gpuvigil.errors import ConfigError
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import Incident, Severity, Subject
 from tests.polling import wait_until
-from tests.servers import HubProcess
+from tests.servers import QuickHub
 
 pytestmark = pytest.mark.server
 
@@ -52,7 +52,7 @@ def test_what_cannot_be_read_ends_no_acting(
     program = tmp_path / "scontrol"
     program.write_text(f"#!/bin/sh\necho look >>{looks}\necho 'NodeName=n1 State=IDLE'\n")
     program.chmod(0o755)
-    with HubProcess(tmp_path / "hub") as process:
+    with QuickHub(tmp_path / "hub") as process:
         token.write_text(process.service_token)
         config = Config(
             hub=HubSettings(url=process.url, service_token_file=token),

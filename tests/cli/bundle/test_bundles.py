@@ -25,7 +25,7 @@ from gpuvigil.model import (
     Subject,
     pod_holder,
 )
-from tests.servers import HubProcess
+from tests.servers import HubProcess, QuickHub
 
 SECRET = "zebra-Quartz.77_needle"
 TOKEN = "tok-4711-abcdefgh-ijkl"
@@ -107,7 +107,7 @@ def site(hub: HubProcess, directory: Path) -> Path:
 
 @pytest.mark.server
 def test_no_secret_and_no_name_is_in_a_bundle(tmp_path: Path) -> None:
-    with HubProcess(tmp_path / "hub") as hub:
+    with QuickHub(tmp_path / "hub") as hub:
         file = site(hub, tmp_path / "state")
         service = hub.service_token_file.read_text(encoding="utf-8").strip()
         given = ["--config", str(file), "--out"]
@@ -224,7 +224,7 @@ def test_a_key_that_is_not_ours_is_hidden() -> None:
 
 @pytest.mark.server
 def test_of_more_records_than_are_read_names_are_not_known(tmp_path: Path) -> None:
-    with HubProcess(tmp_path / "hub") as hub:
+    with QuickHub(tmp_path / "hub") as hub:
         file = site(hub, tmp_path / "state")
         for most, known in ((1, False), (2, True)):
             one = Site(config=load(file), file=file, hub=hub.hub(), now=AT, most_records=most)
@@ -234,7 +234,7 @@ def test_of_more_records_than_are_read_names_are_not_known(tmp_path: Path) -> No
 @pytest.mark.server
 def test_a_site_without_files_of_logs_gets_its_journal_or_how_to_read_them(tmp_path: Path) -> None:
     program = tmp_path / "journalctl"
-    with HubProcess(tmp_path / "hub") as hub:
+    with QuickHub(tmp_path / "hub") as hub:
 
         def told(**more: str) -> tuple[dict[str, list[str]], str]:
             seen = {"PATH": str(tmp_path), **more}

@@ -14,14 +14,14 @@ import pytest
 from tests.collector.agent import ROOT, Agent
 from tests.nvml_fake import FakeDriver
 from tests.polling import wait_until
-from tests.servers import HubProcess
+from tests.servers import HubProcess, QuickHub
 
 pytestmark = pytest.mark.server
 
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
-    with HubProcess(tmp_path_factory.mktemp("hub")) as hub:
+    with QuickHub(tmp_path_factory.mktemp("hub")) as hub:
         yield hub
 
 

@@ -36,7 +36,7 @@ from integrations.influxdb.influxdb_command import States, run
 from integrations.influxdb.lines import of_record, of_states
 from integrations.influxdb.target import Target, Waiting
 from tests.polling import wait_until
-from tests.servers import HubProcess
+from tests.servers import HubProcess, QuickHub
 from tests.timeseries import InfluxDB
 
 from .influxdb2 import BUCKET, LARGEST_BYTES, ORGANIZATION, TOKEN, InfluxDB2
@@ -275,7 +275,7 @@ def running(hub: HubProcess, into: InfluxdbSettings) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
-    with HubProcess(tmp_path_factory.mktemp("hub")) as process:
+    with QuickHub(tmp_path_factory.mktemp("hub")) as process:
         client = process.hub()
         node = Inventory(
             subject=NODE,
@@ -321,7 +321,7 @@ def test_nothing_is_lost_over_an_outage_and_a_new_start(
 def test_a_record_of_another_version_costs_no_other_state_and_more_than_are_read_are_said(
     server: InfluxDB2, tmp_path: Path
 ) -> None:
-    with HubProcess(tmp_path / "hub") as own:
+    with QuickHub(tmp_path / "hub") as own:
         here = Inventory(subject=NODE, at=NOON, boot="b", tick_seconds=10.0, version="1", gpus=())
         node = here.to_record()
         other = replace(node, id="c/n2", subject="c/n2", body={"later": True})

@@ -25,7 +25,7 @@ from gpuvigil.schedulers.kubernetes_api import api_url
 from integrations.kubernetes.service import write
 from tests.integrations.kubernetes.apiserver import RECORDED, FakeApiServer, History, recorded
 from tests.polling import wait_until
-from tests.servers import HubProcess
+from tests.servers import HubProcess, QuickHub
 
 ROOT = Path(__file__).parents[3]
 AT = datetime(2026, 3, 2, 9, 2, tzinfo=timezone.utc)
@@ -85,7 +85,7 @@ def test_a_pods_gpu_becomes_its_jobs_and_what_is_unknown_is_said(
         pod="train/llama-worker-0",
     )
     (tmp_path / "token").write_text("secret\n")
-    with HubProcess(tmp_path / "hub") as hub:
+    with QuickHub(tmp_path / "hub") as hub:
         client = hub.hub()
         client.write_records([one.to_record()])
         log = tmp_path / "log"

@@ -18,7 +18,7 @@ from gpuvigil.model import Record, RecordKind
 from integrations.scheduler_token import scheduler_token
 from tests.integrations.slurm.test_watch import OUTPUTS, program
 from tests.polling import wait_until
-from tests.servers import ROOT, HubProcess
+from tests.servers import ROOT, HubProcess, QuickHub
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def asking(hub: HubProcess, directory: Path, log: Path) -> Iterator[subprocess.P
 @pytest.mark.server
 def test_with_an_old_token_it_says_once_what_mends_it_and_goes_on_by_itself(tmp_path: Path) -> None:
     log = tmp_path / "slurm.log"
-    with HubProcess(tmp_path / "hub") as hub, asking(hub, tmp_path, log):
+    with QuickHub(tmp_path / "hub") as hub, asking(hub, tmp_path, log):
         wait_until("it says so", lambda: "gpuvigil token create" in log.read_text(), 60.0)
 
         def told(kind: RecordKind) -> tuple[Record, ...]:
