@@ -9,9 +9,12 @@ def coverage_words(report: Report) -> tuple[str, ...]:
     method = report.method
     missing = formatting.counted(method.quarters_missing, "quarter")
     verb = "was" if method.quarters_missing == 1 else "were"
+    holes = f"{missing} of {method.quarters:,} {verb} not counted at all"
+    if method.quarters and not method.quarters_missing:
+        holes = "no quarter of an hour is missing"
     said = [
         f"Coverage: the state of {formatting.percent(method.coverage_percent, 1)} of GPU-hours is known; "
-        f"{missing} of {method.quarters:,} {verb} not counted at all."
+        f"{holes}."
     ]
     if method.counted_since is not None:
         said[0] = f"Counting began at {formatting.at(method.counted_since)}. {said[0]}"

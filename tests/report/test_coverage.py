@@ -6,6 +6,7 @@ import pytest
 from accounting.usage import BUCKET, Seconds
 from report.build import build
 from report.coverage import coverage
+from report.shared_sentences import coverage_words
 from report.totals import counted
 from tests.report.weeks import END, START, WEEK, bucket, facts, nothing, share, usage
 
@@ -135,3 +136,12 @@ def test_one_quarter_is_a_report_too() -> None:
     report = build(facts(usage([share()], start=END - BUCKET)))
     assert report.installed_gpu_hours == 2.0
     assert report.digits == 2
+
+
+def test_a_span_without_holes_says_so_and_one_with_a_hole_counts_it() -> None:
+    whole = build(facts(usage()))
+    missing = replace(whole.method, quarters_missing=1)
+    assert coverage_words(whole)[0].endswith("is known; no quarter of an hour is missing.")
+    assert coverage_words(replace(whole, method=missing))[0].endswith(
+        "1 quarter of 672 was not counted at all."
+    )
