@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from accounting.efficiency.idleness import IDLE
+from accounting.usage.sharing import QUIET_BELOW
 from gpuvigil import __version__
 from gpuvigil.clock import duration
 from gpuvigil.model import Incident, Severity
@@ -34,7 +35,9 @@ def method(facts: Facts, cover: Coverage, incidents: Sequence[Incident], grain: 
 
 
 def _definitions(facts: Facts) -> tuple[tuple[str, str], ...]:
-    span, limit = duration(facts.idle_after), f"{facts.idle_below_percent:g} %"
+    span, counted = duration(facts.idle_after), 100.0 * QUIET_BELOW
+    told = facts.idle_below_percent
+    others = "" if told == counted else f" Incidents are told by another limit, {told:g} %."
     return (
         (
             "Allocated",
@@ -50,8 +53,8 @@ def _definitions(facts: Facts) -> tuple[tuple[str, str], ...]:
         ("Unused share", "100 % less used: short pauses and waiting count into it."),
         (
             "Idle and held",
-            f"held and under {limit} at every sample for at least {span} (the idle rule), from the "
-            "beginning of that time. Part of the unused share, and never the whole of it.",
+            f"held and under {counted:g} % at every sample for at least {span} (the idle rule), from "
+            f"the beginning of that time. Part of the unused share, and never the whole of it.{others}",
         ),
         (
             "Held, at 0 %",

@@ -14,7 +14,7 @@ from .ownership import Bools, Floats, Ints, Owner
 
 # A bucket with more holders joins the smallest.
 MOST_HOLDERS = 1000
-# `analyzer.idle_below_percent`, unless told otherwise; a count must not change with a setting.
+# What `analyzer.idle_below_percent` is if nobody sets it. That setting is for incidents: a count changes with none.
 QUIET_BELOW = 0.01
 
 
