@@ -53,7 +53,8 @@ def over_time(*, whole: bool) -> tuple[Device, Story] | None:
     if found is None:
         return None
     asked_for = window(view)
-    st.html(drawing.control(found, asked_for.window, view.now))
+    past = live.shared().at is not None
+    st.html(drawing.control(found, asked_for.window, view.now, past=past))
     said = told(found, asked_for, view.now, whole=whole)
     if isinstance(said, str):
         st.html(panels.notes([said]))

@@ -87,17 +87,17 @@ def _chip(text: str, kind: str, href: str, chosen: bool, title: str | None = Non
     return tag("a", mark, text, href=href, class_="gv-chip", aria_current=current, title=title)
 
 
-def control(device: Device, window: Window, now: datetime) -> Html:
+def control(device: Device, window: Window, now: datetime, *, past: bool = False) -> Html:
     """Which time is shown, and the ways to other times; each is a change of the address."""
     spans = [_choice(device, one) for one in windows.choices(window, now)]
-    earlier, later, live = (_choice(device, one) for one in windows.moves(window, now))
+    earlier, later, live = (_choice(device, one) for one in windows.moves(window, now, past=past))
     fixed = Choice(name="Fix", query=page_links.window(window.start, window.end))
     hold = _choice(device, fixed) if window.live else joined()
-    past = not window.live and window.end <= now
-    text = windows.sentence(window, now)
+    over = past or (not window.live and window.end <= now)
+    text = windows.sentence(window, now, past=past)
     return tag(
         "nav",
-        tag("span", text, class_="window past" if past else "window"),
+        tag("span", text, class_="window past" if over else "window"),
         tag("span", earlier, *spans, later, live, hold, class_="choices"),
         class_="gv-control",
         aria_label="Window of time",

@@ -147,8 +147,11 @@ def choices(window: Window, now: datetime) -> tuple[Choice, ...]:
     return tuple(found)
 
 
-def moves(window: Window, now: datetime) -> tuple[Choice, ...]:
-    """Half a window earlier or later, and on to what is live or fixed."""
+def moves(window: Window, now: datetime, *, past: bool = False) -> tuple[Choice, ...]:
+    """Half a window earlier or later, and on to what is live or fixed.
+
+    `past`: `now` is a moment of the past, at which the clock stands still.
+    """
     half = window.span / 2
     earlier = Window(start=window.start - half, end=window.end - half, live=False)
     later = None
@@ -158,7 +161,9 @@ def moves(window: Window, now: datetime) -> tuple[Choice, ...]:
     return (
         Choice(name="Earlier", query=earlier.query),
         Choice(name="Later", query=later),
-        Choice(name="Live", query=_live_query(window), chosen=window.live),
+        Choice(
+            name="Up to then" if past else "Live", query=_live_query(window), chosen=window.live
+        ),
     )
 
 
@@ -168,8 +173,10 @@ def _live_query(window: Window) -> dict[str, str]:
     return {"last": str(round(span.total_seconds()))}
 
 
-def sentence(window: Window, now: datetime) -> str:
-    """Which time this is, in words; always in UTC."""
+def sentence(window: Window, now: datetime, *, past: bool = False) -> str:
+    """Which time this is, in words; always in UTC. `past`: see `moves`."""
+    if window.live and past:
+        return f"The {duration(window.span)} up to {moment(window.end)}"
     if window.live:
         return f"Live: the last {duration(window.span)}, to {window.end:%H:%M:%S} UTC"
     same_day = window.start.date() == window.end.date()

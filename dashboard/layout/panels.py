@@ -48,6 +48,20 @@ def _data_of(at: datetime | None, drawn: str | None = None) -> Html:
     return tag("time", text, datetime=None if at is None else to_text(at), data_drawn=drawn)
 
 
+def past(at: datetime, now: datetime, back: str) -> Html:
+    """Which moment all of the page is of; the shell adds the reader's own time, and keeps its age."""
+    seconds = f":{at:%S}" if at.second else ""
+    said = f"The past: {at.day} {at:%b %H:%M}{seconds} UTC · {duration(now - at)} ago"
+    return tag(
+        "div",
+        tag("time", said, datetime=to_text(at)),
+        tag("span", "Nothing can be acknowledged or silenced here.", class_="why"),
+        tag("a", "Back to now", href=back, data_now="1"),
+        class_="gv-past",
+        role="status",
+    )
+
+
 def notes(lines: Iterable[str]) -> Html:
     """What is worth a line, and changes nothing of what is shown."""
     return joined(*(tag("div", text, class_="gv-note", role="status") for text in lines))
