@@ -247,7 +247,10 @@ class Shell {
     if (to !== null) this.leave(withMoment(to, this.at));
   }
 
+  // Another moment is another document: until it has answered, nothing of the one before stands on its page.
   leave(to) {
+    const at = new URL(to, location.href).searchParams.get("at") ?? "";
+    if (at !== (this.at ?? "")) return location.assign(to);
     oneStep(to);
     this.ask("go", to);
   }

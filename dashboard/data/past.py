@@ -81,7 +81,8 @@ class PastQuestions(Questions):
             ask,
             max(fresh_seconds, FRESH_SECONDS),
             patience_seconds=patience_seconds,
-            first_seconds=first_seconds,
+            # A renewal would bring nothing sooner.
+            first_seconds=max(first_seconds, FIRST_SECONDS),
         )
 
     def forget(self, key: Hashable) -> None:
@@ -133,6 +134,8 @@ class PastSnapshot(Snapshot):
         )
         facts, gpus = numbers(hub, load(hub).onto(first), CELL_FIELDS)
         view = self.view_of(facts, self._at, Fleet())
+        if isinstance(hub, PastHub):
+            view = replace(view, warnings=(*view.warnings, *hub.cut))
         if not facts.heard and not gpus.num_rows:
             # Silent nodes would be no news: nobody knows which ones were.
             days = f"{self._config.hub.telemetry_days:g} days"

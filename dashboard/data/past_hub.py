@@ -66,6 +66,14 @@ class PastHub(SeenHub, TellsStore):
         self._moment = moment
         self._then = moment.at
 
+    @property
+    def cut(self) -> list[str]:
+        """In words, what more ended since than is read, so that it is not all known."""
+        return [
+            f"More than {MOST:,} {what} ended since: not all of that time are known."
+            for what in sorted(self._moment.cut)
+        ]
+
     def records(  # noqa: PLR0913 - as `Hub.records`
         self,
         kind: RecordKind,

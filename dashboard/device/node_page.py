@@ -26,6 +26,7 @@ from .small_multiples import Strip
 
 STRIP_PIXELS, LABELS_PIXELS = 74, 16
 STRIPS = ("utilization", "power", "temperature", "memory", "clock", "nvlink")
+_PARTS = ("Parts", "as its last inventory has them: earlier ones are not kept")
 _NO_NODE = "The link names no node: search for a node, a UUID or a PCI address."
 
 
@@ -91,7 +92,7 @@ def _identity(found: Device) -> Sequence[tuple[str, str | None]]:
         ("Not supported", ", ".join(gpu.words for gpu in known.unsupported) or None),
         ("Boot", known.boot if known.collected else None),
         ("Collector", _collector(known)),
-        ("Inventory of", moment(known.at)),
+        ("Inventory of", moment(known.at)) if live.shared().at is None else _PARTS,
     )
 
 

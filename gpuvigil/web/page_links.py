@@ -92,6 +92,11 @@ def handover_page(end: datetime) -> str:
     return _with(HANDOVER, {"to": stamp(end)})
 
 
+def overview_at(at: datetime) -> str:
+    """The overview as it was at that moment."""
+    return _with(OVERVIEW, {"at": stamp(at)})
+
+
 def window(start: datetime, end: datetime) -> dict[str, str]:
     """`from` and `to`, cut to whole seconds: what `gpuvigil.clock.from_text` reads."""
     return {"from": stamp(start), "to": stamp(end)}

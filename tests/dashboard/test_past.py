@@ -286,6 +286,14 @@ def test_nothing_is_written_or_measured_in_the_past(hub: HubProcess) -> None:
     assert past.changes(-1, [RecordKind.EVENT]).records == ()
 
 
+def test_the_last_line_of_who_was_silent_for_some_seconds_is_found_too(hub: HubProcess) -> None:
+    store = store_of(at_moment(hub, THEN + timedelta(seconds=20)))
+    found = store.latest("gpu", ["up", "index"], THEN - timedelta(seconds=10))
+    assert found.num_rows == 2 * GPUS
+    assert set(found["at"].to_pylist()) <= {THEN - timedelta(seconds=n) for n in range(5)}
+    assert store.latest("gpu", ["up"], THEN + timedelta(seconds=1)).num_rows == 0
+
+
 def test_of_a_moment_without_numbers_that_is_said_and_no_node_is_called_silent(
     hub: HubProcess,
 ) -> None:
