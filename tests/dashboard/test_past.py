@@ -280,9 +280,10 @@ def test_nothing_is_written_or_measured_in_the_past(hub: HubProcess) -> None:
     past = at_moment(hub, THEN)
     with pytest.raises(HubRefused, match="the past"):
         past.write_records([LOST.to_record()])
-    for write in (lambda: store_of(past).write(b""), lambda: store_of(past).forget(NOW)):
-        with pytest.raises(StoreError):
-            write()
+    with pytest.raises(StoreError):
+        store_of(past).write(b"")
+    with pytest.raises(StoreError):
+        store_of(past).forget(NOW)
     assert past.changes(-1, [RecordKind.EVENT]).records == ()
 
 
@@ -290,7 +291,7 @@ def test_the_last_line_of_who_was_silent_for_some_seconds_is_found_too(hub: HubP
     store = store_of(at_moment(hub, THEN + timedelta(seconds=20)))
     found = store.latest("gpu", ["up", "index"], THEN - timedelta(seconds=10))
     assert found.num_rows == 2 * GPUS
-    assert set(found["at"].to_pylist()) <= {THEN - timedelta(seconds=n) for n in range(5)}
+    assert all(THEN - timedelta(seconds=5) < at <= THEN for at in found["at"].to_pylist())
     assert store.latest("gpu", ["up"], THEN + timedelta(seconds=1)).num_rows == 0
 
 
