@@ -176,13 +176,19 @@ def _rows(found: Device, story: Story, gpus: Sequence[tuple[str, str]]) -> tuple
 
 
 def _multiples(found: Device, story: Story, gpus: Sequence[tuple[str, str]], frame: Frame) -> None:
-    st.html(drawing.multiples_legend(len(gpus)))
+    before = device_query.a_week_ago(found, story)
     strips = [
         _marked(
-            found, story, gpus, small_multiples.of_gpus(story.numbers, gpus, curves.BY_KEY[key])
+            found,
+            story,
+            gpus,
+            small_multiples.of_gpus(story.numbers, gpus, curves.BY_KEY[key], before),
         )
         for key in STRIPS
     ]
+    week = any(it.look == "before" for one in strips for at in one.panels for it in at.curves)
+    st.html(drawing.multiples_legend(len(gpus), week=week))
+    device_query.say_if_missing(week=week)
     for number in range(0, len(gpus), small_multiples.PANELS):
         here = gpus[number : number + small_multiples.PANELS]
         with st.container(key=f"strips-{number}"):

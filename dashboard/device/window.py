@@ -19,6 +19,7 @@ CHOICES = (
     (timedelta(days=2), "2 d"),
 )
 USUAL = timedelta(hours=1)
+WEEK = timedelta(days=7)
 SHORTEST, LONGEST = timedelta(minutes=1), timedelta(days=31)
 # A line has at most this many points, whatever the window.
 MOST_STEPS = 480
@@ -46,6 +47,11 @@ class Window:
         if self.live:
             return {"last": str(round(self.span.total_seconds()))}
         return page_links.window(self.start, self.end)
+
+
+def week_before(window: Window) -> Window:
+    """The same span a week earlier."""
+    return Window(start=window.start - WEEK, end=window.end - WEEK, live=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

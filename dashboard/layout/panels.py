@@ -317,14 +317,19 @@ def changed(lines: Iterable[Change], most: int, *, count_rest: bool = True) -> H
     )
 
 
-def trend_title(young_since: datetime | None, marks: int) -> Html:
-    """What the chart shows, and its colours in words."""
+def trend_title(
+    young_since: datetime | None, marks: int, *, week: bool = False, other: str = ""
+) -> Html:
+    """What the chart shows, and its colours in words; `other` leads to it with or without a week ago."""
     title = "Allocated against used" if young_since is None else "Allocated against used so far"
     span = "last 24 h, UTC" if young_since is None else f"counted since {moment(young_since)}"
     entries = [("allocated", "allocated"), ("used", "used; the gap is waste")]
     entries += [("incident", counted(marks, "incident"))] if marks else []
+    entries += [("before", "a week ago")] if week else []
     key = (tag("li", tag("i", class_=name, aria_hidden="true"), text) for name, text in entries)
-    return tag("div", tag("h2", title, tag("small", span)), tag("ul", *key), class_="gv-key")
+    words = "Without a week ago" if week else "Compare with a week ago"
+    way = tag("li", tag("a", words, href=other)) if other else joined()
+    return tag("div", tag("h2", title, tag("small", span)), tag("ul", *key, way), class_="gv-key")
 
 
 def nothing_counted(*, asked: bool) -> Html:
