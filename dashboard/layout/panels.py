@@ -318,18 +318,17 @@ def changed(lines: Iterable[Change], most: int, *, count_rest: bool = True) -> H
 
 
 def trend_title(
-    young_since: datetime | None, marks: int, *, week: bool = False, other: str = ""
+    young_since: datetime | None, marks: int, *, week: bool = False, way: Html | None = None
 ) -> Html:
-    """What the chart shows, and its colours in words; `other` leads to it with or without a week ago."""
+    """What the chart shows, and its colours in words; `way` leads to it with or without a week ago."""
     title = "Allocated against used" if young_since is None else "Allocated against used so far"
     span = "last 24 h, UTC" if young_since is None else f"counted since {moment(young_since)}"
     entries = [("allocated", "allocated"), ("used", "used; the gap is waste")]
     entries += [("incident", counted(marks, "incident"))] if marks else []
     entries += [("before", "a week ago")] if week else []
     key = (tag("li", tag("i", class_=name, aria_hidden="true"), text) for name, text in entries)
-    words = "Without a week ago" if week else "Compare with a week ago"
-    way = tag("li", tag("a", words, href=other)) if other else joined()
-    return tag("div", tag("h2", title, tag("small", span)), tag("ul", *key, way), class_="gv-key")
+    last = tag("li", way) if way is not None else joined()
+    return tag("div", tag("h2", title, tag("small", span)), tag("ul", *key, last), class_="gv-key")
 
 
 def nothing_counted(*, asked: bool) -> Html:

@@ -22,7 +22,7 @@ from gpuvigil.model import Incident, Job, RecordKind, Scheduler, Subject, readab
 from gpuvigil.numbers_in_words import HOLDERS_UNKNOWN, SOME_UNKNOWN
 from gpuvigil.schedulers.jobs import going_on
 from gpuvigil.web import page_links
-from gpuvigil.web.markup import joined
+from gpuvigil.web.markup import Html, joined, tag
 
 from ..components import component
 from ..data import live, map_frame, trend
@@ -258,7 +258,7 @@ def _trend() -> None:
     before = _week_ago(view, found.cluster.name) if week_asked() else None
     st.html(
         panels.trend_title(
-            young, len(incidents), week=before is not None, other="" if wall else _other_week()
+            young, len(incidents), week=before is not None, way=None if wall else _other_week()
         )
     )
     st.echarts_chart(
@@ -297,11 +297,12 @@ def week_asked() -> bool:
     return st.query_params.get("week") == "1"
 
 
-def _other_week() -> str:
+def _other_week() -> Html:
     """The same page with a week ago, or without it."""
     query = {name: value for name, value in st.query_params.items() if name != "week"}
     query |= {} if week_asked() else {"week": "1"}
-    return f"{page_links.OVERVIEW}?{urlencode(query)}" if query else page_links.OVERVIEW
+    href = f"{page_links.OVERVIEW}?{urlencode(query)}" if query else page_links.OVERVIEW
+    return tag("a", "Without a week ago" if week_asked() else "Compare with a week ago", href=href)
 
 
 def _week_ago(view: FleetView, cluster: str) -> Usage | None:
