@@ -92,5 +92,8 @@ def test_the_past_and_the_choice_of_it_break_no_rule_of_axe(
     else:
         page.locator(".pick").click()
         expect(page.get_by_text("Look at another time")).to_be_visible()
+        box = page.locator(".choose").bounding_box()
+        assert box is not None
+        assert 0 <= box["x"] < box["x"] + box["width"] <= width
     assert violations(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
