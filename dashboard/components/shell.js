@@ -41,11 +41,34 @@ function oneStep(to) {
   setTimeout(over, PATIENCE_MS);
 }
 
+// The moment of the past that is looked at goes along on every way but the one back to now.
+const withMoment = (to, at) => {
+  const url = new URL(to, location.href);
+  if (at && !url.searchParams.has("at")) url.searchParams.set("at", at);
+  return url.pathname + url.search;
+};
+const withoutMoment = () => {
+  const query = new URLSearchParams(location.search);
+  query.delete("at");
+  return location.pathname + (query.size ? `?${query}` : "");
+};
+const MINUTE = 60_000, HOUR = 60 * MINUTE, DAY = 24 * HOUR;
+const STEPS = [["15 min ago", 15 * MINUTE], ["1 h ago", HOUR], ["6 h ago", 6 * HOUR], ["Yesterday", DAY], ["A week ago", 7 * DAY]];
+const ago = (ms) => {
+  const minutes = Math.floor(ms / MINUTE), hours = Math.floor(ms / HOUR), days = Math.floor(ms / DAY);
+  return minutes < 2 ? `${Math.floor(ms / 1000)} s` : minutes < 120 ? `${minutes} min` : hours < 48 ? `${hours} h` : `${days} days`;
+};
+const inUtc = (at) => at.toISOString().slice(0, 19);
+const stamp = (at) => `${inUtc(at)}Z`;
+const MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(" ");
+const said = (at) => `${at.getUTCDate()} ${MONTHS[at.getUTCMonth()]} ${at.toISOString().slice(11, at.getUTCSeconds() ? 19 : 16)} UTC`;
+
 class Shell {
   constructor(root) {
     this.root = root;
     this.links = root.querySelector(".links");
-    this.form = root.querySelector("form");
+    this.form = root.querySelector("form[role=search]");
+    this.choices(root.querySelector(".when"));
     this.theme = root.querySelector("select");
     this.lost = root.querySelector(".lost");
     this.form.addEventListener("submit", (event) => {
@@ -60,6 +83,7 @@ class Shell {
     document.addEventListener("gv:go", this.event);
     this.over = (event) => this.local(event);
     document.addEventListener("pointerover", this.over);
+    document.addEventListener("focusin", this.over);
     this.clock = root.querySelector(".clock");
     this.timer = setInterval(() => this.listen(), 1000);
   }
@@ -69,6 +93,8 @@ class Shell {
     if (data.leave && data.leave !== this.left) setTimeout(() => this.go(data.leave));
     this.left = data.leave;
     this.patience = data.patience;
+    this.at = data.at;
+    this.tick();
     this.root.querySelector("nav").hidden = data.wall;
     const shown = data.pages.filter(([, title]) => title);
     // Who has signed in; the page behind it signs out, and is none of Streamlit's.
@@ -128,16 +154,83 @@ class Shell {
   tick() {
     const at = new Date(), zone = at.getTimezoneOffset();
     const utc = `${at.toISOString().slice(11, 16)} UTC`;
-    const said = zone ? `${utc} · ${at.toTimeString().slice(0, 5)} here` : utc;
-    if (this.clock.textContent !== said) this.clock.textContent = said;
+    const text = zone ? `Now ${utc} · ${at.toTimeString().slice(0, 5)} here` : `Now ${utc}`;
+    const put = (node, words) => {
+      if (node.textContent !== words) node.textContent = words;
+    };
+    if (!this.at) return put(this.clock, text);
+    const then = new Date(this.at), here = zone ? ` · ${then.toTimeString().slice(0, 5)} here` : "";
+    put(this.clock, said(then));
+    const strip = document.querySelector(".gv-past time");
+    if (strip) put(strip, `The past: ${said(then)}${here} · ${ago(at - then)} ago`);
+  }
+
+  // The way to another moment: some steps back, or a time of one's own.
+  choices(when) {
+    const pick = when.querySelector(".pick"), choose = when.querySelector(".choose"), form = when.querySelector(".at");
+    const field = form.elements.at, here = when.querySelector(".here");
+    const open = (to) => {
+      choose.hidden = !to;
+      pick.setAttribute("aria-expanded", String(to));
+      if (!to) return;
+      const now = Date.now();
+      when.querySelector(".steps").replaceChildren(
+        ...STEPS.map(([name, back]) => this.step(name, stamp(new Date(now - back - (now % MINUTE))))),
+        ...(this.at ? [this.step("Now", "")] : []),
+      );
+      field.max = inUtc(new Date(now));
+      field.value = inUtc(this.at ? new Date(this.at) : new Date(now - HOUR - (now % MINUTE)));
+      local();
+    };
+    const asked = () => new Date(`${field.value}Z`);
+    const local = () => {
+      const at = asked();
+      here.textContent = isNaN(at) || !at.getTimezoneOffset() ? "" : `${at.toLocaleString()} here`;
+    };
+    pick.addEventListener("click", () => open(choose.hidden));
+    field.addEventListener("input", local);
+    when.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || choose.hidden) return;
+      open(false);
+      pick.focus();
+    });
+    choose.addEventListener("click", (event) => {
+      if (event.target.tagName === "A") open(false);
+    });
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      const at = asked();
+      if (isNaN(at)) return;
+      open(false);
+      const url = new URL(withoutMoment(), location.href);
+      url.searchParams.set("at", stamp(at));
+      this.go(url.href);
+    });
+  }
+
+  step(name, at) {
+    const link = document.createElement("a"), url = new URL(withoutMoment(), location.href);
+    if (at) url.searchParams.set("at", at);
+    else link.dataset.now = "";
+    link.href = url.pathname + url.search;
+    link.textContent = name;
+    return link;
   }
 
   local(event) {
+    this.carry(event.composedPath().find((node) => node.tagName === "A" && node.href));
     const time = event.composedPath().find((node) => node.tagName === "TIME" && node.dateTime);
     const at = time && new Date(time.dateTime);
     if (!time || isNaN(at)) return;
-    const said = `${at.toLocaleString()} here`;
-    if (time.title !== said) time.title = said;
+    const text = `${at.toLocaleString()} here`;
+    if (time.title !== text) time.title = text;
+  }
+
+  // A link that is copied, or opened beside this page, leads to the same moment.
+  carry(link) {
+    if (!this.at || !link || "now" in link.dataset || link.hasAttribute("download")) return;
+    const to = here(link.href, this.pages);
+    if (to !== null && withMoment(to, this.at) !== to) link.href = withMoment(to, this.at);
   }
 
   follow(event) {
@@ -145,12 +238,19 @@ class Shell {
     const link = event.composedPath().find((node) => node.tagName === "A" && node.href);
     if (!link || link.hasAttribute("download") || here(link.href, this.pages) === null) return;
     event.preventDefault();
-    this.go(link.href);
+    if ("now" in link.dataset) this.leave(withoutMoment());
+    else this.go(link.href);
   }
 
   go(href) {
     const to = here(href, this.pages);
-    if (to === null) return;
+    if (to !== null) this.leave(withMoment(to, this.at));
+  }
+
+  // Another moment is another document: until it has answered, nothing of the one before stands on its page.
+  leave(to) {
+    const at = new URL(to, location.href).searchParams.get("at") ?? "";
+    if (at !== (this.at ?? "")) return location.assign(to);
     oneStep(to);
     this.ask("go", to);
   }
@@ -159,6 +259,7 @@ class Shell {
     clearInterval(this.timer);
     document.removeEventListener("click", this.click);
     document.removeEventListener("pointerover", this.over);
+    document.removeEventListener("focusin", this.over);
     document.removeEventListener("gv:go", this.event);
   }
 }

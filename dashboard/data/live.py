@@ -5,6 +5,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -13,17 +14,21 @@ import streamlit as st
 from accounting.people.names import Names
 from accounting.people.roles import Person
 from accounting.people.sight import Pseudonyms, Sight
-from gpuvigil.clock import SystemClock
+from gpuvigil.clock import Clock, ManualClock, SystemClock
 from gpuvigil.config import Config
 
 from . import freshness
 from .change_feed import ChangeFeed
+from .past import AskedFor, PastSnapshot, asked_for, questions_of
 from .questions import Questions, Said
 from .seen import Eyes, SeenQuestions, SeenSnapshot
 from .snapshot import Snapshot
 
 # Views are kept for so many who see different things; who looks again gets one made anew.
 MOST_KEPT = 256
+# Moments of the past are kept as long as they are among the last so many.
+MOST_MOMENTS = 8
+AT = "at"  # in an address: the moment that is looked at
 SIGNED_OUT = "You are signed out. Reload the page to sign in."
 
 
@@ -49,10 +54,21 @@ class Shared:
     days: dict[str, Any] = field(default_factory=dict)
     people: People | None = None
     person: Person | None = None  # who asks; None where nobody signs in by name
+    at: datetime | None = None  # the moment of the past that all is of; None: now
+
+    @property
+    def clock(self) -> Clock:
+        """In the past it stands still."""
+        return SystemClock() if self.at is None else ManualClock(self.at)
 
     @property
     def may_change(self) -> bool:
-        """Whether who asks may acknowledge, silence and answer."""
+        """Whether who asks may acknowledge, silence and answer: nobody may in the past."""
+        return self.at is None and self.may_answer
+
+    @property
+    def may_answer(self) -> bool:
+        """Whether who asks is one of those who may change anything."""
         return self.person is None or self.person.is_operator
 
     @property
@@ -68,6 +84,8 @@ class Shared:
 
 _installed: list[Shared] = []
 _lock = threading.Lock()
+# By the moment, None for now: what there is of it, and what those have who see not all of it.
+_moments: OrderedDict[datetime, Shared] = OrderedDict()
 _seen: OrderedDict[Hashable, Shared] = OrderedDict()
 
 
@@ -75,12 +93,23 @@ def install(shared: Shared) -> None:
     """Make this what pages draw from."""
     with _lock:
         _installed[:] = [shared]
+        _moments.clear()
         _seen.clear()
 
 
-def shared() -> Shared:
-    """What pages draw from, without what is not for whoever asks."""
+def asked_moment() -> AskedFor:
+    """What the address asks for: a moment of the past, or now."""
     (found,) = _installed
+    kept = timedelta(days=found.config.hub.records_days)
+    return asked_for(st.query_params.get(AT, ""), SystemClock().now(), kept)
+
+
+def shared() -> Shared:
+    """What pages draw from at the moment that the address asks for, without what is not for whoever asks."""
+    (found,) = _installed
+    at = asked_moment().at
+    if at is not None:
+        found = _then(found, at)
     if found.people is None:
         return found
     person = found.people.asker()
@@ -90,9 +119,31 @@ def shared() -> Shared:
     return _seen_by(found, found.people, person)
 
 
+def _then(now: Shared, at: datetime) -> Shared:
+    """The same fleet at that moment; of moments that nobody looked at lately nothing is kept."""
+    with _lock:
+        if at not in _moments:
+            questions = questions_of(now.questions, at)
+            _moments[at] = replace(
+                now,
+                at=at,
+                questions=questions,
+                snapshot=PastSnapshot(questions, now.config, at),
+                changes=ChangeFeed(ManualClock(at)),
+                days={},
+            )
+            while len(_moments) > MOST_MOMENTS:
+                gone, old = _moments.popitem(last=False)
+                old.questions.close()
+                for key in [key for key, one in _seen.items() if one.at == gone]:
+                    del _seen[key]
+        _moments.move_to_end(at)
+        return _moments[at]
+
+
 def _seen_by(found: Shared, people: People, person: Person) -> Shared:
     sight = Sight(person=person, names=people.names, pseudonyms=people.pseudonyms, key=people.key)
-    key = person.name, person.way, sight.rights
+    key = person.name, person.way, sight.rights, found.at
     with _lock:
         if key not in _seen:
             _seen[key] = _made(found, sight)
@@ -111,7 +162,7 @@ def _made(found: Shared, sight: Sight) -> Shared:
         found,
         snapshot=SeenSnapshot(found.snapshot, eyes),
         questions=questions,
-        changes=ChangeFeed(SystemClock()),
+        changes=ChangeFeed(found.clock),
         days={},
         person=sight.person,
     )

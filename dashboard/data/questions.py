@@ -127,6 +127,10 @@ class Questions:
             raise HubError(entry.error or error or "the hub has not answered yet")
         return Said(value=entry.value, age_seconds=now - entry.at, error=entry.error or error)
 
+    def through(self, seen: Callable[[Hub], Hub]) -> "Questions":
+        """Questions of their own to the same hub, as it is seen by that."""
+        return Questions(lambda: seen(self._connect()), self._clock)
+
     def tell(self, tell: Callable[[Hub], _T]) -> _T:
         """Do something with the hub, now; HubError when it cannot be done."""
         hub = self._take()

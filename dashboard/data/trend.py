@@ -15,7 +15,7 @@ from gpuvigil.lifecycle import State
 from gpuvigil.model import Incident, Record, Severity, readable
 from gpuvigil.schedulers.out_of_service import LostTo
 
-SPAN = timedelta(hours=24)
+SPAN, WEEK = timedelta(hours=24), timedelta(days=7)
 MOST_MARKS = 40
 # A day that has fewer quarters than this is drawn from its first one on.
 LEAST_SPAN = timedelta(hours=1)
@@ -101,8 +101,12 @@ def chart(
     colours: Mapping[str, str],
     *,
     letters: int = 12,
+    before: Usage | None = None,
 ) -> dict[str, Any]:
-    """The chart as ECharts reads it; times are in UTC, `letters` are so many pixels high."""
+    """The chart as ECharts reads it; times are in UTC, `letters` are so many pixels high.
+
+    `before` is of the same span a week ago.
+    """
     drawn = points(usage, now)
     first = max(usage.start, min(since(usage) or now, now - LEAST_SPAN))
     marks = _marks(incidents, first)
@@ -135,8 +139,33 @@ def chart(
             _area(
                 "used", [[row[0], row[2]] for row in rows], colours["busy-high"], 1.0, (), colours
             ),
+            *([] if before is None else _week_ago(before, first, now, colours)),
         ],
     }
+
+
+def _week_ago(
+    usage: Usage, first: datetime, now: datetime, colours: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Faint lines without areas, laid over the span that is shown."""
+    found = [(it.at + WEEK, it.allocated, it.used) for it in points(usage, now - WEEK)]
+    rows = [[to_text(at), _rounded(a), _rounded(u)] for at, a, u in found if at >= first]
+    names = ("allocated a week ago", "used a week ago")
+    inks = (colours["idle-text"], colours["soft"])
+    return [
+        {
+            "name": name,
+            "type": "line",
+            "step": "end",
+            "showSymbol": False,
+            "connectNulls": False,
+            "data": [[row[0], row[place]] for row in rows],
+            "color": ink,
+            "lineStyle": {"color": ink, "width": 1.2, "type": "dashed", "opacity": 0.8},
+            "z": 5,
+        }
+        for place, (name, ink) in enumerate(zip(names, inks, strict=True), start=1)
+    ]
 
 
 def _area(

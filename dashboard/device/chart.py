@@ -18,16 +18,17 @@ from .window import Window
 
 # Above the lines there is room for the words of marks.
 _TOP, _BOTTOM, _LEFT, _RIGHT = 22, 22, 44, 12
-_WIDTHS = {"own": 2.0, "second": 1.4, "limit": 1.2, "peers": 1.4, "other": 0.7}
+_WIDTHS = {"own": 2.0, "second": 1.4, "limit": 1.2, "peers": 1.4, "before": 1.2, "other": 0.7}
 _INKS = {
     "own": "link",
     "second": "ramp-high",
     "limit": "degraded-text",
     "peers": "muted",
+    "before": "idle-text",
     "other": "free-line",
 }
-_LAYERS = {"other": 2, "limit": 3, "peers": 4, "second": 5, "own": 6}
-_DASHES = {"limit": "dashed", "peers": "dotted"}
+_LAYERS = {"other": 2, "limit": 3, "before": 3, "peers": 4, "second": 5, "own": 6}
+_DASHES = {"limit": "dashed", "peers": "dotted", "before": "dashed"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,11 +12,12 @@ from .grid import Floats, increase, median, rates
 from .hub_queries import OFFSETS, Numbers
 
 GIB = 2.0**30
+A_WEEK_AGO = "a week ago"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """One line: `look` is own, second, limit, peers or other."""
+    """One line: `look` is own, second, limit, peers, before or other."""
 
     name: str
     values: Floats
@@ -115,12 +116,15 @@ ERRORS = {
 }
 
 
-def charts(numbers: Numbers, uuid: str) -> tuple[Chart, ...]:
-    """One GPU strong, the others of its node quiet, and their median."""
-    return tuple(_chart(numbers, uuid, measure) for measure in MEASURES)
+def charts(numbers: Numbers, uuid: str, before: Numbers | None = None) -> tuple[Chart, ...]:
+    """One GPU strong, the others of its node quiet, and their median.
+
+    `before` is of as many steps a week ago, which is faint, and absent where nothing was measured.
+    """
+    return tuple(_chart(numbers, uuid, measure, before) for measure in MEASURES)
 
 
-def _chart(numbers: Numbers, uuid: str, measure: Measure) -> Chart:
+def _chart(numbers: Numbers, uuid: str, measure: Measure, before: Numbers | None) -> Chart:
     first = next(iter(measure.lines))
     others = {
         other: value(numbers, other, first, measure) for other in numbers.gpus if other != uuid
@@ -129,6 +133,9 @@ def _chart(numbers: Numbers, uuid: str, measure: Measure) -> Chart:
     if others:
         middle = median(list(others.values()), numbers.grid.count)
         curves.append(Curve(name="median of the others", values=middle, look="peers"))
+    if before is not None:
+        then = value(before, uuid, first, measure)
+        curves += [Curve(name=A_WEEK_AGO, values=then, look="before")] if _any(then) else []
     if measure.limit:
         limit = numbers.of(uuid, measure.limit) * measure.factor
         curves.append(
@@ -147,6 +154,10 @@ def _chart(numbers: Numbers, uuid: str, measure: Measure) -> Chart:
         most=measure.most,
         digits=measure.digits,
     )
+
+
+def _any(values: Floats) -> bool:
+    return bool(np.isfinite(values).any())
 
 
 def value(numbers: Numbers, uuid: str, name: str, measure: Measure) -> Floats:

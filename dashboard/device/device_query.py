@@ -14,9 +14,9 @@ from ..data.views import FleetView
 from ..layout import panels
 from . import drawing
 from .device_address import Device, device
-from .hub_queries import Story, story
+from .hub_queries import Numbers, Story, numbers, story
 from .spans import concerns
-from .window import Asked, asked, step
+from .window import Asked, asked, step, week_before
 
 # A window that is over changes no more, but for what drains late from a spool.
 OVER_FRESH_SECONDS = 60.0
@@ -53,7 +53,9 @@ def over_time(*, whole: bool) -> tuple[Device, Story] | None:
     if found is None:
         return None
     asked_for = window(view)
-    st.html(drawing.control(found, asked_for.window, view.now))
+    past = live.shared().at is not None
+    compared = is_compared()
+    st.html(drawing.control(found, asked_for.window, view.now, past=past, compared=compared))
     said = told(found, asked_for, view.now, whole=whole)
     if isinstance(said, str):
         st.html(panels.notes([said]))
@@ -78,6 +80,33 @@ def told(found: Device, asked_for: Asked, now: datetime, *, whole: bool) -> Said
         )
     except HubError as error:
         return f"What happened in this window is not known: {error}"
+
+
+def is_compared() -> bool:
+    """Whether the address asks for the same span a week before, too."""
+    return st.query_params.get("week") == "1"
+
+
+def a_week_ago(found: Device, of: Story) -> Numbers | None:
+    """The node's numbers of the same span a week before, step by step; None where they are not known."""
+    if not is_compared():
+        return None
+    then, apart = week_before(of.window), step(of.window.span, found.tick)
+    key = ("week", found.node.key, of.numbers.grid.start, of.numbers.grid.count, apart)
+    try:
+        said = live.shared().questions.ask(
+            key, lambda hub: numbers(hub, found.node, then, apart), OVER_FRESH_SECONDS
+        )
+    except HubError:
+        return None
+    known: Numbers = said.value
+    return known if known.grid.count == of.numbers.grid.count else None
+
+
+def say_if_missing(*, week: bool) -> None:
+    """A line where a week ago is asked for, and nothing of it is there."""
+    if is_compared() and not week:
+        st.html(panels.notes(["Nothing was measured here in this span a week ago."]))
 
 
 def failed_before(found: Device, now: datetime) -> tuple[tuple[str, str], ...]:

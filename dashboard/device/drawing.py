@@ -87,27 +87,45 @@ def _chip(text: str, kind: str, href: str, chosen: bool, title: str | None = Non
     return tag("a", mark, text, href=href, class_="gv-chip", aria_current=current, title=title)
 
 
-def control(device: Device, window: Window, now: datetime) -> Html:
-    """Which time is shown, and the ways to other times; each is a change of the address."""
-    spans = [_choice(device, one) for one in windows.choices(window, now)]
-    earlier, later, live = (_choice(device, one) for one in windows.moves(window, now))
+def control(
+    device: Device,
+    window: Window,
+    now: datetime,
+    *,
+    past: bool = False,
+    compared: bool = False,
+) -> Html:
+    """Which time is shown, and the ways to other times; each is a change of the address.
+
+    `compared`: whether a week ago is shown beside it.
+    """
+    kept = _WEEK if compared else {}
+    spans = [_choice(device, one, kept) for one in windows.choices(window, now)]
+    earlier, later, live = (
+        _choice(device, one, kept) for one in windows.moves(window, now, past=past)
+    )
     fixed = Choice(name="Fix", query=page_links.window(window.start, window.end))
-    hold = _choice(device, fixed) if window.live else joined()
-    past = not window.live and window.end <= now
-    text = windows.sentence(window, now)
+    hold = _choice(device, fixed, kept) if window.live else joined()
+    beside = Choice(name="A week ago", query=window.query, chosen=compared)
+    week = _choice(device, beside, {} if compared else _WEEK)
+    over = past or (not window.live and window.end <= now)
+    text = windows.sentence(window, now, past=past)
     return tag(
         "nav",
-        tag("span", text, class_="window past" if past else "window"),
-        tag("span", earlier, *spans, later, live, hold, class_="choices"),
+        tag("span", text, class_="window past" if over else "window"),
+        tag("span", earlier, *spans, later, live, hold, week, class_="choices"),
         class_="gv-control",
         aria_label="Window of time",
     )
 
 
-def _choice(device: Device, one: Choice) -> Html:
+_WEEK = {"week": "1"}
+
+
+def _choice(device: Device, one: Choice, kept: Mapping[str, str]) -> Html:
     if one.query is None:
         return tag("span", one.name, class_="gv-chip off")
-    href = windows.address(device.path, device.query, one.query)
+    href = windows.address(device.path, device.query, {**one.query, **kept})
     return tag(
         "a", one.name, href=href, class_="gv-chip", aria_current="true" if one.chosen else None
     )
@@ -236,9 +254,10 @@ def chart_title(chart: Chart) -> Html:
     )
 
 
-def legend(peers: int) -> Html:
+def legend(peers: int, *, week: bool = False) -> Html:
     """What the lines are that every chart of the page has."""
     keys = [("own", "this GPU")]
+    keys += [("before", "a week ago")] if week else []
     if peers:
         keys += [
             ("peers", "median of the others"),
@@ -254,9 +273,10 @@ def legend(peers: int) -> Html:
     )
 
 
-def multiples_legend(gpus: int) -> Html:
+def multiples_legend(gpus: int, *, week: bool = False) -> Html:
     """What the lines of the GPUs' panels are."""
     keys = [("own", "the GPU")]
+    keys += [("before", "a week ago")] if week else []
     keys += [("peers", "median of all of them")] if gpus > 1 else []
     keys += [("event", "event"), ("stood", "an incident stood")]
     items = [tag("li", tag("i", class_=f"key {look}"), text) for look, text in keys]

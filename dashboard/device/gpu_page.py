@@ -144,7 +144,7 @@ def _history(found: Device, story: Story, numbers: Numbers) -> None:
         colours=colours.shown(),
     )
     st.html(timeline.timeline(_rows(found, story, numbers, incidents), window, now, frame.marks))
-    _charts(found, numbers, frame)
+    _charts(found, numbers, device_query.a_week_ago(found, story), frame)
     if done := sentence(story.happened.notes):
         st.html(tag("p", done, class_="gv-line"))
     left, right = st.columns(2, gap="medium")
@@ -190,10 +190,12 @@ def _rows(
     )
 
 
-def _charts(found: Device, numbers: Numbers, frame: Frame) -> None:
+def _charts(found: Device, numbers: Numbers, before: Numbers | None, frame: Frame) -> None:
     others = len(numbers.gpus) - (found.gpu in numbers.gpus)
-    st.html(drawing.legend(others))
-    drawn = list(curves.charts(numbers, found.gpu))
+    drawn = list(curves.charts(numbers, found.gpu, before))
+    week = any(line.look == "before" for one in drawn for line in one.curves)
+    st.html(drawing.legend(others, week=week))
+    device_query.say_if_missing(week=week)
     if compared := peers.against(drawn, others):
         st.html(tag("p", compared, class_="gv-line"))
     wrong = curves.errors(lambda name: numbers.of(found.gpu, name), curves.ERRORS, numbers)

@@ -26,6 +26,7 @@ from .small_multiples import Strip
 
 STRIP_PIXELS, LABELS_PIXELS = 74, 16
 STRIPS = ("utilization", "power", "temperature", "memory", "clock", "nvlink")
+_PARTS = ("Parts", "as its last inventory has them: earlier ones are not kept")
 _NO_NODE = "The link names no node: search for a node, a UUID or a PCI address."
 
 
@@ -91,7 +92,7 @@ def _identity(found: Device) -> Sequence[tuple[str, str | None]]:
         ("Not supported", ", ".join(gpu.words for gpu in known.unsupported) or None),
         ("Boot", known.boot if known.collected else None),
         ("Collector", _collector(known)),
-        ("Inventory of", moment(known.at)),
+        ("Inventory of", moment(known.at)) if live.shared().at is None else _PARTS,
     )
 
 
@@ -175,13 +176,19 @@ def _rows(found: Device, story: Story, gpus: Sequence[tuple[str, str]]) -> tuple
 
 
 def _multiples(found: Device, story: Story, gpus: Sequence[tuple[str, str]], frame: Frame) -> None:
-    st.html(drawing.multiples_legend(len(gpus)))
+    before = device_query.a_week_ago(found, story)
     strips = [
         _marked(
-            found, story, gpus, small_multiples.of_gpus(story.numbers, gpus, curves.BY_KEY[key])
+            found,
+            story,
+            gpus,
+            small_multiples.of_gpus(story.numbers, gpus, curves.BY_KEY[key], before),
         )
         for key in STRIPS
     ]
+    week = any(it.look == "before" for one in strips for at in one.panels for it in at.curves)
+    st.html(drawing.multiples_legend(len(gpus), week=week))
+    device_query.say_if_missing(week=week)
     for number in range(0, len(gpus), small_multiples.PANELS):
         here = gpus[number : number + small_multiples.PANELS]
         with st.container(key=f"strips-{number}"):

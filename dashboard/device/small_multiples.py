@@ -10,7 +10,7 @@ from gpuvigil.clock import moment
 
 from . import chart
 from .chart import Frame
-from .curves import Curve, Measure, value
+from .curves import A_WEEK_AGO, Curve, Measure, value
 from .grid import median
 from .hub_queries import Numbers
 from .marks import Mark, Shade
@@ -51,8 +51,15 @@ class Strip:
         return any(_measured(curve) for panel in self.panels for curve in panel.curves)
 
 
-def of_gpus(numbers: Numbers, gpus: Sequence[tuple[str, str]], measure: Measure) -> Strip:
-    """A metric of a node's GPUs (UUID and label), each with the median of all of them."""
+def of_gpus(
+    numbers: Numbers,
+    gpus: Sequence[tuple[str, str]],
+    measure: Measure,
+    before: Numbers | None = None,
+) -> Strip:
+    """A metric of a node's GPUs (UUID and label), each with the median of all of them, and with what
+    it was in as many steps `before`.
+    """
     name = next(iter(measure.lines))
     values = {uuid: value(numbers, uuid, name, measure) for uuid, _ in gpus}
     middle = median(list(values.values()), numbers.grid.count)
@@ -61,12 +68,20 @@ def of_gpus(numbers: Numbers, gpus: Sequence[tuple[str, str]], measure: Measure)
             label=label,
             curves=(
                 Curve(name="median", values=middle, look="peers"),
+                *_before(before, uuid, name, measure),
                 Curve(name=label, values=values[uuid]),
             ),
         )
         for uuid, label in gpus
     )
     return strip(measure.key, measure.title, measure.unit, panels, measure.most, measure.digits)
+
+
+def _before(before: Numbers | None, uuid: str, name: str, measure: Measure) -> tuple[Curve, ...]:
+    if before is None:
+        return ()
+    then = Curve(name=A_WEEK_AGO, values=value(before, uuid, name, measure), look="before")
+    return (then,) if _measured(then) else ()
 
 
 def strip(

@@ -19,6 +19,7 @@ CHOICES = (
     (timedelta(days=2), "2 d"),
 )
 USUAL = timedelta(hours=1)
+WEEK = timedelta(days=7)
 SHORTEST, LONGEST = timedelta(minutes=1), timedelta(days=31)
 # A line has at most this many points, whatever the window.
 MOST_STEPS = 480
@@ -46,6 +47,11 @@ class Window:
         if self.live:
             return {"last": str(round(self.span.total_seconds()))}
         return page_links.window(self.start, self.end)
+
+
+def week_before(window: Window) -> Window:
+    """The same span a week earlier."""
+    return Window(start=window.start - WEEK, end=window.end - WEEK, live=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,8 +153,11 @@ def choices(window: Window, now: datetime) -> tuple[Choice, ...]:
     return tuple(found)
 
 
-def moves(window: Window, now: datetime) -> tuple[Choice, ...]:
-    """Half a window earlier or later, and on to what is live or fixed."""
+def moves(window: Window, now: datetime, *, past: bool = False) -> tuple[Choice, ...]:
+    """Half a window earlier or later, and on to what is live or fixed.
+
+    `past`: `now` is a moment of the past, at which the clock stands still.
+    """
     half = window.span / 2
     earlier = Window(start=window.start - half, end=window.end - half, live=False)
     later = None
@@ -158,7 +167,9 @@ def moves(window: Window, now: datetime) -> tuple[Choice, ...]:
     return (
         Choice(name="Earlier", query=earlier.query),
         Choice(name="Later", query=later),
-        Choice(name="Live", query=_live_query(window), chosen=window.live),
+        Choice(
+            name="Up to then" if past else "Live", query=_live_query(window), chosen=window.live
+        ),
     )
 
 
@@ -168,8 +179,10 @@ def _live_query(window: Window) -> dict[str, str]:
     return {"last": str(round(span.total_seconds()))}
 
 
-def sentence(window: Window, now: datetime) -> str:
-    """Which time this is, in words; always in UTC."""
+def sentence(window: Window, now: datetime, *, past: bool = False) -> str:
+    """Which time this is, in words; always in UTC. `past`: see `moves`."""
+    if window.live and past:
+        return f"The {duration(window.span)} up to {moment(window.end)}"
     if window.live:
         return f"Live: the last {duration(window.span)}, to {window.end:%H:%M:%S} UTC"
     same_day = window.start.date() == window.end.date()

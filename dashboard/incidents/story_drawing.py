@@ -79,7 +79,8 @@ def _paragraph(one: Incident, now: datetime) -> Node:
         f" of cluster {one.subject.cluster}. ",
         f"{first.text[:1].upper()}{first.text[1:]}. " if first else None,
         el("b", *nodes(whose(one), one.subject.cluster, one.impact.holders, one.impact.users)),
-        ".",
+        ". ",
+        el("a", "The fleet then", href=page_links.overview_at(one.since)),
         class_="impact",
     )
 

@@ -2,22 +2,29 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, urlsplit
+from datetime import datetime
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import streamlit as st
 
+from gpuvigil.clock import SystemClock
 from gpuvigil.web import page_links
+from gpuvigil.web.markup import joined, tag
 
 from ..components import component, style
 from ..data import live
-from . import search
+from . import panels, search
 
 _SHELL = (
     '<div class="shell"><nav aria-label="Pages">'
     '<button class="skip" type="button">Skip to the content</button><span class="brand">gpuvigil</span><span class="links"></span>'
     '<form role="search"><input name="text" type="search" maxlength="200" autocomplete="off"'
     ' aria-label="Search" placeholder="User, job, node, GPU, port, incident"></form>'
-    '<span class="clock"></span>'
+    '<span class="when"><button class="pick" type="button" aria-expanded="false" aria-controls="gv-when">'
+    '<span class="clock">Now</span></button>'
+    '<div class="choose" id="gv-when" hidden><b>Look at another time</b><p class="steps"></p>'
+    '<form class="at"><label>Time in UTC <input name="at" type="datetime-local" step="1" required></label>'
+    '<button type="submit">Go</button><small class="here"></small></form></div></span>'
     '<select aria-label="Colours"><option value="auto">Auto</option><option value="dark">Dark'
     '</option><option value="light">Light</option></select></nav>'
     '<div class="lost" role="alert" hidden></div></div>'
@@ -36,6 +43,7 @@ class Page:
     script: str
     title: str
     listed: bool = True  # in the line over every page; the others are reached by links
+    only_now: str = ""  # what is not kept, so that there is no page of the past
 
 
 PAGES = (
@@ -54,16 +62,24 @@ PAGES = (
     Page(path=page_links.EFFICIENCY, script="pages/efficiency.py", title="Efficiency"),
     Page(path=page_links.REPORTS, script="pages/reports.py", title="Reports"),
     Page(path=page_links.SILENCES, script="pages/silences.py", title="Silences"),
-    Page(path=page_links.PIPELINE, script="pages/pipeline.py", title="Monitoring"),
+    Page(
+        path=page_links.PIPELINE,
+        script="pages/pipeline.py",
+        title="Monitoring",
+        only_now="How gpuvigil itself did is not kept.",
+    ),
 )
 
 
 def frame(current: Page) -> None:
-    """Draw the line over the page; a link that was followed leaves this page at once."""
+    """Draw the line over the page; a link that was followed leaves this page at once.
+
+    A page that knows nothing of the past ends with it, where the address asks for a moment of that.
+    """
     st.session_state["runs"] = st.session_state.get("runs", 0) + 1
     wall = current.path == page_links.OVERVIEW and is_wall()
     style("tokens", "overview", *(["wall"] if wall else []))
-    show = component("shell", _SHELL)
+    show, moment = component("shell", _SHELL), live.asked_moment()
     asked = show(
         key="shell",
         data={
@@ -73,6 +89,7 @@ def frame(current: Page) -> None:
             "theme": _theme(wall),
             "account": live.shared().own_name,
             "leave": st.session_state.pop(_LEAVE, None),
+            "at": "" if moment.at is None else page_links.stamp(moment.at),
             "patience": max(RENEWALS * live.refresh_seconds(), LEAST_SECONDS),
         },
         on_go_change=_nothing,
@@ -82,6 +99,22 @@ def frame(current: Page) -> None:
         go(asked.go)
     if asked.search:
         _search(asked.search)
+    if moment.wrong:
+        st.html(panels.notes([moment.wrong]))
+    if moment.at is not None:
+        _past(current, moment.at)
+
+
+def _past(current: Page, at: datetime) -> None:
+    """Say loudly that this is the past, wherever the page is scrolled to."""
+    query = {name: value for name, value in st.query_params.items() if name != live.AT}
+    back = f"{current.path}?{urlencode(query)}" if query else current.path
+    with st.container(key="past"):
+        st.html(panels.past(at, SystemClock().now(), back))
+    if current.only_now:
+        title = tag("h1", current.title, class_="gv-page")
+        st.html(joined(title, panels.notes([f"Not known for the past. {current.only_now}"])))
+        st.stop()
 
 
 def _search(text: str) -> None:

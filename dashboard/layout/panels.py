@@ -48,6 +48,20 @@ def _data_of(at: datetime | None, drawn: str | None = None) -> Html:
     return tag("time", text, datetime=None if at is None else to_text(at), data_drawn=drawn)
 
 
+def past(at: datetime, now: datetime, back: str) -> Html:
+    """Which moment all of the page is of; the shell adds the reader's own time, and keeps its age."""
+    seconds = f":{at:%S}" if at.second else ""
+    said = f"The past: {at.day} {at:%b %H:%M}{seconds} UTC · {duration(now - at)} ago"
+    return tag(
+        "div",
+        tag("time", said, datetime=to_text(at)),
+        tag("span", "Nothing can be acknowledged or silenced here.", class_="why"),
+        tag("a", "Back to now", href=back, data_now="1"),
+        class_="gv-past",
+        role="status",
+    )
+
+
 def notes(lines: Iterable[str]) -> Html:
     """What is worth a line, and changes nothing of what is shown."""
     return joined(*(tag("div", text, class_="gv-note", role="status") for text in lines))
@@ -303,14 +317,18 @@ def changed(lines: Iterable[Change], most: int, *, count_rest: bool = True) -> H
     )
 
 
-def trend_title(young_since: datetime | None, marks: int) -> Html:
-    """What the chart shows, and its colours in words."""
+def trend_title(
+    young_since: datetime | None, marks: int, *, week: bool = False, way: Html | None = None
+) -> Html:
+    """What the chart shows, and its colours in words; `way` leads to it with or without a week ago."""
     title = "Allocated against used" if young_since is None else "Allocated against used so far"
     span = "last 24 h, UTC" if young_since is None else f"counted since {moment(young_since)}"
     entries = [("allocated", "allocated"), ("used", "used; the gap is waste")]
     entries += [("incident", counted(marks, "incident"))] if marks else []
+    entries += [("before", "a week ago")] if week else []
     key = (tag("li", tag("i", class_=name, aria_hidden="true"), text) for name, text in entries)
-    return tag("div", tag("h2", title, tag("small", span)), tag("ul", *key), class_="gv-key")
+    last = tag("li", way) if way is not None else joined()
+    return tag("div", tag("h2", title, tag("small", span)), tag("ul", *key, last), class_="gv-key")
 
 
 def nothing_counted(*, asked: bool) -> Html:

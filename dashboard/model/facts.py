@@ -63,6 +63,7 @@ class Facts:
     # Nodes that have not sent again since the hub was away; the numbers are from before it was.
     not_back: int = 0
     oldest_at: datetime | None = None  # of the oldest row that the store has
+    past: bool = False  # all is as it was at `now`, and that is not now
     silent_after_seconds: float = AnalyzerSettings().silent_after_seconds
 
 

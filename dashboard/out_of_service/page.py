@@ -15,6 +15,7 @@ from .hub_queries import known
 from .rows import Known, rows, unknown
 
 _SECONDS = 10.0
+_PAST = "Not known for the past: which nodes a scheduler had drained. Nodes with a fault that stops their work are listed."
 
 
 def draw() -> None:
@@ -38,11 +39,12 @@ def _live() -> None:
         return
     found: Known = answer.value
     listed = rows(found)
+    not_known = unknown(found) if shared.at is None else [_PAST]
     st.html(
         joined(
             tag("h1", "Out of service", class_="gv-page"),
             panels.banners(view.warnings),
-            panels.notes([*live.outdated("this list is", answer), *unknown(found)]),
+            panels.notes([*live.outdated("this list is", answer), *not_known]),
         )
     )
     show(

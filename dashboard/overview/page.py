@@ -7,13 +7,14 @@ chart in a slower one.
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
+from urllib.parse import urlencode
 
 import streamlit as st
 
 from accounting.cost.by_use import idle_sentence
 from accounting.cost.money import Prices
 from accounting.usage import Usage
-from accounting.usage.query import usage
+from accounting.usage.query import recorded, usage
 from gpuvigil.clock import SystemClock, from_text
 from gpuvigil.errors import HubError
 from gpuvigil.hub_client import Hub
@@ -21,7 +22,7 @@ from gpuvigil.model import Incident, Job, RecordKind, Scheduler, Subject, readab
 from gpuvigil.numbers_in_words import HOLDERS_UNKNOWN, SOME_UNKNOWN
 from gpuvigil.schedulers.jobs import going_on
 from gpuvigil.web import page_links
-from gpuvigil.web.markup import joined
+from gpuvigil.web.markup import Html, joined, tag
 
 from ..components import component
 from ..data import live, map_frame, trend
@@ -254,9 +255,16 @@ def _trend() -> None:
         return
     wall, incidents = is_wall(), _incidents(view, found.cluster.name, said.start)
     young = trend.since(said) if trend.is_young(said) else None
-    st.html(panels.trend_title(young, len(incidents)))
+    before = _week_ago(view, found.cluster.name) if week_asked() else None
+    st.html(
+        panels.trend_title(
+            young, len(incidents), week=before is not None, way=None if wall else _other_week()
+        )
+    )
     st.echarts_chart(
-        trend.chart(said, incidents, view.now, colours.shown(), letters=16 if wall else 12),
+        trend.chart(
+            said, incidents, view.now, colours.shown(), letters=16 if wall else 12, before=before
+        ),
         height=CHART_PIXELS_ON_WALL if wall else CHART_PIXELS,
         key="trend",
         alt=trend.sentence(said, incidents),
@@ -264,7 +272,9 @@ def _trend() -> None:
     if wall:  # nobody scrolls to what stands below
         return
     idle = idle_sentence(said.buckets, Prices(settings=live.shared().config.cost))
-    notes = [f"In this time: {one}" for one in (idle, trend.lost_sentence(said)) if one]
+    unknown = week_asked() and before is None
+    notes = ["Nothing was counted in this span a week ago."] if unknown else []
+    notes += [f"In this time: {one}" for one in (idle, trend.lost_sentence(said)) if one]
     if notes:
         st.html(panels.notes(notes))
 
@@ -280,6 +290,32 @@ def _usage(view: FleetView, cluster: str) -> Usage | None:
     if said is not None:
         live.shared().days[cluster] = said
     return said
+
+
+def week_asked() -> bool:
+    """Whether the address asks for a week ago beside the last day."""
+    return st.query_params.get("week") == "1"
+
+
+def _other_week() -> Html:
+    """The same page with a week ago, or without it."""
+    query = {name: value for name, value in st.query_params.items() if name != "week"}
+    query |= {} if week_asked() else {"week": "1"}
+    href = f"{page_links.OVERVIEW}?{urlencode(query)}" if query else page_links.OVERVIEW
+    return tag("a", "Without a week ago" if week_asked() else "Compare with a week ago", href=href)
+
+
+def _week_ago(view: FleetView, cluster: str) -> Usage | None:
+    """The same day a week before, of which no more is counted; None where nothing was."""
+
+    def ask(hub: Hub) -> Usage:
+        now = from_text(hub.status()["now"])
+        start, end = now - trend.SPAN - trend.WEEK, now - trend.WEEK
+        buckets = tuple(sorted(recorded(hub, cluster, start, end), key=lambda one: one.start))
+        return Usage(cluster=cluster, start=start, end=end, buckets=buckets)
+
+    said = _ask(("usage", cluster, "a week ago"), ask, USAGE_SECONDS, view)
+    return said if said is not None and said.buckets else None
 
 
 def _incidents(view: FleetView, cluster: str, start: datetime) -> tuple[Incident, ...]:

@@ -36,7 +36,7 @@ def _live() -> None:
         return
     runs, letters = said.value
     late = live.outdated("this list is", said)
-    note = [] if runs else [nothing(may_see=live.shared().may_change)]
+    note = [] if runs else [nothing(may_see=live.shared().may_answer)]
     st.html(joined(heading, panels.banners(view.warnings), panels.notes([*late, *note])))
     for number, run in enumerate(first(runs, st.query_params.get("report", ""))):
         left, right = st.columns([7, 1], vertical_alignment="center")

@@ -24,6 +24,7 @@ LONGEST_REASON, LONGEST_MATCHERS = 500, 2_000
 # Of those that are over, the last.
 MOST_OVER = 20
 _KEY = "silences"
+_PAST = "Not known for the past: when a silence was to end before somebody changed that. Each has its last end."
 _SPANS = {"30 min": 30, "1 h": 60, "4 h": 240, "1 day": 1_440, "7 days": 10_080, "30 days": 43_200}
 
 
@@ -45,13 +46,14 @@ def _live() -> None:
         st.html(joined(title, panels.banners(view.warnings), unknown))
         return
     now = view.now
+    then = [] if live.shared().at is None else [_PAST]
     standing, over = sorted_out(said.value, now)
     amount = tag("small", f"{len(standing)} active or scheduled")
     st.html(
         joined(
             tag("h1", "Silences ", amount, class_="gv-page"),
             panels.banners(view.warnings),
-            panels.notes(live.outdated("what is silenced is", said)),
+            panels.notes([*live.outdated("what is silenced is", said), *then]),
         )
     )
     for one in standing:

@@ -50,7 +50,13 @@ class Heard:
         self._looked_at = now
 
 
-class HubBeside(Hub):
+class TellsStore:
+    """A client of the hub that says itself where the telemetry is."""
+
+    store: Store
+
+
+class HubBeside(Hub, TellsStore):
     """The hub's client, with the store that keeps the telemetry; raises StoreError beside HubError.
 
     `status` tells of the nodes that the store has heard as if the hub had, without what only a
@@ -75,8 +81,9 @@ class HubBeside(Hub):
 
 def store_of(hub: Hub) -> Store:
     """Where the telemetry is that belongs to this hub's records."""
-    asked = hub.behind if isinstance(hub, SeenHub) else hub
-    return asked.store if isinstance(asked, HubBeside) else HubStore(asked)
+    if isinstance(hub, TellsStore):
+        return hub.store
+    return store_of(hub.behind) if isinstance(hub, SeenHub) else HubStore(hub)
 
 
 def _entry(node: _Node, at: datetime) -> dict[str, Any]:

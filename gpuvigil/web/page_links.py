@@ -89,12 +89,17 @@ def team_page(team: str) -> str:
 
 def handover_page(end: datetime) -> str:
     """The page of the shift up to then: it shows the same tomorrow."""
-    return _with(HANDOVER, {"to": _stamp(end)})
+    return _with(HANDOVER, {"to": stamp(end)})
+
+
+def overview_at(at: datetime) -> str:
+    """The overview as it was at that moment."""
+    return _with(OVERVIEW, {"at": stamp(at)})
 
 
 def window(start: datetime, end: datetime) -> dict[str, str]:
     """`from` and `to`, cut to whole seconds: what `gpuvigil.clock.from_text` reads."""
-    return {"from": _stamp(start), "to": _stamp(end)}
+    return {"from": stamp(start), "to": stamp(end)}
 
 
 def absolute(base_url: str, page: str) -> str:
@@ -106,5 +111,6 @@ def _with(path: str, query: Mapping[str, str]) -> str:
     return f"{path}?{urlencode(query)}"
 
 
-def _stamp(at: datetime) -> str:
+def stamp(at: datetime) -> str:
+    """A time in an address."""
     return f"{at:%Y-%m-%dT%H:%M:%SZ}"

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dashboard.device.chart import Frame, decent, interval, option, table, top
-from dashboard.device.curves import Chart, Curve, errors, link
+from dashboard.device.curves import BY_KEY, Chart, Curve, charts, errors, link
 from dashboard.device.grid import Floats, Grid, grid, increase, laid, median, rates
 from dashboard.device.hub_queries import Numbers
+from dashboard.device.small_multiples import of_gpus
 from dashboard.device.window import Window
 from gpuvigil.clock import to_ns
 
@@ -41,6 +42,21 @@ def test_a_point_is_drawn_exactly_where_a_step_had_a_sample_and_with_its_value(
     for number, row in enumerate(drawn):
         assert row["at"] == to_ns(NOON + number * STEP) / 1e6
         assert row["line"] == steps.get(number)
+
+
+def test_a_week_ago_is_a_line_of_its_own_only_where_something_was_measured() -> None:
+    def of(*utilisation: float) -> Numbers:
+        values = np.array([*utilisation, *[np.nan] * (COUNT - len(utilisation))])
+        return Numbers(grid=GRID, gpus={"g": {"utilization_percent": values}})
+
+    gpus = [("g", "GPU 0")]
+    for before, looks in ((None, ["own"]), (of(), ["own"]), (of(7.0), ["before", "own"])):
+        chart = charts(of(5.0), "g", before)[0]
+        assert [one.look for one in chart.curves if one.look != "second"] == looks
+        panels = of_gpus(of(5.0), gpus, BY_KEY["utilization"], before).panels
+        assert [one.look for one in panels[0].curves] == ["peers", *looks]
+    assert chart.curves[0].values[0] == 7.0
+    assert chart.curves[-1].values[0] == 5.0  # the strong line stays the last
 
 
 @given(measured_steps)

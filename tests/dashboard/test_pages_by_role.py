@@ -27,6 +27,7 @@ from gpuvigil.model import (
     RecordKind,
     Silence,
 )
+from gpuvigil.web import page_links
 from tests.accounting.people.scene import (
     GPU,
     ME,
@@ -48,6 +49,7 @@ pytestmark = pytest.mark.server
 
 NOT_OPERATORS = [Role.VIEWER, Role.TEAM, Role.OWN]
 LATER = SystemClock().now() - timedelta(hours=4) - NOON
+THEN = page_links.stamp(SystemClock().now() - timedelta(minutes=5))  # everything had happened
 _asking: list[Person | None] = [None]
 # What leads to somebody's job, GPU or incident, also where one guesses its address.
 ADDRESSES = [
@@ -73,6 +75,10 @@ ADDRESSES = [
     ("out_of_service", {}),
     ("handover", {}),
     ("reports", {}),
+    ("overview", {"at": THEN}),
+    ("incidents", {"incident": incident().id, "at": THEN}),
+    ("jobs", {"at": THEN}),
+    ("efficiency", {"at": THEN}),
 ]
 
 

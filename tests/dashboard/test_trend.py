@@ -7,6 +7,7 @@ from datetime import timedelta
 from accounting.usage import BUCKET, Bucket, Seconds, Usage
 from dashboard.data import trend
 from dashboard.layout.colours import colours
+from gpuvigil.clock import to_text
 from gpuvigil.model import Severity
 
 from .scene import NOON, gpu, incident
@@ -94,6 +95,27 @@ def test_the_chart_has_two_areas_and_a_line_per_incident_that_matters() -> None:
     (line,) = allocated["markLine"]["data"]
     assert line["xAxis"] == "2026-01-31T11:00:00.000000Z"
     assert line["lineStyle"]["color"] == colours("light")["failed"]
+
+
+def test_a_week_ago_is_drawn_over_the_same_hours_and_not_where_nobody_counted() -> None:
+    week = trend.WEEK // BUCKET
+    then = replace(
+        day((week + 8, week + 7, week + 2)),
+        start=NOON - trend.SPAN - trend.WEEK,
+        end=NOON - trend.WEEK,
+    )
+    plain = trend.chart(day(range(1, 96)), (), NOON, colours("dark"))
+    drawn = trend.chart(day(range(1, 96)), (), NOON, colours("dark"), before=then)
+    assert [one["name"] for one in plain["series"]] == ["allocated", "used"]
+    assert drawn["series"][:2] == plain["series"]
+    allocated, used = drawn["series"][2:]
+    assert (allocated["name"], used["name"]) == ("allocated a week ago", "used a week ago")
+    assert "areaStyle" not in allocated
+    counted = [at for at, value in allocated["data"] if value is not None]
+    assert counted[0] == to_text(NOON - 8 * BUCKET)
+    assert next(value for _, value in used["data"] if value is not None) == 60.0
+    gaps = [at for at, value in allocated["data"] if value is None]
+    assert gaps[0] == to_text(NOON - 6 * BUCKET + timedelta(seconds=1))
 
 
 def test_the_strip_knows_what_was_an_hour_ago_and_nothing_that_nobody_counted() -> None:

@@ -1,0 +1,99 @@
+"""Records as they were at a moment; pure.
+
+A record is kept in its newest version. What a moment's version said follows from the times in it, or
+from what was written down at each step; what follows from neither is not known any more.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from accounting.usage import BUCKET
+from accounting.usage.ledger import STATES
+from gpuvigil.clock import from_text, to_text
+from gpuvigil.model import UNREADABLE, Attribute, Record, RecordKind
+
+_LENGTHS = {state: length for length, state in STATES.items()}
+
+
+def told_at(record: Record, key: str) -> datetime | None:
+    """A time in a record's body; None where there is none."""
+    text = record.body.get(key)
+    try:
+        return from_text(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
+def over(record: Record, key: str, at: datetime) -> bool:
+    """Whether it had ended by then; `key` is where its end is written."""
+    ended = told_at(record, key)
+    return ended is not None and ended <= at
+
+
+def incident(step: Record) -> Record | None:
+    """An incident as that step in its life left it; None for what cannot be read."""
+    try:
+        found = Record.from_json(step.body["snapshot"])
+        return replace(found, body={**found.body, "state": step.body["to_state"]})
+    except UNREADABLE:
+        return None
+
+
+def allocation(record: Record, at: datetime) -> Record:
+    """Held by then, if it ended later."""
+    if over(record, "ended_at", at):
+        return record
+    body = {key: value for key, value in record.body.items() if key != "exit_code"}
+    return replace(record, body={**body, "ended_at": None})
+
+
+_LATER = frozenset({"ended_at", "exit_code", "reason"})
+_STARTED = frozenset({"started_at", "nodes", "numbers"})
+
+
+def job(record: Record, at: datetime) -> Record:
+    """Waiting, running or over by then."""
+    if over(record, "ended_at", at):
+        return record
+    running = over(record, "started_at", at)
+    hidden = _LATER if running else _LATER | _STARTED
+    body = {key: value for key, value in record.body.items() if key not in hidden}
+    return replace(record, body={**body, "state": "RUNNING" if running else "PENDING"})
+
+
+def notice(record: Record, at: datetime) -> bool:
+    """Whether what it says was said by then."""
+    sent = told_at(record, "sent_at")
+    waits = record.body.get("state") == "due"
+    return record.at <= at and not waits and (sent is None or sent <= at)
+
+
+def inventory(record: Record, setups: Sequence[Record], at: datetime) -> Record | None:
+    """What the node had, with the versions that it ran on then; None before it was first seen.
+
+    `setups` are all of the node, oldest first. Which parts it had is only known as of its last one.
+    """
+    before = [one for one in setups if one.at <= at]
+    if setups and not before:
+        return None
+    if record.at <= at:
+        return record
+    ran_on: Mapping[str, object] = before[-1].body if before else {}
+    known = {name: ran_on[name] for name in _VERSIONS if name in ran_on}
+    lost = record.body.get("missing") or {}
+    missing = {uuid: since for uuid, since in lost.items() if since <= to_text(at)}
+    body = {**record.body, **known, "missing": missing}
+    if body.get("driverless_since") and not over(record, "driverless_since", at):
+        body |= {"driverless_since": None, "driver_state": "loaded"}
+    return replace(record, at=at, body=body)
+
+
+_VERSIONS = (Attribute.DRIVER.value, Attribute.KERNEL.value)
+
+
+def counted(record: Record, at: datetime) -> bool:
+    """Whether a count of a span was over by then."""
+    lengths = {RecordKind.USAGE: BUCKET, RecordKind.WASTE: timedelta(hours=1)}
+    length = lengths.get(record.kind) or _LENGTHS.get(str(record.body.get("state")))
+    return length is not None and record.at + length <= at
