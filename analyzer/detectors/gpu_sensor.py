@@ -10,17 +10,17 @@ from ..window.window import Need, Span, Window
 from . import Detector
 
 _USED = Aggregate(function=Function.MAX, field="utilization_percent")
-_LEAST = Aggregate(function=Function.MIN, field="power_watts")
+_WATTS = Aggregate(function=Function.MEAN, field="power_watts")
 _LIMIT = Aggregate(function=Function.MAX, field="power_limit_watts")
-NEEDS = (Need(measurement="gpu", span=Span.STEADY, aggregates=(_USED, _LEAST, _LIMIT)),)
+NEEDS = (Need(measurement="gpu", span=Span.STEADY, aggregates=(_USED, _WATTS, _LIMIT)),)
 
 _FAULT = FAULTS["gpu_sensor"]
-# Of its power limit at every sample: no GPU at rest draws that, at whatever clock. The number is ours.
+# Of its power limit in the mean: no GPU at rest draws that, at whatever clock. The number is ours.
 _WORKS_AT, _COVERAGE, _SAMPLES = 0.5, 0.8, 5
 
 
 def contradicting_sensors(window: Window) -> list[Finding]:
-    """One finding per GPU that was at 0 % at every sample of the steady span, and drew half of its limit at each."""
+    """One finding per GPU that was at 0 % at every sample of the steady span, and drew half of its limit in the mean."""
     rows = window.get("gpu", Span.STEADY)
     told = _works(window, rows) & (rows.values(_USED.column) == 0)
     minutes = window.settings.steady_seconds / 60.0
@@ -34,7 +34,7 @@ def contradicting_sensors(window: Window) -> list[Finding]:
                 Evidence(name="utilisation", value=f"0 % at each of {row['samples']} samples"),
                 Evidence(
                     name="power",
-                    value=f"{row[_LEAST.column]:.0f} W at least in {minutes:g} min",
+                    value=f"{row[_WATTS.column]:.0f} W over {minutes:g} min",
                     limit=f"{_WORKS_AT * row[_LIMIT.column]:.0f} W",
                 ),
             ),
@@ -55,7 +55,7 @@ def says_whether_it_contradicts(window: Window, incident: Incident) -> bool:
 
 
 def _works(window: Window, rows: Rows) -> Mask:
-    works: Mask = rows.values(_LEAST.column) >= _WORKS_AT * rows.values(_LIMIT.column)
+    works: Mask = rows.values(_WATTS.column) >= _WORKS_AT * rows.values(_LIMIT.column)
     works &= seconds(rows) >= _COVERAGE * window.settings.steady_seconds
     works &= rows.values("samples") >= _SAMPLES
     return works
