@@ -1,7 +1,7 @@
 """`python -m evaluation.healthy_network NODE_DAYS`: does anything of a sound network wake somebody?
 
 Fleets without a fault, with all that only looks like one, of which the network's detectors hear nodes and
-ports alone, once a minute: so a thousand node-days are played in under a minute. Seeds follow from the
+ports alone, once a minute: so a thousand node-days take about two minutes. Seeds follow from the
 commit. What is critical there is wrong; of none in n node-days the rate is below 3/n with 95 % (rule of
 three: Hanley and Lippman-Hand, JAMA 1983), of some as Poisson's distribution has it.
 """
