@@ -340,7 +340,7 @@ records_url_file = "/etc/gpuvigil/records-url"   # postgresql://gpuvigil:passwor
 url = "http://10.0.0.11:8428,http://10.0.0.12:8428"
 ```
 
-- `pip install 'gpuvigil[postgresql]'`, and an empty database that belongs to the user in the URL; the first hub makes the tables. The URL holds a
+- `pip install -c constraints.txt '.[postgresql]'` in a checkout, and an empty database that belongs to the user in the URL; the first hub makes the tables. The URL holds a
   password: keep it in a file. `?sslmode=verify-full`, several hosts and `target_session_attrs=read-write` work as libpq describes them.
 - A hub that kept its records in SQLite takes them along: stop it, set the URL, `gpuvigil hub --move-records` once, start it.
 - Each hub takes up to 21 connections. Roles and servers with `synchronous_commit = off` are overruled: what is acknowledged is on disk.
