@@ -1,0 +1,68 @@
+"""A page of one answer that is asked for now and then, for all who look."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import streamlit as st
+
+from gpuvigil.config import Config
+from gpuvigil.errors import HubError
+from gpuvigil.hub_client import Hub
+from gpuvigil.web.markup import joined, tag
+
+from ..components import style
+from ..data import live
+from ..data.snapshot import Snapshot
+from . import panels
+from .tree import Node, show
+
+FIRST_SECONDS = 20.0
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedPage(Generic[_T]):
+    """What is asked, what it is called, and how its answer is drawn.
+
+    `ask` raises HubError or StoreError where the hub or the store does not answer, and is not asked more often than
+    once in `fresh_seconds`.
+    """
+
+    key: str
+    title: str
+    about: str
+    unknown: str  # "Who serves is not known"
+    ask: Callable[[Hub, Snapshot, Config], _T]
+    shown: Callable[[_T], Sequence[Node | None]]
+    fresh_seconds: float
+
+
+def draw(page: AskedPage[_T]) -> None:
+    """The whole page; it renews itself as one."""
+
+    def renewed() -> None:
+        _live(page)
+
+    style("incidents")
+    st.fragment(renewed, run_every=5 * live.refresh_seconds())()
+
+
+def _live(page: AskedPage[_T]) -> None:
+    title = tag("h1", f"{page.title} ", tag("small", page.about), class_="gv-page")
+    snapshot, config = live.current(), live.shared().config
+    view = snapshot.view()
+    try:
+        said = live.shared().questions.ask(
+            page.key,
+            lambda hub: page.ask(hub, snapshot, config),
+            page.fresh_seconds,
+            first_seconds=FIRST_SECONDS,
+        )
+    except HubError as error:
+        unknown = panels.notes([f"{page.unknown}: {error}"])
+        st.html(joined(title, panels.banners(view.warnings), unknown))
+        return
+    late = live.outdated("everything below is", said)
+    st.html(joined(title, panels.banners(view.warnings), panels.notes(late)))
+    show(page.key, *page.shown(said.value))
