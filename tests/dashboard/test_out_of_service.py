@@ -161,7 +161,7 @@ def test_a_ticket_is_found_in_a_reason(text: str, found: str) -> None:
 
 
 def test_where_no_scheduler_answers_it_is_said() -> None:
-    assert "No scheduler is asked" in unknown(Known())[0]
+    assert "No scheduler is connected" in unknown(Known())[0]
     silent = Scheduler(told_by=node("ctl", "lab"), at=NOON, nodes=None, why="timeout")
     assert unknown(Known(schedulers=(silent,))) == [
         "The scheduler of lab does not answer: timeout."
