@@ -28,9 +28,6 @@ _FULL = {
     "link_recoveries": 0xFF,
     "local_integrity_errors": 0xF,
 }
-# Touching a cable makes some errors at once and hardly any beside them; more than ten times the limit is
-# told at the first look, and less when others have some, too [own].
-_AT_ONCE, _BESIDE_IT = {"symbol_errors": 200}, 5
 _SHOWN = 3
 _DROPPED = "transmit_discards"
 _CONGESTION = {
@@ -202,18 +199,7 @@ def _grown(end: End, limits: Mapping[str, float], after: datetime) -> dict[str, 
         if _is_full(end, name):
             grown = _growth(counts, name, end.port.since)
             growth[name] = max(grown, int(limits[name]) + 1) if grown else 0
-    return {
-        name: count
-        for name, count in growth.items()
-        if count > limits[name] and (_is_full(end, name) or not _is_burst(counts, name, start))
-    }
-
-
-def _is_burst(counts: Sequence[ErrorCount], name: str, start: datetime) -> bool:
-    """Whether it grew at one look alone, as fast links always have an error now and then, and not by much."""
-    grown = _growths(counts, name, start)
-    most = max(grown, default=0)
-    return most <= _AT_ONCE.get(name, 0) and sum(grown) - most <= _BESIDE_IT
+    return {name: count for name, count in growth.items() if count > limits[name]}
 
 
 def _is_full(end: End, name: str) -> bool:
@@ -228,12 +214,7 @@ def _counted(end: End, name: str, count: int) -> str:
 
 
 def _growth(counts: Sequence[ErrorCount], name: str, start: datetime) -> int:
-    """How much a counter grew after `start`; it may have been cleared, or not be measured."""
-    return sum(_growths(counts, name, start))
-
-
-def _growths(counts: Sequence[ErrorCount], name: str, start: datetime) -> list[int]:
-    """The same, look by look, where it grew.
+    """How much a counter grew after `start`; it may have been cleared, or not be measured.
 
     A single low value between two is no growth after it: the port did not answer, and nobody said so.
     """
@@ -244,7 +225,7 @@ def _growths(counts: Sequence[ErrorCount], name: str, start: datetime) -> list[i
         if n in {0, len(told) - 1} or told[n][1] >= min(told[n - 1][1], told[n + 1][1])
     ]
     pairs = pairwise(known)
-    return [after - before for (_, before), (at, after) in pairs if at > start and after > before]
+    return sum(max(after - before, 0) for (_, before), (at, after) in pairs if at > start)
 
 
 def _first(end: End) -> datetime:

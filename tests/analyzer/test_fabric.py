@@ -28,7 +28,6 @@ from gpuvigil.model import (
 from .scene import NOON, SETTINGS, allocation, event, gpu, healthy, incident, port
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
-SECONDS = timedelta(seconds=20)
 HDR = 200_000_000_000
 LEAVES, HOSTS = 2, 6
 """Leaf 1 has port 1 of every host, leaf 2 none; both have two cables to the spine."""
@@ -264,40 +263,26 @@ LIMITS = [
 @pytest.mark.parametrize(("name", "below", "above"), LIMITS)
 def test_errors_of_ten_minutes_are_told_by_cable(name: str, below: int, above: int) -> None:
     def grown(by: int, at: datetime = NOON - MINUTE) -> Window:
-        times = {NOON - DAY: 7, at - SECONDS: 7 + by // 2, at: 7 + by}
-        counts = tuple(ErrorCount(at=at, **{name: count}) for at, count in times.items())
+        counts = (ErrorCount(at=NOON - DAY, **{name: 7}), ErrorCount(at=at, **{name: 7 + by}))
         return window(changed(fabric(), "spine1", 11, counts=counts))
 
     assert bad_ports(grown(below)) == []
     (found,) = bad_ports(grown(above))
     assert (found.fault, named([found])) == ("port_errors", [("leaf1", "21")])
     assert of(found)[f"{name.replace('_', ' ')} at spine1 port 11"] == f"{above} in 10 min"
-    assert found.since == NOON - MINUTE - SECONDS
+    assert found.since == NOON - MINUTE
     # Longer ago it is over.
     assert bad_ports(grown(above, NOON - 10 * MINUTE)) == []
-
-
-@pytest.mark.parametrize(("at_once", "after", "is_told"), [
-    (200, 5, False), (200, 6, True), (201, 0, True),
-])  # fmt: skip
-def test_a_cable_that_was_touched_has_some_errors_at_one_look(
-    at_once: int, after: int, is_told: bool
-) -> None:
-    counts = tuple(
-        ErrorCount(at=NOON - minutes * MINUTE, symbol_errors=count)
-        for minutes, count in ((9, 0), (8, at_once), (7, at_once + after))
-    )
-    assert bool(bad_ports(window(changed(fabric(), "spine1", 11, counts=counts)))) is is_told
 
 
 @pytest.mark.parametrize(
     ("values", "grown"),
     [
         ([500, 0, 500], 0),  # it did not answer once
-        ([500, 0, 530, 560], 60),
+        ([500, 0, 530], 30),
         ([500, 0], 0),  # cleared
         ([500, 0, 40], 0),
-        ([500, 0, 40, 90, 99], 59),
+        ([500, 0, 40, 90], 50),
         ([0, 10, 21], 21),
     ],
 )
