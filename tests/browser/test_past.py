@@ -59,7 +59,7 @@ def test_a_moment_is_chosen_goes_along_and_is_left(
     expect(page.locator(".gv-past")).to_be_visible()
     assert asked(page)["at"] == [then]
     assert strip(page).startswith("The past: ")
-    assert re.search(r"· (60|61|62) min ago$", strip(page))
+    assert re.search(r"· (1 h|(60|61|62) min) ago$", strip(page))
     expect(page.locator("canvas[data-cells]")).to_have_attribute("data-cells", str(NODES * GPUS))
     expect(page.locator(".legend")).to_contain_text(f"busy 0 to 100 % {NODES * GPUS}")
     link = page.get_by_role("link", name="Incidents", exact=True)
