@@ -122,7 +122,8 @@ def network(
     jobs = list(dict.fromkeys(job for one in findings for job in _suffering(one)))
     worst = findings[0] if findings else None
     rails, racks = _matrix(moment, links, _down(findings))
-    answer, said = _answer(links, findings, jobs), _said(findings)
+    cables = sum(one.links for one in found)
+    answer, said = _answer(links, cables, findings, jobs), _said(findings)
     unread = _unread(moment, links)
     return Network(
         answer=answer,
@@ -158,8 +159,8 @@ def _suffering(one: Incident) -> Sequence[str]:
     return one.impact.holders if one.impact.running else ()
 
 
-def _answer(links: Links, findings: Sequence[Incident], jobs: Sequence[str]) -> str:
-    """One sentence to the question whether the network is the bottleneck."""
+def _answer(links: Links, cables: int, findings: Sequence[Incident], jobs: Sequence[str]) -> str:
+    """One sentence to the question whether the network is the bottleneck; `cables` are those between switches."""
     if findings:
         return f"{_who_suffers(findings, jobs)}; {counted(len(findings), 'finding')}."
     if not len(links):
@@ -167,9 +168,9 @@ def _answer(links: Links, findings: Sequence[Incident], jobs: Sequence[str]) -> 
     fabric, waits = _fabric(links)
     if fabric.any() and not (fabric & waits).any():
         return "No link has a finding, but congestion is not measured: no fabric port tells waits."
-    if len(links) == 1:
+    if len(links) + cables == 1:
         return "No: the only link has no finding."
-    return f"No: none of {counted(len(links), 'link')} has a finding."
+    return f"No: none of {counted(len(links) + cables, 'link')} has a finding."
 
 
 def _who_suffers(findings: Sequence[Incident], jobs: Sequence[str]) -> str:

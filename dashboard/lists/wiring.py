@@ -51,6 +51,11 @@ class Wiring:
     lost: frozenset[str]  # switches that do not answer
     cables: Mapping[tuple[str, str], Sequence[Cable]]  # by leaf and spine
 
+    @property
+    def links(self) -> int:
+        """How many cables it has between switches."""
+        return sum(map(len, self.cables.values()))
+
 
 def wirings(switches: Iterable[Switch], now: datetime) -> list[Wiring]:
     """One for each cluster of which somebody lately read switches that are cabled to each other."""

@@ -85,7 +85,7 @@ def _known_links(found: Network, told: Iterable[Subject]) -> int:
         for it in told
         if not found.wirings or it.device != SWITCH_DEVICE
     }
-    cables = sum(len(them) for one in found.wirings for them in one.cables.values())
+    cables = sum(one.links for one in found.wirings)
     return cables + len(found.links) + len(names.difference(found.links.names) if names else ())
 
 

@@ -385,3 +385,11 @@ def test_cables_between_switches_are_links_as_well() -> None:
     assert '"svg"' in said(found)
     assert any("not how full they are" in line for line in found.unseen)
     assert '"svg"' not in said(network(moment(one), links))
+
+
+def test_the_answer_counts_cables_between_switches_too() -> None:
+    links = measured(told((port(NODES[0]), BUSY)), ["prod"])
+    alone, read = network(moment(), links), network(moment(), links, None, two_by_two("prod"))
+    assert alone.answer == "No: the only link has no finding."
+    assert read.answer == "No: none of 9 links has a finding."
+    assert '"0 of 9"' in said(read)
