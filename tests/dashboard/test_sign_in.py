@@ -281,7 +281,7 @@ def test_a_cookie_cannot_be_made_into_another_persons(site: Named) -> None:
         f"{claim}A.{signature}",
         claim,
         f"{claim}.",
-        f"{claim}.{signature[:-1]}0",
+        f"{claim}.{signature[:-1]}{'1' if signature.endswith('0') else '0'}",
         "...",
     ):
         site.cookie = f"{name}={forged}"
