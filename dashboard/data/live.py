@@ -84,7 +84,7 @@ class Shared:
 
 _installed: list[Shared] = []
 _lock = threading.Lock()
-# By the moment, None for now: what there is of it, and what those have who see not all of it.
+# By the moment, None being the present: what there is of it, and what those have who see not all of it.
 _moments: OrderedDict[datetime, Shared] = OrderedDict()
 _seen: OrderedDict[Hashable, Shared] = OrderedDict()
 

@@ -6,7 +6,7 @@ from streamlit.delta_generator import DeltaGenerator
 from ..data import live
 from .typed_text import LONGEST_NAME, cleaned
 
-_KEPT = "own_name"  # what was typed last in this session: typed once for all forms
+_KEPT = "own_name"  # what was typed last: typed once for all forms of a visit
 
 
 def row(

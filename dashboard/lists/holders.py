@@ -94,6 +94,12 @@ SERVING = (
 HolderKey = tuple[str, str, str]  # cluster, holder, user
 
 
+def _where(one: _Holding, now: datetime) -> tuple[Value, ...]:
+    """What stands under HELD FOR and `_WHERE`, and whether it began before it was seen."""
+    held = _held_for(one, now), _nodes(one.nodes)
+    return (*held, one.partition, one.account, one.command, one.cluster, one.began_before)
+
+
 def top(moment: Moment) -> Grid:
     """A row per holder, those with most GPUs first."""
     found = sorted(
@@ -107,13 +113,7 @@ def top(moment: Moment) -> Grid:
             sum(one.watts) if one.watts else None,
             one.user,
             one.holder,
-            _held_for(one, moment.now),
-            _nodes(one.nodes),
-            one.partition,
-            one.account,
-            one.command,
-            one.cluster,
-            one.began_before,
+            *_where(one, moment.now),
         )
         for one in found
     ]
@@ -147,13 +147,7 @@ def idle(
             one.idle_cost,
             one.user,
             one.holder,
-            _held_for(one, moment.now),
-            _nodes(one.nodes),
-            one.partition,
-            one.account,
-            one.command,
-            one.cluster,
-            one.began_before,
+            *_where(one, moment.now),
         )
         for one in found
     ]
@@ -196,13 +190,7 @@ def serving(moment: Moment, known_by: Mapping[HolderKey, str], notes: Sequence[s
             _since(one.idle_since, moment.now),
             _mean(one.used),
             sum(one.watts) if one.watts else None,
-            _held_for(one, moment.now),
-            _nodes(one.nodes),
-            one.partition,
-            one.account,
-            one.command,
-            one.cluster,
-            one.began_before,
+            *_where(one, moment.now),
         )
         for one, by in found
     ]
