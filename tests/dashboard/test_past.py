@@ -320,6 +320,8 @@ KEPT = timedelta(days=10)
             "older than what is kept, 10 days",
         ),
     ],
+    # Every worker must find the same names, whenever it is started.
+    ids=["now", "no time", "future", "too young", "youngest", "oldest", "too old"],
 )
 def test_which_moment_an_address_asks_for(text: str, age: timedelta | None, wrong: str) -> None:
     found = asked_for(text, NOW, KEPT)
