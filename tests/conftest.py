@@ -32,11 +32,11 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "few"))
 
 gc.disable()  # until all tests are collected: none of it is garbage
 
-SECOND_TIER = {"server", "slow", "site"}
+SECOND_TIER = {"server", "slow", "medium", "site"}
 # A test with one of these marks is not of the tier, whatever others it has.
 NOT_IN = {"unit": SECOND_TIER, "test": {"site"}}
-# Most take milliseconds, the longest 2 s while others use the same processors, and they differ by half from run to run.
-UNIT_SECONDS = 5.0
+# Most take milliseconds, the longest a few tenths of a second, and on a busy machine they differ by half from run to run.
+UNIT_SECONDS = 2.0
 # What is awaited of a page comes in a second or two on a machine of its own.
 PAGE_MS = 90_000.0
 SITE_SECONDS = 400
@@ -175,7 +175,7 @@ def refuse_long(seconds: float) -> None:
     if seconds > UNIT_SECONDS:
         pytest.fail(
             f"{seconds:.1f} s of processor time, of the {UNIT_SECONDS:g} s that a test of the unit tier has:"
-            " make it cheaper, or mark it slow"
+            " make it cheaper, or mark it medium"
         )
 
 

@@ -126,6 +126,7 @@ def repository(tmp_path: Path) -> Repository:
     return Repository(tmp_path)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("commits", "path", "outdated"),
     [

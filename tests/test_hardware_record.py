@@ -36,6 +36,7 @@ def test_a_recording_names_what_was_read_and_what_it_cost(
     assert "gpuvigil itself has not yet run" in "\n".join(hardware_page.written([]))
 
 
+@pytest.mark.medium
 def test_without_a_driver_nothing_is_recorded(tmp_path: Path) -> None:
     (tmp_path / LIBRARY).write_bytes(b"")  # not even where there is a real one
     done = subprocess.run(

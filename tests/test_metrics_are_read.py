@@ -107,6 +107,7 @@ EVERY: Mapping[str, Metric] = {
 }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", EVERY)
 def test_a_metric_is_read_by_a_rule_or_shown_on_a_page(name: str) -> None:
     metric = EVERY[name]

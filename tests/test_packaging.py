@@ -104,6 +104,7 @@ def test_the_unit_hands_over_every_secret_that_the_page_names(
     assert "LoadCredentials" in analyze("verify", str(unit)).stderr
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("command", ["hub", "analyze", "alert", "dashboard"])
 def test_the_unit_of_the_services_runs_a_command_that_exists(
     analyze: Analyze, tmp_path: Path, command: str

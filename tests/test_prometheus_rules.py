@@ -252,6 +252,7 @@ def test_promtool_finds_nothing_wrong(promtool: Callable[..., str]) -> None:
     assert "SUCCESS" in promtool("check", "config", "--syntax-only", config)
 
 
+@pytest.mark.medium
 def test_each_rule_fires_above_its_limit_and_not_below(
     promtool: Callable[..., str], tmp_path: Path
 ) -> None:

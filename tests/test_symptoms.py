@@ -169,6 +169,7 @@ def detected(scene: Scene, key: str) -> Answer:
     return told([one for it in modules for one in it.DETECTOR.find(window)], key)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("key", "row", "shows"), cases(OF_A_GPU))
 def test_the_same_row_of_a_gpu_is_judged_alike(key: str, row: Fields, shows: bool) -> None:
     # Errors are counted from what was there at the first look, all else is as it is.
@@ -195,6 +196,7 @@ def test_the_same_row_of_a_port_is_judged_alike(key: str, row: Fields, shows: bo
     assert detected(scene.changed(port(), row, 25), key) == answer
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("key", SLOWDOWNS)
 def test_one_look_sees_what_a_span_counts_from_its_limit_on(key: str) -> None:
     row, span = SLOWDOWNS[key], SETTINGS.window_seconds
@@ -250,6 +252,7 @@ XIDS, SXIDS = (46, 64, 94, 95, 119), (10003, 12020, 22003, 22011, 23001)
 WORDS = ("critical", "warning", "info", "ignore")
 
 
+@pytest.mark.medium
 @settings(max_examples=60)
 @given(
     is_switch=st.booleans(),

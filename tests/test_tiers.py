@@ -37,9 +37,9 @@ def test_a_file_without_a_mark_is_always_read(tmp_path: Path) -> None:
     assert marks_of_file(file) == set()
 
 
-def test_a_test_of_the_unit_tier_may_take_5_seconds_of_processor_time_and_no_more() -> None:
+def test_a_test_of_the_unit_tier_may_take_two_seconds_of_processor_time_and_no_more() -> None:
     refuse_long(UNIT_SECONDS)
-    with pytest.raises(pytest.fail.Exception, match=r"5\.1 s of processor time.* mark it slow"):
+    with pytest.raises(pytest.fail.Exception, match=r"2\.1 s of processor time.* mark it medium"):
         refuse_long(UNIT_SECONDS + 0.1)
 
 

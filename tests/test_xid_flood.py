@@ -163,6 +163,7 @@ def floods(draw: st.DrawFn) -> list[tuple[float, list[Line]]]:
     return [(gap, random.choices(sorts, k=random.randint(1, 100))) for gap in gaps]
 
 
+@pytest.mark.medium
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(floods())
 def test_whatever_comes_in_whatever_order_is_told_and_the_gravest_leads(
@@ -259,6 +260,7 @@ def test_a_flood_of_more_sorts_than_are_kept_apart_is_bounded_and_counted(tmp_pa
     assert sum(event.count for event in node.told) == len(lesser) + 1
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("others", [499, 500, 501, 2000])
 def test_what_the_analyzer_cannot_keep_is_counted_and_never_the_gravest(others: int) -> None:
     """It keeps 500 alike: a fatal report is not alike to nonfatal ones, however many come later."""

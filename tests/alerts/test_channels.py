@@ -110,6 +110,7 @@ def test_what_matters_is_said_in_the_fixed_order(form: str) -> None:
     assert "from=2026-11-20T11%3A30%3A00Z" in text.replace("&amp;", "&")
 
 
+@pytest.mark.medium
 def test_256_gpus_make_one_message_within_the_limit_with_ten_and_how_many_more(form: str) -> None:
     text = written(form, of_256())
     assert len(text.encode()) < FORMS[form][1]

@@ -174,6 +174,7 @@ def test_a_list_is_cut() -> None:
     assert listed(["a", "b"], 2) == "a, b"
 
 
+@pytest.mark.medium
 def test_a_huge_incident_makes_a_small_payload() -> None:
     long = "é" * 5000
     said = told(

@@ -182,6 +182,7 @@ SUBJECTS = st.one_of(
 
 
 # How fast examples are made says nothing about the messages.
+@pytest.mark.medium
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     subject=SUBJECTS,

@@ -124,6 +124,7 @@ def test_a_name_and_a_note_from_outside_become_one_printable_line() -> None:
     assert step.reason.startswith("acknowledged by [31m eve: x x x")
 
 
+@pytest.mark.medium
 @given(st.text(max_size=300))
 def test_a_line_is_printable_and_bounded_whatever_comes(text: str) -> None:
     cut = line(text, 40)

@@ -257,6 +257,7 @@ def test_an_odd_driver_is_told_on_nodes_that_send_an_inventory_every_ten_minutes
     assert [(one.subject, one.since) for one in odd] == [(node(), NOON)] * count
 
 
+@pytest.mark.medium
 def test_while_a_rack_is_upgraded_no_node_of_it_is_odd() -> None:
     analysis, scene = Analysis(SETTINGS), healthy(nodes=8)
     steps = [timedelta(minutes=10 * number) for number in range(7)]

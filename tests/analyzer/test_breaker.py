@@ -171,6 +171,7 @@ def test_it_is_over_when_nobody_has_it_any_more() -> None:
     assert watch.standing() == []
 
 
+@pytest.mark.medium
 def test_three_nodes_are_three_faults_and_so_is_what_came_over_hours() -> None:
     small = Watch(healthy(nodes=3, seconds=60))
     ill(small, range(1, 4))
@@ -246,6 +247,7 @@ def cut_off(watch: Watch, numbers: Iterable[int], seconds: float) -> list[str]:
     return watch.steps()
 
 
+@pytest.mark.medium
 def test_a_hub_that_is_only_busy_wakes_nobody() -> None:
     watch = Watch(settings=replace(SETTINGS, silent_verdict_seconds=540.0))
     severities = {}
@@ -258,6 +260,7 @@ def test_a_hub_that_is_only_busy_wakes_nobody() -> None:
     assert severities[1080] == [Severity.CRITICAL]
 
 
+@pytest.mark.medium
 def test_when_the_way_to_the_hub_is_cut_one_incident_says_so_and_no_node_is_told() -> None:
     watch, made = Watch(), []
     for seconds in range(0, 200, 5):
@@ -273,6 +276,7 @@ def test_when_the_way_to_the_hub_is_cut_one_incident_says_so_and_no_node_is_told
     assert made == ["cluster confirmed", "cluster cleared"]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("numbers", "wholes"), [(range(1, 4), 0), (range(1, 5), 1)], ids=["below", "half"]
 )

@@ -49,6 +49,7 @@ def faults(scene: Scene, *standing: object) -> dict[str, str]:
     return {c.finding.fault: c.title for c in found.candidates.values()}
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("code", "title"), [(48, "Xid 48"), (63, COUNTED), (94, "Xid 94"), (95, "Xid 95")]
 )
@@ -125,6 +126,7 @@ def look(keeper: Keeper, *findings: Finding) -> None:
 SLOW, STUCK = slowness("gpu_slow", gpu()), slowness("gpu_clocks", gpu())
 
 
+@pytest.mark.medium
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.sampled_from(((SLOW,), (STUCK,), (SLOW, STUCK), (STUCK, SLOW))), max_size=6))
 def test_slowness_that_is_named_is_one_incident_in_whatever_order_both_are_seen(

@@ -74,6 +74,7 @@ def test_each_gpu_reached_eight_hundredths_more_before(before: int, count: int) 
     assert len(found(replace(scene, samples=tuple(samples)))) == count
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("counter", HELD)
 def test_what_power_or_heat_holds_down_nobody_set_and_what_is_not_read_says_nothing(
     counter: str,
@@ -122,6 +123,7 @@ def test_it_stands_while_any_of_its_nodes_is_low_and_keeps_its_name() -> None:
     assert not says_whether_lowered(rest.window(), one)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("nodes", "last"), [(10, "node-9"), (11, "node-8 and 1 more")])
 def test_evidence_names_ten_nodes(nodes: int, last: str) -> None:
     (one,) = lowered_clocks(lowered(*range(1, nodes + 1), of=nodes).window())

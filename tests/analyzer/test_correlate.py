@@ -275,6 +275,7 @@ def test_a_cure_is_named() -> None:
     assert seen(earlier, [old]).cured == {}
 
 
+@pytest.mark.medium
 def test_a_node_that_is_heard_again_has_a_cure() -> None:
     old = incident("node_silent", node())
     assert seen(healthy(), [old]).cured == {
@@ -338,6 +339,7 @@ def test_a_worn_heatsink_in_a_warm_rack_is_a_matter_of_its_own() -> None:
     assert fingerprint("gpu_hot", gpu()) in seen(slowed, [rack]).covered
 
 
+@pytest.mark.medium
 def test_that_a_gpu_at_rest_is_not_hot_says_nothing() -> None:
     old = incident("gpu_hot", gpu())
     assert old.fingerprint not in seen(PEERS, [old]).unknown
@@ -368,6 +370,7 @@ def heat(scene: Scene) -> Incident:
     return replace(old, condition=said.condition, evidence=said.evidence, members=one.members)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("nodes", [0, 1, 3], ids=["heatsink", "fan", "air"])
 @pytest.mark.parametrize(
     ("before", "after", "seconds"), [(550.0, 100.0, 60), (90.0, 650.0, 100)], ids=["end", "start"]

@@ -322,6 +322,7 @@ def test_nothing_known_is_nothing_found(detector: Detector) -> None:
     assert found(detector, Scene()) == []
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("fault", CASES)
 def test_the_fault_is_found_on_its_subject_alone(fault: str) -> None:
     (finding,) = find(fault, faulty(fault))
@@ -334,12 +335,14 @@ def test_the_fault_is_found_on_its_subject_alone(fault: str) -> None:
     assert finding.own_limit == ("ours" in re.findall(r"\w+", finding.source))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("fault", CASES)
 def test_the_same_window_gives_the_same_findings(fault: str) -> None:
     window = faulty(fault).window((BY_FAULT[fault],))
     assert BY_FAULT[fault].find(window) == BY_FAULT[fault].find(window)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("fault", CASES)
 def test_the_order_of_subjects_does_not_matter(fault: str) -> None:
     scene = faulty(fault)
@@ -356,6 +359,7 @@ def test_the_order_of_subjects_does_not_matter(fault: str) -> None:
     assert find(fault, mixed) == find(fault, scene)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("fault", CASES)
 def test_a_scene_at_another_time_gives_the_same_findings_at_that_time(fault: str) -> None:
     by = timedelta(days=3, seconds=17, microseconds=5)
@@ -390,6 +394,7 @@ def test_looking_at_one_node_finds_what_looking_at_all_finds_there(fault: str) -
     assert [finding for found in there for finding in found] == everywhere
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("fault", CASES)
 @pytest.mark.parametrize("seconds", [5, 10, 20])
 def test_few_samples_or_none_do_no_harm(fault: str, seconds: int) -> None:
@@ -397,6 +402,7 @@ def test_few_samples_or_none_do_no_harm(fault: str, seconds: int) -> None:
     assert {finding.fault for finding in find(fault, scene)} <= {fault}
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("detector", DETECTORS, ids=lambda d: d.name)
 @settings(max_examples=15, deadline=None)
 @given(st.data())
@@ -408,6 +414,7 @@ def test_gaps_and_values_that_were_not_measured_never_make_a_fault(
     assert found(detector, _with_gaps(healthy(nodes=1), chance, share)) == []
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("fault", CASES)
 @settings(max_examples=5, deadline=None)
 @given(st.data())

@@ -87,6 +87,7 @@ def test_jobs_and_pods_are_named_and_processes_are_not() -> None:
     assert "gpuvigil_gpu_held" not in shown([], None)
 
 
+@pytest.mark.medium
 def test_holders_are_bounded_too() -> None:
     many = [held(job_holder(number), number) for number in range(MOST_HOLDERS + 1)]
     assert len(shown([], many)["gpuvigil_gpu_held"]) == MOST_HOLDERS

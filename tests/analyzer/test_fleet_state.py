@@ -109,6 +109,7 @@ def test_the_last_word_of_a_node_is_known_for_as_long_as_it_is_away(word: EventK
     assert kinds(after(said.to_record(), boot.to_record(), at_day=9)) == ["boot"]
 
 
+@pytest.mark.medium
 def test_a_storm_of_one_sort_does_not_push_out_another() -> None:
     storm = [event(EventKind.XID, gpu(), NOON + n * timedelta(seconds=1), 13) for n in range(2000)]
     sticky = event(EventKind.XID, gpu(), NOON - MINUTE, 48)

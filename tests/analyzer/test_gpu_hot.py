@@ -51,6 +51,7 @@ def test_a_gpu_that_was_slowed_down_shows_it_while_it_works(
     assert shows(several, scene) is None
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("condition", "watts", "limit", "tells"),
     [

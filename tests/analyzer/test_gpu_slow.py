@@ -130,6 +130,7 @@ def test_it_takes_a_job_that_has_its_gpus_to_itself_and_long_enough() -> None:
     assert found(replace(scene, allocations=processes)) == []
 
 
+@pytest.mark.medium
 @settings(max_examples=10, deadline=None)
 @given(st.lists(st.floats(0.8, 1.2), min_size=8, max_size=8))
 def test_what_a_gpu_always_draws_beside_its_peers_plays_no_part(shares: list[float]) -> None:

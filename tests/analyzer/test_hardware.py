@@ -152,6 +152,7 @@ def test_what_was_counted_is_late_while_the_reset_after_it_may_still_wait_at_its
     assert not found.late, "what its newest line says is not late"
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("cure", [EventKind.GPU_RESET, EventKind.BOOT])
 @pytest.mark.parametrize(
     ("counted", "reset", "told"),
@@ -367,6 +368,7 @@ def test_a_power_limit_that_everybody_has_is_policy() -> None:
     assert held_back(lowered.window()) == []
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("gpus", "told"),
     [
@@ -851,6 +853,7 @@ HERE, THERE = allocation(gpu(), "job 7"), allocation(gpu(2), "job 7")
 WAITING = healthy().changed(gpu(2), SPINS)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("seconds", [SILENT_FOR, 11 * MINUTE, HOUR])
 def test_what_a_silent_node_says_of_its_own_jobs_is_no_verdict(seconds: timedelta) -> None:
     """When it dies no end ever comes, and with its collector gone a late one proves nothing."""

@@ -71,6 +71,7 @@ def test_air_that_other_gpus_have_warmed_is_no_fault_of_those_behind() -> None:
     assert np.nanmax(np.abs(heat_of(window).kelvin)) < 3.0
 
 
+@pytest.mark.medium
 @settings(max_examples=8, deadline=None)
 @given(st.permutations(range(len(LOADS))), st.sampled_from([0, 1, 2, 3]), st.integers(0, 3))
 def test_one_hot_gpu_is_told_of_whatever_its_node_does_and_in_whatever_order_nodes_come(
@@ -91,6 +92,7 @@ def test_heat_that_is_over_is_told_no_longer_than_the_last_minute() -> None:
     assert hot_gpus(cooled.window()) == []
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("place", [8, 0], ids=["waits", "works"])
 def test_a_heatsink_that_hardly_touches_shows_itself_at_any_load(place: int) -> None:
     by_power = 0.06 * LOADS[place][0]
@@ -112,6 +114,7 @@ def test_a_gpu_that_stays_under_80_degrees_at_full_power_is_no_fault_for_being_u
     assert told(hot_gpus(scene.window())) == [(gpu(1), "heatsink", Severity.WARNING)] * count
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("watts", "count"), [(466.0, 0), (468.0, 1)])
 def test_under_two_thirds_of_its_power_limit_nobody_can_say_how_warm_a_core_would_be(
     watts: float, count: int
@@ -121,6 +124,7 @@ def test_under_two_thirds_of_its_power_limit_nobody_can_say_how_warm_a_core_woul
     assert told(hot_gpus(scene.window())) == [(gpu(1), "heatsink", Severity.WARNING)] * count
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("kelvin", "count"), [(8.9, 0), (9.1, 1)])
 def test_a_racks_air_is_told_at_a_small_load_where_it_is_far_warmer(
     kelvin: float, count: int
@@ -133,6 +137,7 @@ def test_a_racks_air_is_told_at_a_small_load_where_it_is_far_warmer(
     assert [key for _, key, _ in told(hot_gpus(scene.window()))] == ["rack_hot"] * count
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("watts", "count"), [(140.0, 0), (150.0, 1)])
 def test_a_rack_of_which_no_core_has_45_degrees_is_not_hot(watts: float, count: int) -> None:
     # With 10 K more the warmest of its cores have 44.5 °C at 140 W, and 45.2 at 150.
@@ -180,6 +185,7 @@ def test_a_node_must_be_a_quarter_of_its_rise_beyond_its_peers(kelvin: float, co
     assert told(hot_gpus(scene.window())) == [(node(), "node_hot", Severity.WARNING)] * count
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("beside", "kelvin", "count"),
     [
@@ -198,6 +204,7 @@ def test_a_heatsink_is_doubted_where_its_node_works_unevenly(
     assert told(hot_gpus(scene.window())) == [(gpu(5, 1), "heatsink", Severity.WARNING)] * count
 
 
+@pytest.mark.medium
 def test_of_a_warm_node_what_the_driver_holds_back_is_no_second_matter() -> None:
     scene = fleet()
     for index in range(GPUS):
@@ -246,6 +253,7 @@ def seated(scene: Scene, order: Sequence[int], domain: str = "00000000") -> Scen
     return replace(scene, inventories=inventories)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("domain", ["00000000", "0000"])
 def test_gpus_are_held_against_the_same_slot_whatever_order_nvml_tells(domain: str) -> None:
     """On every second host NVML begins with the GPUs behind the others, whose air is warmer."""

@@ -153,6 +153,7 @@ def test_the_last_cause_is_the_one_that_nothing_else_explains() -> None:
 GONE = told("node_silent", node(), since=NOON - 5 * MINUTE)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("silence", "stood", "is_mended"),
     [

@@ -93,6 +93,7 @@ class Play:
         )
 
 
+@pytest.mark.medium
 @settings(max_examples=5, deadline=None)
 @given(st.sampled_from(sorted(TRUTHS)), st.sampled_from([60, 130]), st.integers(-9, 25))
 def test_the_last_words_are_true_in_whatever_order_a_node_tells(

@@ -50,6 +50,7 @@ def delay(scene: Scene) -> timedelta | None:
     return None
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("tick", [10, 30, 60])
 def test_with_all_samples_it_is_said_in_the_pass_after_the_span_is_full(tick: int) -> None:
     found = delay(left_idle(tick, 1.0, 1))
@@ -57,6 +58,7 @@ def test_with_all_samples_it_is_said_in_the_pass_after_the_span_is_full(tick: in
     assert -timedelta(seconds=tick) < found <= PASS
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("presence", "most"), [(0.3, 10), (0.45, 6), (0.6, 3), (0.8, 2)])
 @pytest.mark.parametrize("tick", [10, 30, 60])
 def test_with_missing_samples_it_is_said_minutes_later_and_not_never(

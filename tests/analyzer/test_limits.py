@@ -305,6 +305,7 @@ LIMITS: list[tuple[Find, Scene, Scene, str]] = [
 ]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("find", "below", "at", "what"), LIMITS, ids=[it[3] for it in LIMITS])
 def test_just_below_the_limit_nothing_is_said_and_at_it_the_fault_is(
     find: Find, below: Scene, at: Scene, what: str
@@ -343,6 +344,7 @@ def test_from_its_limit_on_it_is_graver(
     assert tuple(found) == severities
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("generation", "most"), [(1, 4), (2, 6), (3, 9), (4, 17), (5, 32), (6, 63), (7, 63)]
 )

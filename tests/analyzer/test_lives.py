@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -196,6 +197,7 @@ minutes = st.tuples(
 )
 
 
+@pytest.mark.medium
 @settings(max_examples=5, deadline=None)
 @given(st.lists(minutes, max_size=10))
 def test_however_a_story_is_told_its_incidents_are_the_storys(

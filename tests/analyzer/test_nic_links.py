@@ -130,6 +130,7 @@ def test_half_of_the_peers_are_not_most() -> None:
     assert find(with_cards(five, slots)) == []
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("share", [1.0, 0.4])
 def test_a_fleet_whose_cards_are_all_degraded_takes_time_in_proportion(share: float) -> None:
     """As where a BIOS caps all slots: of thousands of cards none is compared with each of the others."""

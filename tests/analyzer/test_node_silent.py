@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -39,6 +40,7 @@ def lives(draw: st.DrawFn) -> tuple[int, list[bool]]:
     return draw(st.integers(0, 19)), [True, *before]
 
 
+@pytest.mark.medium
 @settings(max_examples=25, deadline=None)
 @given(lives(), st.integers(0, _SPAN))
 @example((9, [True, *[False, True, True] * 13]), 0)

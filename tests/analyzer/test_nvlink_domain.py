@@ -78,6 +78,7 @@ def test_nodes_of_another_clique_are_not_drawn_in() -> None:
     assert found.members == (gpu(3), gpu(4))
 
 
+@pytest.mark.medium
 def test_a_domain_all_of_whose_gpus_fail_takes_time_in_proportion() -> None:
     """As where every node of a cluster names the same domain: no moment is compared with all others."""
     seconds = []
@@ -241,6 +242,7 @@ def test_a_single_gpu_stays_a_gpus_incident() -> None:
     assert standing(watch) == [("gpu_nvlink", "node-2 GPU 0")]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("minutes", "together"), [(4.6, True), (5.1, False)])
 def test_what_was_raised_within_five_minutes_is_one(minutes: float, together: bool) -> None:
     watch = Watch(EIGHT)
@@ -284,6 +286,7 @@ def test_another_fault_of_its_gpus_and_links_of_other_domains_are_told_beside_it
     ]
 
 
+@pytest.mark.medium
 def test_it_ends_with_its_links_and_goes_back_to_the_gpu_that_is_left() -> None:
     watch = Watch(EIGHT)
     at = confirmed(watch, bad(EIGHT, gpu(2), gpu(3)))
@@ -295,6 +298,7 @@ def test_it_ends_with_its_links_and_goes_back_to_the_gpu_that_is_left() -> None:
     assert standing(watch) == []
 
 
+@pytest.mark.medium
 def test_a_lost_tray_stands_for_as_long_as_links_are_lacking() -> None:
     expected = in_all(LONG, nvlink_links_expected=18)
     watch = Watch(expected)

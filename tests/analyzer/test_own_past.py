@@ -145,6 +145,7 @@ def test_while_several_are_on_the_way_none_of_them_is_blamed() -> None:
     assert told(machine(course, gpus=8)) == [(node(), "node_hot")]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("kelvin", "is_told"), [(4.0, False), (6.0, True)])
 def test_a_rack_whose_air_became_warmer_is_one_matter_also_at_rest(
     kelvin: float, is_told: bool

@@ -86,6 +86,7 @@ def lasting(scene: Scene) -> Scene:
     return replace(scene, settings=replace(scene.settings, steady_seconds=600.0))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("seconds", "severity"), [(310.0, Severity.WARNING), (290.0, Severity.INFO)]
 )

@@ -251,6 +251,7 @@ def test_a_reload_of_the_network_driver_is_given_its_time() -> None:
 drops = st.lists(st.floats(0.0, 8.0), min_size=3, max_size=8)
 
 
+@pytest.mark.medium
 @settings(max_examples=40, deadline=None)
 @given(
     drops,

@@ -197,6 +197,7 @@ def test_clusters_are_told_apart() -> None:
     assert find(replace(here, inventories=both)) == []
 
 
+@pytest.mark.medium
 def test_it_ends_once_the_cables_are_where_they_belong_and_stands_while_nobody_can_say() -> None:
     scene = healthy(nodes=5, seconds=120)
     watch, after = Watch(scene), timedelta()

@@ -235,6 +235,7 @@ def test_what_all_hosts_do_is_none() -> None:
     assert receivers(scene) == []
 
 
+@pytest.mark.medium
 def test_a_port_alone_is_no_measure_of_itself() -> None:
     alone = replace(healthy(nodes=1, seconds=1900.0), settings=MINUTES)
     assert len(receivers(alone.rising(port(), "out_of_buffer", 200.0))) == 1

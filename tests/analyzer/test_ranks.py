@@ -206,6 +206,7 @@ def test_what_only_spins_becomes_a_warning_where_somebody_is_missing() -> None:
     assert (found(together).severity, found(together).certain) == (Severity.INFO, False)
 
 
+@pytest.mark.medium
 def test_an_event_alone_is_no_finding() -> None:
     moving = hung(tells(1, looked(Stand.DEAD, [at(1)])), fields={})
     assert [it for d in DETECTORS for it in d.find(moving.window())] == []

@@ -142,6 +142,7 @@ def drain(watch: Watch, *numbers: int) -> None:
     watch.analysis.take(drained.to_record())
 
 
+@pytest.mark.medium
 def test_a_rack_that_falls_silent_is_one_incident_until_its_nodes_are_heard_again() -> None:
     watch = Watch()
     watch.look(quiet(2, 4, 5), timedelta())
@@ -172,6 +173,7 @@ def test_one_that_is_heard_again_as_a_whole_is_over_as_soon_as_it_is_known_what_
     assert watch.look(RACKED, 30 * SECOND) == []
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("drained", [False, True])
 def test_a_critical_that_stood_before_goes_on_and_makes_no_rack_critical(drained: bool) -> None:
     watch = Watch()
@@ -192,6 +194,7 @@ def test_a_critical_that_stood_before_goes_on_and_makes_no_rack_critical(drained
     ]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("first", [1, 5])
 def test_draining_a_dark_rack_ends_nothing_and_opens_nothing(first: int) -> None:
     watch = Watch()
@@ -219,6 +222,7 @@ def test_an_event_on_a_racks_first_node_changes_nothing_of_the_rack() -> None:
     assert [rack] == standing
 
 
+@pytest.mark.medium
 def test_a_room_takes_over_from_a_rack() -> None:
     watch = Watch()
     for seconds in (0, 10):
@@ -373,6 +377,7 @@ def idle(*minutes: float, jobs: int = 0, scene: Scene = RACKED) -> list[tuple[st
     ]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("minutes", "count"),
     [
@@ -403,6 +408,7 @@ def test_a_rack_whose_idle_nodes_leave_one_by_one_has_not_stopped() -> None:
     assert (EITHER.partition(":")[0], WARNING) in idle(40.1, 40, 39.9, 39.8)
 
 
+@pytest.mark.medium
 def test_what_left_stays_left_while_others_come_and_go() -> None:
     """However many leave after it, and in whatever order the first ones are looked at."""
     minutes = [80.0, 77.0, 60.0, 59.0, 48.5, 47.2, 44.0]

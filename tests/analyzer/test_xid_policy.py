@@ -142,6 +142,7 @@ def judged(*codes: int, overrides: tuple[str, ...] = ()) -> tuple[str, Severity]
     return finding.title.partition(":")[0], finding.severity
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("codes", list(permutations((46, 95, 63))))
 def test_what_a_site_makes_less_of_hides_nothing_beside_it(codes: tuple[int, ...]) -> None:
     critical = Severity.CRITICAL

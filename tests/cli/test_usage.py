@@ -37,6 +37,7 @@ def test_the_states_of_the_gpu_hours_add_up_as_they_are_written() -> None:
     assert round(sum(parts), 1) == whole
 
 
+@pytest.mark.medium
 def test_what_was_in_service_and_lost_is_what_the_report_says() -> None:
     week = eventful()
     report = build(week).capacity
@@ -58,6 +59,7 @@ def test_what_was_in_service_and_lost_is_what_the_report_says() -> None:
         assert told == pytest.approx(hour, abs=0.1)
 
 
+@pytest.mark.medium
 def test_where_nobody_could_say_what_was_out_of_service_usage_says_no_number_of_it() -> None:
     asked = answered(usage([share()], unavailable=1.0))
     assert "  In service: -, nobody could say what was out of service" in used.sentences(asked)

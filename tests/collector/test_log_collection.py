@@ -88,6 +88,7 @@ def test_a_command_may_write_the_file_itself(tmp_path: Path) -> None:
 (WISH,) = re.findall(r"^log_command = (\[.*logs-wanted.*\])$", INSTALL, re.MULTILINE)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("does", "ends"),
     [

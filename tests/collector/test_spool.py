@@ -331,6 +331,7 @@ for number in range(1_000_000):
 """
 
 
+@pytest.mark.medium
 def test_what_was_put_on_disk_survives_kill_9(tmp_path: Path) -> None:
     writer = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(tmp_path)],
@@ -491,6 +492,7 @@ print(json.dumps({"full": full, "dropped": spool.dropped, "found": found, "bytes
 """
 
 
+@pytest.mark.medium
 def test_a_full_disk_costs_the_oldest_bodies_and_not_the_process(tmp_path: Path) -> None:
     """On a file system of 400 KiB where one may be mounted, else with files of no size."""
     disk = tmp_path / "disk"

@@ -357,6 +357,7 @@ def assert_alike(found: pa.Table, expected: pa.Table) -> None:
                 assert mine[key] == value, (key, mine)
 
 
+@pytest.mark.medium
 @settings(max_examples=30, deadline=None)
 @given(written=lines(), seed=st.integers())
 def test_any_lines_in_any_order_are_answered_as_the_reference_does(

@@ -118,6 +118,7 @@ def test_a_filter_shows_what_fits_it(asked: Filters, faults: list[str]) -> None:
     assert [one.fault for one in found.standing] == faults
 
 
+@pytest.mark.medium
 def test_ten_thousand_past_incidents_show_the_newest_and_say_how_many_more() -> None:
     past = [over("gpu_lost", REAL, timedelta(minutes=n)) for n in range(10_000)]
     found = listing(standing(incident("gpu_lost", gpu(0), Severity.INFO)), past, Filters())

@@ -347,6 +347,7 @@ def test_a_job_is_named_by_its_number_or_as_records_have_it() -> None:
     assert page_links.job_page("c", Holder.parse("pid 7")) == ""
 
 
+@pytest.mark.medium
 def test_ten_thousand_gpus_are_told_in_a_fraction_of_a_second() -> None:
     nodes = [node(f"n-{number}", "prod") for number in range(1250)]
     mine = [

@@ -364,6 +364,7 @@ def of_a_large_fleet(nodes: int, devices: int) -> pa.Table:
     return pa.table({**tags, **counters, **spans})
 
 
+@pytest.mark.medium
 def test_the_ports_of_a_large_fleet_are_looked_at_quickly() -> None:
     told_ = of_a_large_fleet(12_500, 9)
     standing = moment(bad(port(NODES[0]), "job 7"))

@@ -175,6 +175,7 @@ def honest(served: Provider, site: Sited, asked: dict[str, str]) -> None:
     }
 
 
+@pytest.mark.medium
 def test_who_the_provider_knows_comes_in_where_they_wanted_to_be(
     served: Provider, site: Sited
 ) -> None:
@@ -210,6 +211,7 @@ def test_what_comes_back_is_good_once_and_in_its_own_browser_alone(
     assert site.back(state=asked["state"], code="c").status == 403
 
 
+@pytest.mark.medium
 def test_after_ten_minutes_it_took_too_long(served: Provider, site: Sited) -> None:
     for seconds, status in ((599, 303), (600, 403)):
         site.cookie = ""
@@ -241,6 +243,7 @@ FORGED: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("what", "wrong"), FORGED, ids=[what for what, _ in FORGED])
 def test_a_token_that_does_not_hold_lets_nobody_in(
     served: Provider, site: Sited, what: str, wrong: dict[str, Any]
@@ -255,6 +258,7 @@ def test_a_token_that_does_not_hold_lets_nobody_in(
     assert site.told[-1].deed is Deed.WRONG_SIGN_IN
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("header", "key"),
     [
@@ -275,6 +279,7 @@ def test_only_the_providers_own_key_signs(
     assert site.back(state=asked["state"], code="c").status == 403
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("late", "status"), [(LEEWAY - 1, 303), (LEEWAY + 1, 403)])
 def test_a_token_ends_a_minute_after_its_end(
     served: Provider, site: Sited, late: int, status: int

@@ -242,6 +242,7 @@ def test_after_the_hub_was_away_the_old_picture_stays_until_its_nodes_are_heard_
         assert seen() == (False, 0)
 
 
+@pytest.mark.medium
 def test_before_the_hub_ever_answered_the_page_says_so(tmp_path: Path) -> None:
     hub = QuickHub(tmp_path / "never")
     hub.url = "http://127.0.0.1:9"

@@ -101,6 +101,7 @@ def test_links_that_were_opened_before_people_had_names_end_with_the_first_name(
     assert sessions.person(sessions.of_link(now), now) == HOLDER_OF_THE_LINK
 
 
+@pytest.mark.medium
 def test_names_that_somebody_makes_up_push_no_real_one_out(site: Named) -> None:
     def tried(name: str, number: int) -> int:
         host = f"10.{number >> 8}.{number & 255}.9"

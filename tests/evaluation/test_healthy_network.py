@@ -18,6 +18,7 @@ def told(*played: Played) -> str:
     return "\n".join(lines(played, "c" * 40))
 
 
+@pytest.mark.medium
 def test_a_fleet_is_played_once_a_minute_with_the_networks_detectors_alone() -> None:
     names = {it.name for it in detectors()}
     assert {"port_down", "switch_down", "port_congested", "node_silent"} <= names

@@ -51,6 +51,7 @@ SWITCHES = [
 ]
 
 
+@pytest.mark.medium
 def test_an_analyzer_that_hears_hosts_alone_hears_no_switch() -> None:
     settings = FleetSettings(
         seed=11, nodes=2, days=0.2 / 24, gpus_per_node=1, life=False, switches=True, demand=0.1

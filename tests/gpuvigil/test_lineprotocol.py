@@ -352,6 +352,7 @@ def test_a_block_is_one_schema_in_order_with_columns_of_one_type(body: bytes) ->
             assert {type(value) for value in column} == {kind}
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("bad", [0, 7, 499, 998, 999])
 def test_one_bad_value_among_a_thousand_costs_one_line(bad: int) -> None:
     rows = [f"g,n=n{i} f={i}.5,i={i}i,b=t {i}" for i in range(1000)]
@@ -387,6 +388,7 @@ def test_a_bad_row_never_takes_its_neighbours_down(row: bytes, sparse: bool) -> 
     assert (numbers["before"][0], numbers["after"][-1]) == (1, last)
 
 
+@pytest.mark.medium
 def test_each_of_many_open_strings_costs_its_own_row_only() -> None:
     body = b'm s="1\nm f=2\n' * 10_000
     parsed = parse(body)

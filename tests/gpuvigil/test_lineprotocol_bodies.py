@@ -86,6 +86,7 @@ def agree(body: bytes, precision: Precision = "ns") -> None:
     assert columns.refused == parsed.refused, body
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("part", range(4))
 def test_each_row_alone_is_read_alike(part: int) -> None:
     for row in BYTES[part::4]:
@@ -93,6 +94,7 @@ def test_each_row_alone_is_read_alike(part: int) -> None:
         agree(b"m,t=1 f=1 1\n" + row + b"\nm,t=2 f=2 2")
 
 
+@pytest.mark.medium
 def test_rows_of_all_kinds_together_are_read_alike() -> None:
     chance = random.Random(7)
     plain = [row for row in BYTES if b'"' not in row]

@@ -85,6 +85,7 @@ def test_the_first_steps_are_remembered_but_for_those_that_warm_up(tmp_path: Pat
     assert (words(steps)["own_first_seconds"], words(steps)["own_seconds"]) == ("9.5", "37")
 
 
+@pytest.mark.medium
 def test_the_phase_is_told_while_it_lasts_and_the_step_keeps_its_time(tmp_path: Path) -> None:
     steps = Steps(str(tmp_path))
     file = tmp_path / str(os.getpid())
@@ -112,6 +113,7 @@ def test_the_phase_is_told_while_it_lasts_and_the_step_keeps_its_time(tmp_path: 
     assert not file.exists()
 
 
+@pytest.mark.medium
 def test_after_its_training_a_rank_has_no_file_until_it_trains_again(tmp_path: Path) -> None:
     steps = Steps(str(tmp_path))
     file = tmp_path / str(os.getpid())
@@ -134,6 +136,7 @@ def test_after_its_training_a_rank_has_no_file_until_it_trains_again(tmp_path: P
     steps._leave()
 
 
+@pytest.mark.medium
 def test_a_framework_s_training_that_is_over_is_not_watched_while_it_evaluates(
     tmp_path: Path,
 ) -> None:
@@ -152,6 +155,7 @@ def test_a_framework_s_training_that_is_over_is_not_watched_while_it_evaluates(
     steps._leave()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("after", ["on_train_end", "on_test_start"])
 def test_lightning_s_training_that_is_over_is_not_watched(tmp_path: Path, after: str) -> None:
     steps = Steps(str(tmp_path))
@@ -171,6 +175,7 @@ def test_lightning_s_training_that_is_over_is_not_watched(tmp_path: Path, after:
     steps._leave()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("end", "stays"),
     [
@@ -227,6 +232,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("how", ["fork", "forkserver", "spawn"])
 def test_a_child_of_multiprocessing_leaves_its_file_if_it_dies_of_an_exception(
     tmp_path: Path, how: str

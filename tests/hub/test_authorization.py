@@ -326,6 +326,7 @@ def clients(scoped: HubProcess, tokens: dict[str, str]) -> Iterator[dict[str, Hu
         client.close()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("kind", list(RecordKind))
 def test_who_may_write_what_about_whom(clients: dict[str, Hub], kind: RecordKind) -> None:
     assert (kind in SERVICES_KINDS) == (kind not in CASES)

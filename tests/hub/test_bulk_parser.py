@@ -168,6 +168,7 @@ def test_bodies_of_any_rows_say_together_what_each_says_alone(
     assert_same([*bodies, a_body("\n".join(many))])
 
 
+@pytest.mark.medium
 def test_each_odd_row_among_many_usual_ones_is_told_as_alone() -> None:
     for row in ODD_ROWS:
         assert_same([a_body("\n".join([*lines(20), *[row] * 20, *lines(20)]))])

@@ -61,6 +61,7 @@ def test_bodies_without_an_identity_are_stored_as_often_as_they_come(store: Fuss
     assert rows(store) == ["a", "a"]
 
 
+@pytest.mark.medium
 def test_what_was_seen_is_known_after_opening_again_also_when_compacted(tmp_path: Path) -> None:
     path = tmp_path / "t.duckdb"
     first = Embedded(path, 256 * 1024 * 1024, 1)

@@ -311,6 +311,7 @@ def test_a_file_stays_while_somebody_reads_who_came_before_it_was_doomed(
     assert not list(folder.iterdir())
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("files", [1, 2])
 def test_several_files_are_read_by_threads_that_end_with_the_store(
     tmp_path: Path, files: int

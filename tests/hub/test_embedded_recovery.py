@@ -91,6 +91,7 @@ def test_a_recovery_that_meets_a_file_of_a_newer_version_leaves_all_as_it_is(
     assert samples(store) == 2 * LINES
 
 
+@pytest.mark.medium
 def test_a_start_that_cannot_open_what_it_is_to_take_in_lets_its_file_go(
     path: Path, opened: Callable[[], Embedded]
 ) -> None:

@@ -127,6 +127,7 @@ def test_what_was_dropped_adds_up() -> None:
     assert some.and_then(Dropped(lines=4, until_ns=15)) == Dropped(lines=7, until_ns=15)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("memory", "log"), [(256, "32.0 MiB"), (1016, "127.0 MiB"), (4096, "128.0 MiB")]
 )
@@ -161,6 +162,7 @@ def test_what_is_on_the_disk_says_which_version_wrote_it(
         assert not held(path)
 
 
+@pytest.mark.medium
 def test_an_old_version_is_raised_and_stands_once(
     path: Path, opened: Callable[[], Embedded]
 ) -> None:
@@ -271,6 +273,7 @@ def test_only_a_unit_that_is_cut_in_two_is_looked_through_before(
     assert not unit.lines_file(store.folder).exists()
 
 
+@pytest.mark.medium
 def test_roll_ups_of_which_the_lines_are_gone_are_forgotten_as_a_whole(
     opened: Callable[[], Embedded],
 ) -> None:
@@ -288,6 +291,7 @@ def test_roll_ups_of_which_the_lines_are_gone_are_forgotten_as_a_whole(
     assert (store.units(), store.damaged()) == ([], [])
 
 
+@pytest.mark.medium
 def test_a_damaged_file_of_a_question_costs_no_other_measurement_nor_hour_a_look(
     opened: Callable[[], Embedded],
 ) -> None:
@@ -310,6 +314,7 @@ def test_a_damaged_file_of_a_question_costs_no_other_measurement_nor_hour_a_look
     assert {second, node} <= set(store.units())
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("seconds", "steps"), [(2_000, 2), (7_200, 15)])
 def test_a_series_says_how_long_after_its_steps_lines_came(
     opened: Callable[[], Embedded], seconds: int, steps: int
@@ -335,6 +340,7 @@ def test_a_series_says_how_long_after_its_steps_lines_came(
         assert found == [seconds / 2 + 0.5, seconds / 2]
 
 
+@pytest.mark.medium
 def test_roll_ups_know_a_value_that_was_measured_in_some_of_their_lines_alone(
     opened: Callable[[], Embedded],
 ) -> None:

@@ -153,6 +153,7 @@ def read(packed: bytes, largest: int, arriving: Arriving) -> tuple[bytes | int, 
     return asyncio.run(main()), beats
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("lie", [False, True])
 def test_a_bomb_is_inflated_beside_the_event_loop_whatever_size_it_claims(lie: bool) -> None:
     packed = gzip.compress(b"\n" * 30_000_000, 9)

@@ -126,6 +126,7 @@ def test_sealed_joined_and_late_lines_answer_as_hot_ones(store: Embedded) -> Non
     assert "fan_speed_percent" not in metadata.schema.names
 
 
+@pytest.mark.medium
 def test_an_answer_is_remembered_until_a_commit_touches_it(store: Embedded) -> None:
     store.append({"gpu": a_day(range(60))}, [])
     early, late = window(START, START + HOUR), window(START + 2 * HOUR, START + 3 * HOUR)

@@ -241,6 +241,7 @@ def test_a_wait_for_nothing_ends_in_time_and_says_where_to_go_on(client: Hub) ->
     assert 0.2 <= time.monotonic() - started < 5
 
 
+@pytest.mark.medium
 def test_a_follower_misses_no_commit_of_many_writers(records_hub: HubProcess, client: Hub) -> None:
     after = now_of(client)
     seen: list[str] = []

@@ -439,6 +439,7 @@ def test_who_went_away_while_it_waited_holds_no_lease(endpoint: Endpoint) -> Non
     assert claimed(endpoint) == ["a"]
 
 
+@pytest.mark.medium
 def test_five_hundred_of_one_token_may_wait(endpoint: Endpoint) -> None:
     def waits() -> asyncio.Future[Reply]:
         path = "changes?after=0&kinds=event&wait=20"

@@ -161,6 +161,7 @@ def test_a_standing_incident_keeps_the_events_it_rests_on(book: Book, state: str
     assert left(book) == {"stands", "its first step", "its event"}
 
 
+@pytest.mark.medium
 def test_any_number_is_forgotten(book: Book) -> None:
     lately = {"ended_at": to_text(AFTER)}
     book.write(a_record(RecordKind.ALLOCATION, f"a{n}", body=lately) for n in range(LOOK))

@@ -116,6 +116,7 @@ def test_no_guess_of_a_name_is_confirmed(
     assert ask(f"{site.url}/api/v1/records?{question}", token=viewer).status == status
 
 
+@pytest.mark.medium
 def test_whoever_was_named_before_the_hub_started_is_known_at_its_first_question(
     tmp_path: Path,
 ) -> None:
@@ -165,6 +166,7 @@ def test_a_viewer_changes_nothing_and_reads_no_tokens(site: HubProcess, viewer: 
     assert answer.status == 400  # let in, and no question
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("command", "named"),
     [

@@ -159,6 +159,7 @@ def of(kind: str, text: str, *, zone: ZoneInfo = UTC) -> Report:
     return build(facts(now, before, calendar=calendar))
 
 
+@pytest.mark.medium
 def test_months_of_different_lengths_are_held_against_each_other_for_as_long_a_time() -> None:
     report = of("month", "2026-03")
     assert report.comparison == (
@@ -197,6 +198,7 @@ def test_days_are_those_of_the_zone_and_the_long_one_has_25_hours() -> None:
     assert QUARTER == 900
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("zone", [BERLIN, UTC])
 def test_the_chart_by_day_has_the_days_of_the_zone_also_where_the_clocks_change(
     zone: ZoneInfo,

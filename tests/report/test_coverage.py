@@ -114,6 +114,7 @@ def test_an_hour_of_which_less_than_half_is_known_is_a_gap() -> None:
     assert len(build(facts(usage([share(gpus=2)], unknown=3))).points) == 168
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("span", "grain", "points"),
     [

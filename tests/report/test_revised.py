@@ -86,6 +86,7 @@ def test_another_price_is_why_and_only_money_is_another() -> None:
     assert "Allocated" not in text
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("then", "now", "why"),
     [

@@ -127,6 +127,7 @@ def test_holders_in_a_few_quarters_have_what_all_quarters_would_give(
             assert sum(hour for _, hour in one.hourly.values()) == pytest.approx(one.idle)
 
 
+@pytest.mark.medium
 def test_a_week_of_jobs_takes_room_by_what_they_held_and_not_by_all_quarters_of_it() -> None:
     """2,688 jobs of four quarters each; a number for each of them and each quarter is 14 MiB."""
     names = [[share(f"job {first + n}") for n in range(16)] for first in range(0, 2_688, 16)]
@@ -142,6 +143,7 @@ def test_a_week_of_jobs_takes_room_by_what_they_held_and_not_by_all_quarters_of_
     assert most < whole
 
 
+@pytest.mark.medium
 def test_the_numbers_of_a_week_stay_what_they_were() -> None:
     """Jobs over midnight and both ends of the week, gaps, late data and an earlier version's quarters."""
     assert numbers() == json.loads(SAID.read_text(encoding="utf-8"))
@@ -373,6 +375,7 @@ def test_owning_is_held_against_a_rent_elsewhere() -> None:
     assert build(facts(usage([share()]), prices=priced())).sheet("cloud") is None
 
 
+@pytest.mark.medium
 def test_a_fact_changes_the_sentences_that_rest_on_it_and_no_other() -> None:
     """Each sentence names its rows: it changes with one of them, and only then."""
     before = facts(usage([share(gpus=4)], gpus=16), incidents=[incident(until=None)])
@@ -411,6 +414,7 @@ def values(report: Report) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.medium
 def test_what_to_do_is_ranked_by_what_it_saves_and_told_a_week_later() -> None:
     """A job that is still idle, and a fault that stands: the one with more GPUs first."""
     idle_now = share("job 7", "carol", 3, idle=1.0, used=0.0, quiet=1.0)
@@ -435,6 +439,7 @@ def test_what_to_do_is_ranked_by_what_it_saves_and_told_a_week_later() -> None:
     assert still.became[0].became == "504 more GPU-hours were idle."
 
 
+@pytest.mark.medium
 def test_nobody_is_asked_to_let_go_what_a_fault_holds() -> None:
     """Idle up to the end, by a fault that stands in the last quarter, or that was over before it."""
     week = usage([share("job 7", quiet=1.0, idle=1.0, used=0.0)])

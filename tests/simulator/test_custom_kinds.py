@@ -102,6 +102,7 @@ def test_a_kind_may_be_of_the_hosts_own_sensors_in_any_fleet() -> None:
     assert "fans_failed" not in without.tables["node"].column_names
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("verb", CHANGES)
 def test_every_way_to_change_a_number_is_played(verb: str) -> None:
     @kind("any", of="gpu", cause="c", severity="info", right=("gpu_hot",))
@@ -116,6 +117,7 @@ def test_every_way_to_change_a_number_is_played(verb: str) -> None:
     assert differ[91:270].any()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("call", "name"),
     [

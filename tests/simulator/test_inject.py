@@ -171,6 +171,7 @@ def test_the_file_is_read_again_only_when_it_was_replaced(config: Path) -> None:
     assert watched.faults() == ()
 
 
+@pytest.mark.medium
 def test_inject_loads_no_service_and_nothing_that_speaks_to_a_network() -> None:
     program = "import sys, simulator.inject; print(*sys.modules)"
     answer = subprocess.run(

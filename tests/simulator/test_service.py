@@ -114,6 +114,7 @@ def test_a_faults_file_that_cannot_be_reached_is_told_once(
     assert caplog.text.count("faults file cannot be read") == 1
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("settings", "said"),
     [("", "simulator.nodes is 0"), ("[simulator]\nnodes = 1\n", "hub.collector_token_file")],

@@ -262,6 +262,7 @@ _WASTES = st.builds(
 )
 
 
+@pytest.mark.medium
 @given(st.lists(_WASTES, max_size=4), st.integers(0, 100), st.text(min_size=1, max_size=10))
 @settings(max_examples=30)
 def test_what_is_written_is_read_again(wastes: list[Waste], free: int, cluster: str) -> None:

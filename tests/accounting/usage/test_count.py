@@ -527,6 +527,7 @@ def test_holders_have_together_what_was_allocated(given_: Facts) -> None:
     assert all(0 < share.gpus <= found.gpus for share in found.shares)
 
 
+@pytest.mark.medium
 @given(facts(), st.randoms())
 @settings(max_examples=40, deadline=None)
 def test_the_order_in_which_things_come_changes_nothing(given_: Facts, random: Any) -> None:
@@ -539,6 +540,7 @@ def test_the_order_in_which_things_come_changes_nothing(given_: Facts, random: A
     assert _rounded(count(mixed)) == _rounded(count(given_))
 
 
+@pytest.mark.medium
 @given(facts(), st.integers(-5000, 5000))
 @settings(max_examples=40, deadline=None)
 def test_the_same_at_another_quarter_is_the_same(given_: Facts, quarters: int) -> None:
@@ -552,6 +554,7 @@ def test_the_same_at_another_quarter_is_the_same(given_: Facts, quarters: int) -
     assert _rounded(moved)[1:] == _rounded(here)[1:]
 
 
+@pytest.mark.medium
 @given(facts())
 @settings(max_examples=25, deadline=None)
 def test_a_bucket_survives_its_record(given_: Facts) -> None:

@@ -73,6 +73,7 @@ def _plain(ledger: Ledger) -> Any:
     return ledger.gpus, ledger.quarters, rows(ledger.places), rows(ledger.holders)
 
 
+@pytest.mark.medium
 @given(_buckets(), st.randoms())
 @settings(max_examples=25, deadline=None)
 def test_the_sum_is_the_same_in_any_order_and_in_parts(given_: list[Bucket], order: Any) -> None:
@@ -88,6 +89,7 @@ def test_the_sum_is_the_same_in_any_order_and_in_parts(given_: list[Bucket], ord
     assert (pc.sum(whole.holders["allocated"]).as_py() or 0.0) == allocated
 
 
+@pytest.mark.medium
 @given(_buckets())
 @settings(max_examples=15, deadline=None)
 def test_records_give_back_what_they_were_given(given_: list[Bucket]) -> None:
@@ -127,6 +129,7 @@ def test_hours_begin_where_they_should(minutes: int) -> None:
         assert ceiling_of(at, length) - length < at <= ceiling_of(at, length)
 
 
+@pytest.mark.medium
 @settings(max_examples=25, deadline=None)
 @given(_buckets(), st.integers(1, 4))
 def test_of_many_holders_the_largest_keep_their_names_and_no_amount_is_lost(

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -65,6 +66,7 @@ def _slices(devices: Sequence[tuple[str, int, int]]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=_SCHEMA)
 
 
+@pytest.mark.medium
 @given(st.lists(_QUARTER, min_size=1, max_size=4), st.data())
 @settings(max_examples=20, deadline=None)
 def test_a_quarter_is_the_same_after_any_others(quarters: list[Any], data: st.DataObject) -> None:

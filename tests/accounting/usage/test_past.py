@@ -66,6 +66,7 @@ def _expected(
     return {start: seconds for start, seconds in found.items() if seconds}
 
 
+@pytest.mark.medium
 @PLAYED
 @given(
     st.lists(
@@ -179,6 +180,7 @@ def _chosen(
     return found
 
 
+@pytest.mark.medium
 @PLAYED
 @given(
     st.lists(PLACES, max_size=8),
@@ -338,6 +340,7 @@ def test_of_gaps_the_last_is_counted_and_others_while_they_are_little(
 # --- hours, six hours and days are made of quarters -----------------------------------------------
 
 
+@pytest.mark.medium
 @PLAYED
 @given(
     st.lists(st.tuples(st.integers(0, 95), st.booleans()), min_size=1, max_size=4),

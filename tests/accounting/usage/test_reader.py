@@ -63,6 +63,7 @@ def quarter(
 SENT = st.lists(st.tuples(st.integers(-9, 8), st.integers(0, 14), st.integers(1, 3)), max_size=8)
 
 
+@pytest.mark.medium
 @given(SENT, st.tuples(st.integers(-4, 2), st.integers(1, 6)), st.integers(-4, 6))
 def test_one_look_at_a_range_tells_the_same_of_its_quarters_as_asking_for_each(
     one_hub: HubAtHand, sent: list[tuple[int, int, int]], span: tuple[int, int], of: int

@@ -163,6 +163,7 @@ _CELL = st.builds(
 )
 
 
+@pytest.mark.medium
 @given(
     st.lists(_CELL, max_size=40, unique_by=lambda one: (one.number, one.gpu)),
     st.lists(st.tuples(_DEVICE, st.integers(0, 14), st.integers(0, 2)), max_size=40),

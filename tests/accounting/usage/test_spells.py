@@ -75,6 +75,7 @@ def seconds(found: Holding) -> float:
     return 3600 * found.idle
 
 
+@pytest.mark.medium
 @settings(max_examples=25)
 @given(start=st.integers(0, 4200 // TICK), ticks=st.integers(20 * 6, 50 * 6))
 def test_a_spell_counts_whatever_moment_it_begins_at(start: int, ticks: int) -> None:
@@ -84,6 +85,7 @@ def test_a_spell_counts_whatever_moment_it_begins_at(start: int, ticks: int) -> 
     assert told == pytest.approx(truth, abs=TICK)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("phase", [0, 20, 300, 590, 600, 880])
 @pytest.mark.parametrize(("length", "told"), [(1790, 0), (1800, 1800), (1810, 1810)])
 def test_half_an_hour_is_idle_and_a_sample_less_is_not(phase: int, length: int, told: int) -> None:
@@ -91,6 +93,7 @@ def test_half_an_hour_is_idle_and_a_sample_less_is_not(phase: int, length: int, 
     assert seconds(of_job([[(begin, begin + length)]])) == pytest.approx(told, abs=TICK)
 
 
+@pytest.mark.medium
 @settings(max_examples=8, phases=(Phase.explicit, Phase.generate))
 @given(data=st.data())
 def test_gpus_of_one_job_that_idle_each_at_its_own_time_add_up(data: st.DataObject) -> None:

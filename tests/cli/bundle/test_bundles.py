@@ -134,6 +134,7 @@ def test_no_secret_and_no_name_is_in_a_bundle(tmp_path: Path) -> None:
     assert word["incident"] == verdict["incident"]
 
 
+@pytest.mark.medium
 def test_a_site_without_a_hub_or_with_wrong_settings_gets_a_bundle_all_the_same(
     tmp_path: Path,
 ) -> None:
@@ -147,6 +148,7 @@ def test_a_site_without_a_hub_or_with_wrong_settings_gets_a_bundle_all_the_same(
     assert json.loads(found["settings.json"])["mistakes_at"]
 
 
+@pytest.mark.medium
 def test_where_names_cannot_be_read_no_free_text_is_in_a_bundle(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

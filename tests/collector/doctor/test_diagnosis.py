@@ -192,6 +192,7 @@ def test_the_kernels_clock_is_asked() -> None:
     assert "clock is" in line.text or "not known" in line.text
 
 
+@pytest.mark.medium
 def test_no_agent_is_a_limit_and_ports_are_counted_by_kind(tmp_path: Path) -> None:
     here = replace(SETTINGS, spool_directory=tmp_path, metrics_port=0)
     (line,) = node.agent(here)

@@ -204,6 +204,7 @@ def test_no_opcode_is_obeyed_that_plain_data_does_not_need(name: str) -> None:
         containers.load(stack + code.encode("latin-1") + b"\xff" * 8 + b"cos\nsystem\n(.")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("content", "why"),
     [

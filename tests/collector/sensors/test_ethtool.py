@@ -26,6 +26,7 @@ def in_a_namespace(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.medium
 def test_a_driver_that_gets_queues_is_read_by_its_new_names() -> None:
     if shutil.which("unshare") is None or shutil.which("ip") is None:
         pytest.skip("needs unshare and ip")

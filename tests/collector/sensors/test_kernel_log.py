@@ -212,6 +212,7 @@ def entry(number: int, text: str | list[int], boot: str = PLAIN) -> dict[str, ob
 XID = "NVRM: Xid (PCI:0000:05:00): {}, words"
 
 
+@pytest.mark.medium
 def test_the_journal_is_read_where_the_device_is_closed(tmp_path: Path) -> None:
     entries = [
         entry(1, XID.format(79), boot="f" * 32),

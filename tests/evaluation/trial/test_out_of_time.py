@@ -65,11 +65,13 @@ def asked(slow: int) -> Gathered:
         return gather(asker, Bounds(start=1_800_000_000.0, length=timedelta(hours=1)))
 
 
+@pytest.mark.medium
 def test_it_ends_where_not_every_gpu_is_known() -> None:
     with pytest.raises(StoreError, match=r"25 of 50 targets .*GPU_UTIL.* --minutes"):
         asked(slow=1)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("slow", "said"), [(2, "not asked"), (3, "asked of 25 of 50 targets")])
 def test_a_note_says_of_how_many_targets_another_metric_was_asked(slow: int, said: str) -> None:
     notes = [f"DCGM_FI_DEV_POWER_USAGE: {said}: the time for questions was over"]

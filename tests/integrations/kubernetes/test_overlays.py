@@ -144,6 +144,7 @@ def test_without_a_privileged_container_nothing_of_the_kernel_log_is_left() -> N
     assert "kmsg" in json.dumps(base)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda it: it.name)
 @pytest.mark.parametrize("part", ["hub", "analyzer", "alerts", "dashboard"])
 def test_the_servers_parts_are_configured_with_what_is_mounted(

@@ -234,6 +234,7 @@ class Site:
         return {it.subject: Switch.from_record(it) for it in records}
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize(("broken", "whole"), [("a", ["c/b1"]), ("b", ["c/a1", "c/a2", "c/a3"])])
 def test_where_one_mapping_has_no_series_the_others_are_read(
@@ -327,6 +328,7 @@ def test_check_says_what_each_file_finds_and_tells_nobody(
     assert "[state] 'ifOperStatus" in capsys.readouterr().out
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("text", "said"),
     [

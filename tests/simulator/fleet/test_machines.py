@@ -41,6 +41,7 @@ def powers(tree: ast.AST) -> Iterator[str]:
                 yield ast.unparse(node)
 
 
+@pytest.mark.medium
 def test_nothing_is_called_in_which_machines_differ() -> None:
     files = sorted(FLEET.glob("*.py"))
     assert len(files) > 15

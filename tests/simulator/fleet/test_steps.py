@@ -82,6 +82,7 @@ def test_nobody_tells_steps_where_the_fleet_does_not() -> None:
         build(replace(quiet, faults=(FaultOrder(kind="slow rank", node=0, start_seconds=0, seconds=60, gpu=0),)))  # fmt: skip
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("said", [Tells.STEPS, Tells.PAUSES, Tells.OWN])
 def test_programs_tell_all_or_some_of_it(said: Tells) -> None:
     first = told(BARE, said, FROM)[0]
@@ -106,6 +107,7 @@ def test_steps_take_what_the_job_says_and_are_counted() -> None:
     assert 0.0 <= after["step_age_seconds"] <= 1.1 * after["step_seconds"]
 
 
+@pytest.mark.medium
 def test_a_slow_rank_works_longer_and_all_make_fewer_steps() -> None:
     slow = ordered("slow rank", Tells.OWN, magnitude=0.3)
     before, after = (told(slow, Tells.OWN, it) for it in (FROM - 60.0, FROM + 60.0))
@@ -115,6 +117,7 @@ def test_a_slow_rank_works_longer_and_all_make_fewer_steps() -> None:
     assert all(new["step_seconds"] > 1.05 * old["step_seconds"] for new, old in zip(after, before, strict=True))  # fmt: skip
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("kind", "phases"),
     [
@@ -135,6 +138,7 @@ def test_a_job_that_hangs_makes_no_steps_and_says_what_its_ranks_do(
     assert all(118.0 < it["step_age_seconds"] < 132.0 + it["step_seconds"] for it in ranks)
 
 
+@pytest.mark.medium
 def test_a_dead_process_is_told_early_and_by_its_file() -> None:
     settings = ordered("dead process", Tells.OWN)
     ranks = told(settings, Tells.OWN, FROM + EARLY_SECONDS)
@@ -151,6 +155,7 @@ def test_of_what_is_said_to_be_plain_the_account_has_a_word() -> None:
     assert {it.bound for it in known if it.bound} <= {it.value for it in Bound}
 
 
+@pytest.mark.medium
 def test_a_job_pauses_as_its_programs_tell_it() -> None:
     """At each tick: it does while a checkpoint is told, and its steps go on when that is over."""
     mine = job(Tells.OWN)

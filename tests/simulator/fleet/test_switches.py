@@ -46,6 +46,7 @@ def gained(found: SwitchPort, name: str) -> int:
     return (getattr(found.counts[-1], name) or 0) - (getattr(found.counts[0], name) or 0)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("kind", ["bad uplink", "slow uplink", "uplink down"])
 def test_a_cable_between_switches_is_bad_at_both_ends_and_at_no_host(kind: str) -> None:
     fleet, said = playing(replace(ORDER, kind=kind, port=1, uplink=0, magnitude=0.5))
@@ -72,6 +73,7 @@ def test_a_lost_spine_does_not_answer_and_leaves_have_no_link_to_it() -> None:
     assert truth.also == ()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("kind", "size"),
     [("port down", None), ("slow link", 0.25), ("bad cable", 1.0), ("hot module", 80.0)],
@@ -88,6 +90,7 @@ def test_a_hosts_link_shows_at_its_leaf_too(kind: str, size: float | None) -> No
     assert (gained(found, "symbol_errors") > 0) == (kind == "bad cable")
 
 
+@pytest.mark.medium
 def test_a_lost_leaf_does_not_answer() -> None:
     fleet, said = playing(replace(ORDER, kind="leaf down", port=1))
     [truth] = fleet.truths()
@@ -95,12 +98,14 @@ def test_a_lost_leaf_does_not_answer() -> None:
     assert (truth.group, [it.node for it in truth.also]) == (LEAF, [LEAF])
 
 
+@pytest.mark.medium
 def test_a_machine_without_power_has_no_link_and_a_dead_collector_has_one() -> None:
     for kind, up in (("dead node", False), ("dead collector", True)):
         _, said = playing(replace(ORDER, kind=kind))
         assert port(during(said, LEAF), DOWNLINK).up == up
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("roce", [0.0, 1.0])
 def test_a_full_leaf_drops_where_its_switches_count_that(roce: float) -> None:
     ethernet = replace(QUIET, world=WorldSettings(roce_fleets=roce), days=1 / 30)
@@ -144,6 +149,7 @@ def test_a_place_between_switches_is_asked_for(order: FaultOrder, words: str) ->
         build(replace(QUIET, faults=(order,)))
 
 
+@pytest.mark.medium
 def test_what_switches_tell_does_not_depend_on_where_a_run_is_cut() -> None:
     order = replace(ORDER, kind="bad uplink", port=0, uplink=1)
     fleet = build(replace(QUIET, faults=(order,)))
