@@ -184,7 +184,8 @@ def idle(demo: Demo) -> Ask:
 
 
 def network(demo: Demo) -> Ask:
-    (one,) = demo.standing("port_degraded", of=demo.slow) or demo.standing(of=demo.slow)[:1]
+    found = demo.standing("port_degraded", of=demo.slow) or demo.standing(of=demo.slow)
+    one = demo.chance.choice([it for it in found if it.impact.holders])
     job = one.impact.holders[0]
 
     def ask(hand: Hand) -> None:
