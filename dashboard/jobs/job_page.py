@@ -99,7 +99,7 @@ def _over() -> Sequence[Node]:
         return (job_drawing.nothing(f"How it ended is not known yet: {error}."),)
     found: Ending | None = said.value
     if found is None:
-        return (job_drawing.nothing("Nobody told of this job."),)
+        return (job_drawing.nothing("Nothing is known of this job: no scheduler or collector has reported it."),)
     return job_drawing.ended(found)
 
 
@@ -210,7 +210,7 @@ def _history() -> None:
     try:
         found, bounds = _read(job, window, _tick(job))
     except HubError as error:
-        st.html(panels.notes([f"What it did before is being read: {error}."]))
+        st.html(panels.notes([f"Its history is still being read: {error}."]))
         return
     keys = [subject.key for subject in job.gpus]
     of = f"by {len(found.nodes)} of its {len(job.nodes)} nodes"
