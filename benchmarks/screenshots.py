@@ -190,7 +190,7 @@ def picture(site: Site, shot: Shot, out: Path) -> None:
     page.locator("[data-testid='stApp'][data-test-script-state='notRunning']").wait_for()
     page.wait_for_timeout(SETTLE_SECONDS * 1000)
     # The first visitor since the start may see the chart of the day a little later than the rest.
-    page.get_by_text("The day is being read.").wait_for(state="detached", timeout=120_000)
+    page.get_by_text("Loading the day.").wait_for(state="detached", timeout=120_000)
     keep(page.screenshot(), out / f"{shot.name}.png")
     context.close()
 

@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     add.add_argument("--reason", required=True, help="why")
     add.add_argument("--by", default="", help="who; default: the user who runs this")
     add.add_argument(
-        "--from", dest="starts_at", type=_time, help="start, as 2026-11-30T08:00:00Z; default: now"
+        "--from", dest="starts_at", type=time, help="start, as 2026-11-30T08:00:00Z; default: now"
     )
     shown = verbs.add_parser("list", help="list active and scheduled silences")
     shown.add_argument("--all", action="store_true", help="include expired ones")
@@ -110,7 +110,8 @@ def _span(text: str) -> timedelta:
     return span
 
 
-def _time(text: str) -> datetime:
+def time(text: str) -> datetime:
+    """What an option says; argparse reports what is none."""
     try:
         return from_text(text)
     except ValueError:

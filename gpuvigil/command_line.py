@@ -58,6 +58,7 @@ COMMANDS: dict[str, str] = {
     "support": "write a bundle for a support case, without secrets or names",
     "evidence": "write what a pilot has shown, without secrets or names",
     "silence": "mute matching alerts for a while",
+    "annotation": "mark a deploy, a roll-out or maintenance on the charts",
     "person": "people who sign in to the dashboard by name",
     "audit": "who did what, and when",
     "dashboard": "run the dashboard",

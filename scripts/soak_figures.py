@@ -151,6 +151,21 @@ def _training(found: dict[str, Any]) -> tuple[str, str]:
     return done, f"{came}; no other rank was named (ticks of 1 s, spans of 20 s)"
 
 
+def _questions(found: dict[str, Any]) -> tuple[str, str]:
+    if not found.get("questions"):
+        return _unfinished(found)
+    asked = found["questions"]
+    done = (
+        f"{len(asked)} questions of somebody on call, each from a cold browser, about entities drawn by chance"
+        f" (`QUESTIONS_SEED={found['questions_seed']}`), beside other work on the machine"
+    )
+    came = "; ".join(
+        f"{question} {one['clicks']} clicks, {one['seconds']:.1f} s (a processor waited for {one['slower']:.1f} times as long)"
+        for question, one in asked.items()
+    )
+    return done, came
+
+
 def _unfinished(found: dict[str, Any]) -> tuple[str, str]:
     said = [f"{key} {value}" for key, value in found.items() if key in {"seed", "nodes", "bodies"}]
     return ", ".join(said), "it ended before there was anything to count"
@@ -166,4 +181,7 @@ _RUNS: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
     "check": _check,
     "packets": _packets,
     "training": _training,
+    "ten_questions_on_a_desk": _questions,
+    "ten_questions_on_a_laptop": _questions,
+    "ten_questions_from_a_phone": _questions,
 }

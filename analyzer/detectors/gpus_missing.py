@@ -1,4 +1,4 @@
-"""A node that has fewer GPUs than its kin: it was installed, or has booted, without one."""
+"""A node that has fewer GPUs than its peers: it was installed, or has booted, without one."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence

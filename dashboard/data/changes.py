@@ -199,16 +199,16 @@ _EVENTS = {
     EventKind.PCIE_ERROR: ("has a PCIe error", "have PCIe errors", "warn", None),
     EventKind.OOM_KILL: ("ran out of memory", "nodes ran out of memory", "warn", None),
     EventKind.MACHINE_CHECK: ("has a machine check", "have machine checks", "warn", None),
-    EventKind.LOGS: ("logs", "nodes tell of logs", "", None),
+    EventKind.LOGS: ("logs", "nodes have collected logs", "", None),
     EventKind.HOST: (
-        *("tells of supplies, fans or mounts", "nodes tell of supplies, fans or mounts"),
+        *("reports on supplies, fans or mounts", "nodes report on supplies, fans or mounts"),
         *("warn", None),
     ),
     EventKind.SHUTDOWN: ("went down in order", "nodes went down in order", "", None),
     EventKind.STOPPED: ("collector was stopped", "collectors were stopped", "", None),
     EventKind.XID: ("Xid", "GPUs report Xid", "warn", State.OPEN),
     EventKind.COLLECTIVE: (
-        *("tells of a stalled job's ranks", "nodes tell of stalled jobs' ranks"),
+        *("reports where a stalled job's ranks stand", "nodes report where stalled jobs' ranks stand"),
         *("", None),
     ),
 }

@@ -4,7 +4,7 @@ Shares are of the GPU-hours whose state was known. A quarter of an hour in which
 is a gap in the lines, never 0.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,8 +15,12 @@ from gpuvigil.lifecycle import State
 from gpuvigil.model import Incident, Record, Severity, readable
 from gpuvigil.schedulers.out_of_service import LostTo
 
+from .annotations import Note, labelled
+
 SPAN, WEEK = timedelta(hours=24), timedelta(days=7)
 MOST_MARKS = 40
+# Of notes that are nearer to each other than this share of the chart, the first has the words.
+_NEAR = 0.12
 # A day that has fewer quarters than this is drawn from its first one on.
 LEAST_SPAN = timedelta(hours=1)
 
@@ -94,7 +98,7 @@ def lost_sentence(usage: Usage) -> str:
     return f"{share:.1f} % of owned GPU-hours in service; lost {lost}"
 
 
-def chart(
+def chart(  # noqa: PLR0913 - each is one layer of it
     usage: Usage,
     incidents: Iterable[Incident],
     now: datetime,
@@ -102,21 +106,29 @@ def chart(
     *,
     letters: int = 12,
     before: Usage | None = None,
+    done: Sequence[Note] = (),
 ) -> dict[str, Any]:
     """The chart as ECharts reads it; times are in UTC, `letters` are so many pixels high.
 
-    `before` is of the same span a week ago.
+    `before` is of the same span a week ago, `done` what was done in this one.
     """
     drawn = points(usage, now)
     first = max(usage.start, min(since(usage) or now, now - LEAST_SPAN))
-    marks = _marks(incidents, first)
+    marks = [_line(it.since, it.title, _ink(it, colours)) for it in _marks(incidents, first)]
+    marks += _done(done, first, now, colours, letters)
     rows = [[to_text(p.at), _rounded(p.allocated), _rounded(p.used)] for p in drawn]
     axis = {"color": colours["muted"], "fontSize": letters}
     return {
         "useUTC": True,
         "animation": False,
         "backgroundColor": "transparent",
-        "grid": {"left": 2, "right": 12, "top": 8, "bottom": 2, "containLabel": True},
+        "grid": {
+            "left": 2,
+            "right": 12,
+            "top": 8 + bool(done) * letters,
+            "bottom": 2,
+            "containLabel": True,
+        },
         "tooltip": {"trigger": "axis", "valueFormatter": "%.0f %%"},
         "xAxis": {
             "type": "time",
@@ -135,10 +147,8 @@ def chart(
             "splitLine": {"lineStyle": {"color": colours["line"]}},
         },
         "series": [
-            _area("allocated", [row[:2] for row in rows], colours["idle"], 0.3, marks, colours),
-            _area(
-                "used", [[row[0], row[2]] for row in rows], colours["busy-high"], 1.0, (), colours
-            ),
+            _area("allocated", [row[:2] for row in rows], colours["idle"], 0.3, marks),
+            _area("used", [[row[0], row[2]] for row in rows], colours["busy-high"], 1.0, ()),
             *([] if before is None else _week_ago(before, first, now, colours)),
         ],
     }
@@ -173,13 +183,8 @@ def _area(
     data: list[list[Any]],
     colour: str,
     opacity: float,
-    marks: Iterable[Incident],
-    colours: Mapping[str, str],
+    marks: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    lines = [
-        {"xAxis": to_text(one.since), "name": one.title, "lineStyle": {"color": _ink(one, colours)}}
-        for one in marks
-    ]
     return {
         "name": name,
         "type": "line",
@@ -195,9 +200,26 @@ def _area(
             "symbol": "none",
             "label": {"show": False},
             "lineStyle": {"type": "solid", "width": 1.5},
-            "data": lines,
+            "data": marks,
         },
     }
+
+
+def _line(at: datetime, name: str, ink: str) -> dict[str, Any]:
+    return {"xAxis": to_text(at), "name": name, "lineStyle": {"color": ink}}
+
+
+def _done(
+    done: Sequence[Note], start: datetime, end: datetime, colours: Mapping[str, str], letters: int
+) -> list[dict[str, Any]]:
+    """Lines of what was done, with its words over the chart as far as there is room."""
+    inside = [it for it in done if it.at >= start]
+    ink = colours["muted"]
+    text = {"color": ink, "fontSize": letters - 1, "position": "end"}
+    return [
+        {**_line(at, label, ink), "label": {"show": bool(label), "formatter": label, **text}}
+        for at, label in labelled(inside, (), (end - start) * _NEAR)
+    ]
 
 
 def marked(records: Iterable[Record]) -> tuple[Incident, ...]:

@@ -15,16 +15,15 @@ from gpuvigil.web import page_links
 from gpuvigil.web.markup import Html, joined, tag
 
 from ..components import style
-from ..data import live
+from ..data import annotations, live
 from ..data.questions import Said
 from ..layout import colours, details, job_links, panels
 from . import curves, device_query, drawing, parts, peers, spans, timeline
-from .annotations import sentence, with_notes
 from .chart import Frame
 from .device_address import Device
 from .grid import Floats
 from .hub_queries import Numbers, Story, moved, newest
-from .marks import marks, shades
+from .marks import marks, shades, with_notes
 from .side_by_side import side_by_side
 from .window import step
 
@@ -145,7 +144,7 @@ def _history(found: Device, story: Story, numbers: Numbers) -> None:
     )
     st.html(timeline.timeline(_rows(found, story, numbers, incidents), window, now, frame.marks))
     _charts(found, numbers, device_query.a_week_ago(found, story), frame)
-    if done := sentence(story.happened.notes):
+    if done := annotations.sentence(story.happened.notes):
         st.html(tag("p", done, class_="gv-line"))
     left, right = st.columns(2, gap="medium")
     with left:

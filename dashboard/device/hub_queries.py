@@ -11,27 +11,23 @@ import pyarrow as pa
 from gpuvigil.hub_client import Hub
 from gpuvigil.metrics import GPU, NODE, PORT, Measurement
 from gpuvigil.model import (
-    Acceptance,
     Allocation,
     AllocationState,
     Event,
     Incident,
-    NodeAction,
     RecordKind,
-    Setup,
     Subject,
     readable,
 )
 from gpuvigil.store.external import store_of
 
-from .annotations import Note, notes
+from ..data.annotations import Note, done, notes
 from .grid import Floats, Grid, grid, laid
 from .window import Window
 
 MOST_EVENTS = 500
 MOST_INCIDENTS = 500
 MOST_HELD, MOST_ENDED = 5_000, 2_000
-_MOST_SETUPS = 200
 # Every line for itself.
 _LINE_BY_LINE = timedelta(milliseconds=1)
 
@@ -180,21 +176,8 @@ def happened(hub: Hub, node: Subject, window: Window) -> Happened:
             (one for one in incidents if one.resolved_at is None or one.resolved_at > start),
             lambda one: (one.since, one.id),
         ),
-        notes=_notes(hub, node, window),
+        notes=notes(done(hub, node.cluster, start, end, node), start, end, [node]),
         cut=tuple(text for text in cut if text),
-    )
-
-
-def _notes(hub: Hub, node: Subject, window: Window) -> tuple[Note, ...]:
-    setups = hub.records(RecordKind.SETUP, subject=node.key, until=window.end, limit=_MOST_SETUPS)
-    kind, start, end = RecordKind.ACTION, window.start, window.end
-    actions = hub.records(kind, subject=node.key, since=start, until=end)
-    accepted = hub.record(RecordKind.ACCEPTANCE, node.key)
-    return notes(
-        readable(setups, Setup.from_record),
-        readable(actions, NodeAction.from_record),
-        next(readable([] if accepted is None else [accepted], Acceptance.from_record), None),
-        window,
     )
 
 

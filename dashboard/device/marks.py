@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from gpuvigil.model import Event, EventKind, Incident, Severity
 
+from ..data.annotations import Note, labelled
 from .window import Window
 
 MOST_MARKS = 40
@@ -82,6 +83,14 @@ def marks(events: Iterable[Event], window: Window) -> tuple[Mark, ...]:
                 found.append(Mark(at=event.at, label=label, good=all(map(is_good, group))))
             seen.add(event.at)
     return tuple(found)
+
+
+def with_notes(found: Sequence[Mark], of: Iterable[Note], window: Window) -> tuple[Mark, ...]:
+    """The marks of events and those of notes; where two are close, an event has the words."""
+    taken = [mark.at for mark in found if mark.label]
+    notes = labelled(of, taken, window.span * _NEAR)
+    done = (Mark(at=at, label=label, good=True) for at, label in notes)
+    return tuple(sorted((*found, *done), key=lambda mark: mark.at))
 
 
 def _label(group: Sequence[Event]) -> str:

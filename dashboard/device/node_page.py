@@ -13,14 +13,13 @@ from gpuvigil.web import page_links
 from gpuvigil.web.markup import joined, tag
 
 from ..components import style
-from ..data import live
+from ..data import annotations, live
 from ..layout import colours, details, panels
 from . import curves, device_query, drawing, host, ports, small_multiples, spans, timeline, window
-from .annotations import sentence, with_notes
 from .chart import Frame
 from .device_address import Device
 from .hub_queries import Story
-from .marks import marks, shades
+from .marks import marks, shades, with_notes
 from .side_by_side import side_by_side
 from .small_multiples import Strip
 
@@ -124,7 +123,7 @@ def _history(found: Device, story: Story) -> None:
         rows = _rows(found, story, gpus)
         st.html(timeline.timeline(rows, story.window, story.now, frame.marks))
         _multiples(found, story, gpus, frame)
-    if done := sentence(story.happened.notes):
+    if done := annotations.sentence(story.happened.notes):
         st.html(tag("p", done, class_="gv-line"))
     _ports(found, story, frame)
     _host(found, story, frame)

@@ -165,7 +165,7 @@ _RACK_HEADS = ("Rack", "Nodes", "GPUs", "Failing", "Held", "Power", "of", "Hotte
 def _racks(shown: Shown) -> Node:
     head = el("h2", "Racks", el("small", "GPUs' power and temperature now"))
     if not shown.racks:
-        nothing = "No node tells its rack: set collector.rack on each."
+        nothing = "No node reports its rack: set collector.rack on each."
         return el("section", head, el("p", nothing, class_="empty"), key="racks")
     rows = [_rack(one) for one in shown.racks[:MOST_RACKS]]
     more = len(shown.racks) - len(rows)
@@ -211,7 +211,7 @@ def _one_rack(shown: Shown) -> list[Node]:
     """A rack with its nodes."""
     found = [one for one in shown.racks if one.name == shown.rack]
     if not found:
-        said = f"No node tells that it is in rack {shown.rack}."
+        said = f"No node reports rack {shown.rack}."
         return [el("p", said, class_="empty", key="none")]
     body: list[Node] = [
         _table((*_RACK_HEADS, "Incidents", "Cluster"), [*map(_rack, found)], frozenset())

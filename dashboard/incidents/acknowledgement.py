@@ -89,7 +89,7 @@ def _send(incident: Incident, first: bool, story_key: tuple[str, str], silence: 
         return  # the second half of a double click finds the next note's empty field
     if not by or not (note or first or silence):
         missing = "your name" if not by else "a note"
-        state[f"wrong-{incident.id}"] = f"Nothing was sent: write {missing} first."
+        state[f"wrong-{incident.id}"] = f"Not sent: enter {missing} first."
         return
     records = _records(incident, by, note, taken=first or bool(note), silence=silence)
     try:

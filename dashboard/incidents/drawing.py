@@ -100,16 +100,16 @@ def _search(asked: Filters) -> Node:
 def entries(found: Listing, now: datetime, cut: bool) -> list[Node]:
     """What stands, then what is over; `cut`: there may be more of that than was read."""
     span = SPAN_NAMES[found.filters.last]
-    nodes = [_section("Standing", found.standing, found.filters, now, "Nothing stands that fits.")]
+    nodes = [_section("Standing", found.standing, found.filters, now, "No open incident matches.")]
     shown = sum(one.simulated for one in found.standing)
     real, simulated = found.real - (len(found.standing) - shown), found.simulated - shown
     rest = [f"{real:,}"] if real else []
     rest += [f"{simulated:,} simulated"] if simulated else []
     if rest:
-        said = f"and {' and '.join(rest)} more that stand: narrow the filters."
+        said = f"and {' and '.join(rest)} more open: narrow the filters."
         nodes.append(el("p", said, class_="more"))
     if found.filters.show not in {"standing", "open"}:
-        empty = f"Nothing that fits ended in the last {span}."
+        empty = f"No incident that matches ended in the last {span}."
         nodes.append(_section("Past", found.past, found.filters, now, empty))
     if found.more or cut:
         more = f"{found.more:,} more" if found.more else "more"

@@ -34,7 +34,7 @@ def draw(one: Incident, now: datetime) -> None:
         else evidence_chart.charts(found, one.subject, one.since, of_collector=own)
     )
     if not shown or found is None:
-        said = why or "No curve: nothing was measured around its onset, or it is not read yet."
+        said = why or "No chart: nothing was measured around its onset, or it is still being read."
         st.html(tag("p", said, class_="gv-line"))
         return
     frame = Frame(

@@ -44,7 +44,7 @@ def window(incident: Incident, now: datetime) -> Window:
 def unseen(subject: Subject) -> str:
     """Why there can be no curve; empty where there may be."""
     if subject.device == SWITCH_DEVICE:
-        return "No curve: of switches gpuvigil keeps states and sums, and no series."
+        return "No chart: of switches gpuvigil keeps states and totals, not series."
     return ""
 
 

@@ -77,7 +77,7 @@ class Answering:
             finally:
                 hub.close()
         except GpuvigilError as error:
-            said = f"Nothing was kept: {error}. Send it again."
+            said = f"Not saved: {error}. Send it again."
             return _shown(503, page(None, chosen, said))
 
     def _answered(
@@ -99,7 +99,7 @@ class Answering:
         by, answer = cleaned(form.get("by", ""), LONGEST_NAME), form.get("answer", "")
         made = _MAKERS.get(answer)
         if made is None or not by:
-            return _shown(400, page(incident, chosen, "Nothing was kept: write your name first."))
+            return _shown(400, page(incident, chosen, "Not saved: enter your name first."))
         if answer == "acknowledge" and not stands(incident):
             return _shown(200, page(incident, chosen, "It is over: there is nothing to take."))
         now = self._clock.now()

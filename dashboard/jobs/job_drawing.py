@@ -138,7 +138,7 @@ def _at_risk(job: JobNow, hours: float) -> Node:
     if age is None or risk is None:
         # Since when it runs is not known: what was seen of it is no bound.
         most = "all that it did" if job.began_before else f"≤ {hours:,.0f} GPU-hours"
-        return _tile("Work at risk", most, "it tells no checkpoints")
+        return _tile("Work at risk", most, "it reports no checkpoints")
     return _tile("Work at risk", f"{risk:,.1f} GPU-hours", f"last checkpoint {duration(age)} ago")
 
 
@@ -307,7 +307,7 @@ def to_do(job: JobNow) -> Node | None:
     up, found = job.holds_up, job.decision
     said = [
         el("li", el("b", "Operator: "), up.action) if up is not None and up.action else None,
-        el("li", el("b", "Who runs it: "), found.advice) if found and found.advice else None,
+        el("li", el("b", "Job's owner: "), found.advice) if found and found.advice else None,
         el("li", "Not measured: ", ", ".join(found.missing), ".")
         if found and found.missing
         else None,
@@ -429,7 +429,7 @@ def _clues(found: Ending) -> Node | None:
             el("tbody", *rows),
         )
         if rows
-        else el("p", "Its nodes told nothing.", class_="empty"),
+        else el("p", "Its nodes reported nothing.", class_="empty"),
         key="clues",
     )
 

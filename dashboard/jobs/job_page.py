@@ -1,6 +1,6 @@
 """Draws the page of one job: thin glue between what is known, the hub and Streamlit."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 import streamlit as st
@@ -13,11 +13,12 @@ from gpuvigil.web import page_links
 from gpuvigil.web.markup import Html, joined, tag
 
 from ..components import style
-from ..data import live
+from ..data import annotations, live
 from ..device.chart import Frame
-from ..device.marks import shades
+from ..device.device_query import is_compared, say_if_missing
+from ..device.marks import shades, with_notes
 from ..device.side_by_side import side_by_side
-from ..device.window import CHOICES, Window, address, asked
+from ..device.window import CHOICES, WEEK, Window, address, asked
 from ..layout import colours, panels
 from ..layout.tree import Node, each, show
 from ..lists.job_losses import Reliability
@@ -98,7 +99,7 @@ def _over() -> Sequence[Node]:
         return (job_drawing.nothing(f"How it ended is not known yet: {error}."),)
     found: Ending | None = said.value
     if found is None:
-        return (job_drawing.nothing("Nobody told of this job."),)
+        return (job_drawing.nothing("Nothing is known of this job: no scheduler or collector has reported it."),)
     return job_drawing.ended(found)
 
 
@@ -115,17 +116,14 @@ def _control(job: JobNow, window: Window, now: datetime) -> Html:
     ran = min(max(now - job.started_at, _SHORTEST), _LONGEST)
     choices = [(span, name) for span, name in CHOICES if span < ran]
     choices.append((ran, "Whole job" if ran < _LONGEST else "7 d"))
-    place = {"cluster": job.cluster, "job": str(job.holder)}
-    links = (
-        tag(
-            "a",
-            name,
-            href=address(page_links.JOB, place, {"last": str(round(span.total_seconds()))}),
-            class_="gv-chip",
-            aria_current="true" if abs(span - window.span) < timedelta(seconds=30) else None,
-        )
+    compared = is_compared()
+    week = {"week": "1"} if compared else {}
+    links = [
+        _chip(job, name, _last(span) | week, abs(span - window.span) < timedelta(seconds=30))
         for span, name in choices
-    )
+    ]
+    other = window.query | ({} if compared else {"week": "1"})
+    links.append(_chip(job, "A week ago", other, compared))
     return tag(
         "nav",
         tag(
@@ -137,6 +135,15 @@ def _control(job: JobNow, window: Window, now: datetime) -> Html:
         class_="gv-control",
         aria_label="Window of time",
     )
+
+
+def _last(span: timedelta) -> dict[str, str]:
+    return {"last": str(round(span.total_seconds()))}
+
+
+def _chip(job: JobNow, name: str, query: Mapping[str, str], chosen: bool) -> Html:
+    href = address(page_links.JOB, {"cluster": job.cluster, "job": str(job.holder)}, query)
+    return tag("a", name, href=href, class_="gv-chip", aria_current="true" if chosen else None)
 
 
 def _read(job: JobNow, window: Window, tick: timedelta) -> tuple[OverTime, Sequence[Run]]:
@@ -159,6 +166,41 @@ def _read(job: JobNow, window: Window, tick: timedelta) -> tuple[OverTime, Seque
     return found
 
 
+def _a_week_ago(job: JobNow, found: OverTime, tick: timedelta) -> OverTime | None:
+    """Its nodes in the same span a week before, step by step; None where that is not asked for, or not known."""
+    if not is_compared():
+        return None
+    onto = found.grid
+    then = Window(start=onto.start - WEEK, end=onto.times[-1] + onto.step - WEEK, live=False)
+    try:
+        said = live.shared().questions.ask(
+            ("job week", job.cluster, job.holder, tuple(found.nodes), then.start, onto.count),
+            lambda hub: history(hub, job.cluster, found.nodes, then, tick),
+            ENDED_FRESH_SECONDS,
+        )
+    except HubError:
+        return None
+    known: OverTime = said.value
+    return known if known.grid.count == onto.count else None
+
+
+def _notes(job: JobNow, window: Window) -> tuple[annotations.Note, ...]:
+    """What was done to its nodes in the window; nothing where the hub has not said it yet."""
+    start, end = window.start, window.end
+    when = window.span if window.live else (start, end)
+    try:
+        said = live.shared().questions.ask(
+            ("job done", job.cluster, when),
+            lambda hub: annotations.done(hub, job.cluster, start, end),
+            INCIDENTS_FRESH_SECONDS,
+            first_seconds=NEXT_SECONDS,
+        )
+    except HubError:
+        return ()
+    nodes = {gpu.of_node() for gpu in job.gpus}
+    return annotations.notes(said.value, start, end, nodes)
+
+
 def _history() -> None:
     view, (job, _, _) = live.current().view(), _found()
     if job is None:
@@ -168,20 +210,26 @@ def _history() -> None:
     try:
         found, bounds = _read(job, window, _tick(job))
     except HubError as error:
-        st.html(panels.notes([f"What it did before is being read: {error}."]))
+        st.html(panels.notes([f"Its history is still being read: {error}."]))
         return
     keys = [subject.key for subject in job.gpus]
     of = f"by {len(found.nodes)} of its {len(job.nodes)} nodes"
     part = of if len(found.nodes) < len(job.nodes) else "by all its GPUs"
+    done = _notes(job, window)
+    written = over_time.marks(over_time.checkpoints(found, keys))
     frame = Frame(
         window=window,
         grid=found.grid,
-        marks=over_time.marks(over_time.checkpoints(found, keys)),
+        marks=with_notes(written, done, window),
         shades=shades(job.incidents, window, view.now),
         colours=colours.shown(),
     )
     show("bounds", strip(bounds, window, part))
-    side_by_side(over_time.charts(found, keys), frame, "job", columns=3)
+    charts = over_time.charts(found, keys, _a_week_ago(job, found, _tick(job)))
+    side_by_side(charts, frame, "job", columns=3)
+    say_if_missing(week=any(it.look == "before" for one in charts for it in one.curves))
+    if told := annotations.sentence(done):
+        st.html(tag("p", told, class_="gv-line"))
 
 
 def _tick(job: JobNow) -> timedelta:

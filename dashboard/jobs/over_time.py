@@ -23,7 +23,7 @@ from accounting.jobs.measured import (
 from gpuvigil.model import Subject
 from gpuvigil.store import Function
 
-from ..device.curves import Chart, Curve
+from ..device.curves import A_WEEK_AGO, Chart, Curve
 from ..device.grid import Floats, Grid, laid, rates
 from ..device.hub_queries import OFFSETS
 from ..device.marks import Mark
@@ -211,10 +211,30 @@ def _known(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def charts(found: OverTime, keys: Sequence[str]) -> Sequence[Chart]:
-    """Step time, what the GPUs do, and what the nodes' ports carry."""
+def charts(found: OverTime, keys: Sequence[str], before: OverTime | None = None) -> Sequence[Chart]:
+    """Step time, what the GPUs do, and what the nodes' ports carry.
+
+    `before` is of the same GPUs and ports a week ago, faint, and absent where nothing was measured.
+    """
+    now = _charts(found, keys)
+    if before is None:
+        return now
+    then = _charts(before, keys)
+    return [_with_before(one, was) for one, was in zip(now, then, strict=True)]
+
+
+def _charts(found: OverTime, keys: Sequence[str]) -> Sequence[Chart]:
     mine = [found.gpus[key] for key in keys if key in found.gpus]
     return [_steps(found, mine), _activity(found, mine), _network(found)]
+
+
+def _with_before(chart: Chart, was: Chart) -> Chart:
+    """The last line of a chart is its strongest: that one is compared."""
+    then = was.curves[-1].values
+    if not np.isfinite(then).any():
+        return chart
+    before = Curve(name=A_WEEK_AGO, values=then, look="before")
+    return replace(chart, curves=(before, *chart.curves))
 
 
 def _steps(found: OverTime, mine: Sequence[Fields]) -> Chart:

@@ -51,9 +51,9 @@ def _nothing_measured(
 ) -> str:
     """One sentence; the worst incident says since when, where there is one."""
     if cell is None:
-        return "Nothing is measured: it is not known now."
+        return "Not measured: its state is not known."
     if row is None and cell.state not in {GpuState.UNKNOWN, GpuState.UNAVAILABLE}:
-        return "The numbers are on their way."
+        return "Loading the numbers."
     reason = (row or {}).get("unmeasured_reason")
     why = Unmeasured(reason).text if reason in set(Unmeasured) else cell.reason
     worst = min(items, key=lambda item: (item.severity.rank, item.since), default=None)

@@ -113,13 +113,13 @@ def strip(numbers: Strip, hour: Before | None = None, day: Before | None = None)
         _tile(
             "Used of held",
             percent(numbers.used_percent),
-            "mean utilisation now",
+            "mean utilisation",
             _was(long, lambda was: was.used_percent, "{:.0f} %".format),
         ),
         _tile(
-            "Held, idle now",
+            "Held but idle",
             counted_as(Look.IDLE) if numbers.holders_known else "–",
-            "at 0 % this moment",
+            "at 0 % utilisation",
             _was(hour, lambda was: was.idle, "{:.0f}".format),
             "idle" if looks[Look.IDLE] else "",
         ),
@@ -333,5 +333,5 @@ def trend_title(
 
 def nothing_counted(*, asked: bool) -> Html:
     """Instead of an empty chart; `asked`: the hub has answered that there is nothing."""
-    nothing = "Nothing is counted yet: this fills as quarters of an hour pass."
-    return tag("p", nothing if asked else "The day is being read.", class_="gv-empty")
+    nothing = "Nothing is counted yet: the first quarter of an hour is not over."
+    return tag("p", nothing if asked else "Loading the day.", class_="gv-empty")

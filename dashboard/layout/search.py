@@ -281,7 +281,7 @@ def _incident(view: FleetView, id_: str) -> Hit:
 def results(text: str, hits: tuple[Hit, ...]) -> Html:
     """The hits as links, by what they are; without any, what can be searched."""
     if not hits:
-        said = f"Nothing is called {text[:80]!r}. {EXPLAINED}"
+        said = f"Nothing matches {text[:80]!r}. {EXPLAINED}"
         return tag("section", tag("p", said), class_="gv-found", role="status")
     groups = [(name, [hit for hit in hits if hit.group == name]) for name in _GROUPS]
     found = [(name, them) for name, them in groups if them]

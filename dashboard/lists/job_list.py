@@ -55,7 +55,7 @@ MOST_LATELY = 5_000
 _EPILOG = timedelta(hours=1)
 NOTE = (
     "BOUND BY, PACE and SM are of the last 5 minutes, PACE in percent of the hour before. AT RISK:"
-    " GPU-hours since the last checkpoint; -: the job does not tell its checkpoints."
+    " GPU-hours since the last checkpoint; -: the job does not report checkpoints."
 )
 
 
@@ -128,7 +128,7 @@ def missing(whole_from: Mapping[str, datetime]) -> str:
     if not whole_from:
         return ""
     told = ", ".join(f"{name} before {at:%Y-%m-%d %H:%M} UTC" for name, at in whole_from.items())
-    return f"More jobs have ended than are read: some are missing of {told}."
+    return f"More jobs have ended than can be read: some are missing for {told}."
 
 
 def grid(

@@ -140,7 +140,7 @@ def advice(found: Reliability, nodes: int) -> str:
 def lost_within(found: Reliability) -> str:
     """Of which time what failures cost is told."""
     if found.lost_from is not None:
-        return f"since {found.lost_from:%Y-%m-%d %H:%M} UTC (more jobs have ended than are read)"
+        return f"since {found.lost_from:%Y-%m-%d %H:%M} UTC (more jobs have ended than can be read)"
     return "within a day" if found.days < _DAYS else f"within {found.days:.0f} days"
 
 

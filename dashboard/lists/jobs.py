@@ -275,14 +275,18 @@ def _standing(
 
 def stops(one: Incident) -> bool:
     """Whether it keeps from their work those whom it hits."""
+    critical, slight = one.severity is Severity.CRITICAL, one.severity is Severity.INFO
+    return critical or (_halts(one) and not slight)
+
+
+def _halts(one: Incident) -> bool:
+    """Whether its fault is of those that end work, and not only bad enough to see to at once."""
     row = FAULTS.get(one.fault)
-    return one.severity is Severity.CRITICAL or (
-        row is not None and row.stops is not Stops.NOBODY and one.severity is not Severity.INFO
-    )
+    return row is not None and row.stops is not Stops.NOBODY
 
 
-def _gravity(one: Incident) -> tuple[bool, int, datetime, str]:
-    return not stops(one), one.severity.rank, one.since, one.id
+def _gravity(one: Incident) -> tuple[bool, bool, int, datetime, str]:
+    return not stops(one), not _halts(one), one.severity.rank, one.since, one.id
 
 
 def _with_numbers(job: JobNow, measured: Measured, ticks: Mapping[str, float]) -> JobNow:

@@ -92,7 +92,7 @@ def bound_words(job: JobNow, now: datetime) -> str:
     if found is None:
         return f"{runs}; what bounds it was not measured."
     if found.bound is Bound.UNKNOWN:
-        return f"{runs}. What bounds it cannot be said: {found.said}."
+        return f"{runs}. What bounds it is not known: {found.said}."
     if found.bound is Bound.NOTHING:
         return f"{runs} and is idle: {found.said}."
     sure = f"confidence {found.confidence:.2f}"
@@ -114,7 +114,7 @@ def _pace_words(job: JobNow) -> Iterator[str]:
     low, high = _SAME_PACE
     pace = job.pace_percent
     if pace is not None and not low <= pace <= high:
-        yield f"It gets {pace:.0f} % done of what it did in the hour before."
+        yield f"Its pace is {pace:.0f} % of the hour before."
     if (steps := job.activity.steps if job.activity else None) is not None:
         yield f"A step takes {steps.seconds:.2f} s, by {counted(steps.ranks, 'rank')}."
 
@@ -128,11 +128,11 @@ def checkpoint_words(job: JobNow, now: datetime) -> str:
     """What a failure now would take."""
     age, risk = job.checkpoint_age, job.at_risk_gpu_hours
     if (age is None or risk is None) and job.began_before:
-        return "It does not tell its checkpoints, nor is known when it began: all that it did is at risk."
+        return "It does not report checkpoints, and when it began is not known: all its work is at risk."
     if age is None or risk is None:
         most = len(job.gpus) * ((now - job.started_at) / timedelta(hours=1))
         return (
-            f"It does not tell its checkpoints: up to {max(most, 0.0):,.1f} GPU-hours are at risk."
+            f"It does not report checkpoints: up to {max(most, 0.0):,.1f} GPU-hours are at risk."
         )
     return f"Its last checkpoint is {duration(age)} old: {risk:,.1f} GPU-hours are at risk."
 

@@ -14,7 +14,7 @@ from ..lists.one_link import End, Link
 
 _ALL = el("p", el("a", "All links", href=page_links.NETWORK))
 _ONE_END = (
-    "Nobody tells of the other end: it takes lldpd on the host, or somebody who reads the switches."
+    "The other end is not known: run lldpd on the host, or have gpuvigil read the switches."
 )
 
 
@@ -26,7 +26,7 @@ def page(found: Network, asked: str, now: datetime) -> Sequence[Node]:
         link = None
     if link is None:
         return [
-            el("section", el("h2", "No such link"), el("p", "Nobody tells of this port now."), _ALL)
+            el("section", el("h2", "No such link"), el("p", "No collector reports this port now."), _ALL)
         ]
     return each(
         (

@@ -25,7 +25,7 @@ from gpuvigil.web import page_links
 from gpuvigil.web.markup import Html, joined, tag
 
 from ..components import component
-from ..data import live, map_frame, trend
+from ..data import annotations, live, map_frame, trend
 from ..data.changes import Change, Happened, changes
 from ..data.job_queue import queue_of, sentence
 from ..data.questions import PATIENCE_SECONDS
@@ -254,6 +254,7 @@ def _trend() -> None:
         st.html(joined(panels.trend_title(None, 0), panels.notes([why])))
         return
     wall, incidents = is_wall(), _incidents(view, found.cluster.name, said.start)
+    done = _done(view, found.cluster.name, said)
     young = trend.since(said) if trend.is_young(said) else None
     before = _week_ago(view, found.cluster.name) if week_asked() else None
     st.html(
@@ -263,11 +264,17 @@ def _trend() -> None:
     )
     st.echarts_chart(
         trend.chart(
-            said, incidents, view.now, colours.shown(), letters=16 if wall else 12, before=before
+            said,
+            incidents,
+            view.now,
+            colours.shown(),
+            letters=16 if wall else 12,
+            before=before,
+            done=done,
         ),
         height=CHART_PIXELS_ON_WALL if wall else CHART_PIXELS,
         key="trend",
-        alt=trend.sentence(said, incidents),
+        alt=f"{trend.sentence(said, incidents)} {annotations.sentence(done)}".strip(),
     )
     if wall:  # nobody scrolls to what stands below
         return
@@ -277,6 +284,18 @@ def _trend() -> None:
     notes += [f"In this time: {one}" for one in (idle, trend.lost_sentence(said)) if one]
     if notes:
         st.html(panels.notes(notes))
+    if told := annotations.sentence(done):
+        st.html(tag("p", told, class_="gv-line"))
+
+
+def _done(view: FleetView, cluster: str, of: Usage) -> tuple[annotations.Note, ...]:
+    """What was done in the cluster within the chart's day."""
+    start, end = of.start, of.end
+
+    def ask(hub: Hub) -> tuple[annotations.Note, ...]:
+        return annotations.notes(annotations.done(hub, cluster, start, end), start, end)
+
+    return _ask(("done", cluster), ask, USAGE_SECONDS, view) or ()
 
 
 def _usage(view: FleetView, cluster: str) -> Usage | None:

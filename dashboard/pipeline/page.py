@@ -36,7 +36,7 @@ def _live() -> None:
         known = ask("inventories", inventories, INVENTORY_SECONDS).value
         said = ask("pipeline", lambda hub: read(hub, known, allowed), FRESH_SECONDS)
     except HubError as error:
-        text = f"Not to be trusted: how the pipeline does is not known. {error}"
+        text = f"Not to be trusted: the state of the pipeline is not known. {error}"
         st.html(joined(title, panels.banners([text])))
         return
     sources: Sources = said.value

@@ -185,6 +185,6 @@ def _written(silence: Silence) -> str:
     try:
         questions.tell(lambda hub: hub.write_records([silence.to_record()]))
     except HubError as error:
-        return f"Not kept: {error}. Send it again."
+        return f"Not saved: {error}. Send it again."
     questions.forget(_KEY)
     return ""

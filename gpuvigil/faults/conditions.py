@@ -17,14 +17,14 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
     (
         "sram_threshold",
         _CRITICAL,
-        "GPU's on-chip memory has more errors than the maker bears",
+        "GPU's on-chip memory is past NVIDIA's error limit",
         _REPLACE,
         "nvmlDeviceGetSramEccErrorStatus, threshold flag (only root may read it)",
     ),
     (
         "remap_failure",
         _CRITICAL,
-        "GPU could not replace a memory row",
+        "GPU failed to remap a memory row",
         _REPLACE,
         f"{_MEMORY}: row remapping failure (field 145)",
     ),
@@ -45,7 +45,7 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
     (
         "corrected_storm",
         _WARNING,
-        "GPU memory corrects errors all the time",
+        "GPU memory corrects errors continuously",
         _REPLACE,
         "NVIDIA Xid catalogue, Xid 92; one a second for a minute is ours",
     ),
@@ -139,7 +139,7 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
     (
         "cooling",
         _WARNING,
-        "GPU is several times hotter than its power explains: its cooling is lost",
+        "GPU has lost its cooling: it is far hotter than its power explains",
         "Drain the node; check fans, heatsink and the inlet temperature.",
         "ours: degrees per watt against the cluster's other GPUs of the model",
     ),
@@ -167,14 +167,14 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
     (
         "node_hot",
         _WARNING,
-        "Several GPUs of the node are hotter than elsewhere: a fan",
+        "Several GPUs of one node run hot: one of its fans is weak",
         "Replace the fan; check the airflow.",
         "ours: degrees per watt against the cluster's other GPUs of the model",
     ),
     (
         "rack_hot",
         _WARNING,
-        "Nodes of one rack are hotter than elsewhere: its inlet air",
+        "Nodes of one rack run hot: its inlet air is too warm",
         "Check the rack's cooling.",
         "ours: degrees per watt against the cluster's other GPUs of the model",
     ),
@@ -218,7 +218,7 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
     (
         "no_subnet_manager",
         _WARNING,
-        "InfiniBand port has a link and no subnet manager",
+        "InfiniBand port has a link but no subnet manager",
         "Check that the subnet manager (opensm, UFM) runs and reaches this port; the cable is sound.",
         "Linux, sysfs-class-infiniband: physical state 5 is link up; only a subnet manager makes a port active",
     ),
@@ -294,8 +294,8 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
     (
         "vbios_odd",
         _INFO,
-        "GPU has another VBIOS version than its kin",
-        "Bring the GPU to the VBIOS version of its kin.",
+        "GPU's VBIOS version differs from its peers'",
+        "Bring the GPU to the VBIOS version of its peers.",
         "nvmlDeviceGetVbiosVersion against the cluster's GPUs of the model",
     ),
 )

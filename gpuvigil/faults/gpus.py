@@ -248,7 +248,7 @@ ROWS = (
     ),
     Fault(
         key="gpu_settings",
-        title="GPU is set up unlike its neighbours",
+        title="GPU's settings differ from its neighbours'",
         severity=Severity.WARNING,
         action="Bring it to the settings of its neighbours.",
         source="nvmlDeviceGetEccMode and nvmlDeviceGetMigMode against the node's other GPUs",

@@ -10,7 +10,7 @@ _CHECK = Told(kind=EventKind.MACHINE_CHECK, message="selftest: a corrected memor
 ROWS = (
     Fault(
         key="host_memory",
-        title="Host memory corrects errors",
+        title="Host memory has corrected errors",
         severity=Severity.WARNING,
         action="Replace the DIMM that the kernel names at the next maintenance.",
         source="machine checks in the kernel log",

@@ -170,7 +170,7 @@ ROWS = (
     ),
     Fault(
         key="port_slow_receiver",
-        title="Host is too slow for what its network port receives",
+        title="Host cannot keep up with what its network port receives",
         severity=Severity.WARNING,
         action="Look at the host: the card's PCIe link, CPU and memory load, buffers, PFC settings.",
         source="ours: its card stops the switch for 5 % of the time, has no buffers, or counts pause storms",
@@ -208,7 +208,7 @@ ROWS = (
     ),
     Fault(
         key="port_packet_loss",
-        title="Packets are lost on the way of a network port",
+        title="Network port loses packets on the way",
         severity=Severity.WARNING,
         action="Check the cables and the error counters of the switch ports on the way.",
         source="ours: its card sends again more than once a second, and ten times as often as its peers",

@@ -13,7 +13,7 @@ _IN_NONE = (port("mlx5_1", "storage", addressing=("partition 0xffff",)),)
 ROWS = (
     Fault(
         key="port_ecn",
-        title="RoCE port answers no congestion marks",
+        title="RoCE port does not answer congestion marks",
         severity=Severity.INFO,
         action="Set up ECN on the host (DCQCN: notification point) as on the switches.",
         source="ours: 1,000 marked packets in half an hour, and no congestion notification sent",

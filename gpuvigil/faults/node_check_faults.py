@@ -27,14 +27,14 @@ NODE_FAULTS: dict[str, Described] = dict(
         _fault(
             "gpu_unsupported",
             Severity.INFO,
-            "GPU of a maker that is not supported: it is not read",
+            "GPU is from an unsupported vendor and is not read",
             "Nothing; gpuvigil reads NVIDIA's GPUs. Watch this one with its maker's own tools.",
             "the PCI bus: vendors AMD and Intel, without graphics in the processor",
         ),
         _fault(
             "driver_mismatch",
             Severity.CRITICAL,
-            "NVIDIA driver and its library are of different versions",
+            "NVIDIA driver and library versions do not match",
             "Drain the node and reboot it, so that the module of the installed version is loaded.",
             "NVML_ERROR_LIB_RM_VERSION_MISMATCH",
         ),
@@ -62,7 +62,7 @@ NODE_FAULTS: dict[str, Described] = dict(
         _fault(
             "recovery_action",
             Severity.CRITICAL,
-            "GPU's driver asks for a recovery",
+            "Driver asks for a recovery of this GPU",
             "Do what it advises.",
             "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION (field 230)",
         ),

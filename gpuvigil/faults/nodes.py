@@ -236,7 +236,7 @@ ROWS = (
     ),
     Fault(
         key="gpus_missing",
-        title="Node has fewer GPUs than its kin",
+        title="Node has fewer GPUs than its peers",
         severity=Severity.WARNING,
         action="Compare with the order; check seating and power.",
         source="the majority of the cluster's nodes with the same GPU model",
@@ -271,7 +271,7 @@ ROWS = (
     ),
     Fault(
         key="driver_drift",
-        title="Node has another driver version than its rack",
+        title="Node's driver version differs from its rack's",
         severity=Severity.INFO,
         action="Bring the node to the driver version of its rack.",
         source="the majority of the rack's inventories",

@@ -271,7 +271,7 @@ ROWS = (
     ),
     Fault(
         key="gpu_hung",
-        title="GPU is fully used at the power of an idle one",
+        title="GPU reads fully busy but draws idle power",
         severity=Severity.WARNING,
         action="Ask the job's owner; end the job if it makes no progress.",
         source="kernels that spin: full utilisation, low power, silent links",

@@ -95,7 +95,7 @@ ROWS = (
     ),
     Fault(
         key="gpu_underused",
-        title="GPU is held for hours and little of it is used",
+        title="GPU has been held for hours and is hardly used",
         severity=Severity.INFO,
         action="Ask its holder for a slice (MIG), a smaller GPU or fewer of them; or for faster data loading.",
         source="ours; SM activity under 50 %: NVIDIA's DCGM user guide, Profiling Metrics",
@@ -142,7 +142,7 @@ ROWS = (
     ),
     Fault(
         key="gpu_memory_held",
-        title="GPU's memory is held although its job is over",
+        title="GPU's memory is still held after its job ended",
         severity=Severity.WARNING,
         action="End the process that still holds the memory.",
         source="memory in use and no allocation, for longer than a job takes to clean up",

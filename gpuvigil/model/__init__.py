@@ -5,6 +5,7 @@ Times are aware and in UTC. `None` means "not measured" or "not known", and neve
 
 from .acceptance import Acceptance
 from .action import Act, NodeAction
+from .annotation import Annotation
 from .audit import Audit, Deed
 from .cause import Cause, CoveredBy, Ended, EndedBy, Uncovered, cause_from_json, cause_to_json
 from .collected import (
@@ -85,6 +86,7 @@ __all__ = [
     "Act",
     "Allocation",
     "AllocationState",
+    "Annotation",
     "Attribute",
     "Audit",
     "Beside",

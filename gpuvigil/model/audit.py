@@ -19,6 +19,7 @@ class Deed(str, Enum):
     SILENCE = "silence"
     OPINION = "opinion"
     RMA = "rma"
+    ANNOTATION = "annotation"
     PERSON = "person"  # added, removed, another role or password
     REPORT = "report"  # one was written: names leave in it
 

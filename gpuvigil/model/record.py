@@ -33,6 +33,7 @@ class RecordKind(str, Enum):
     RMA = "rma"  # a return to the maker
     ACTION = "action"  # what was done to a node
     ACCEPTANCE = "acceptance"  # that a node was tested and may take jobs again
+    ANNOTATION = "annotation"  # what a person says happened at a time
     RETIREMENT = "retirement"  # that a node is not expected any more
     SETUP = "setup"  # what a node runs on, from a time on
     AUDIT = "audit"  # who did what: sign-ins, acknowledgements, silences, changes of people

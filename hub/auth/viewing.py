@@ -29,6 +29,7 @@ _NAMING = (
     RecordKind.RMA,
     RecordKind.RETIREMENT,
     RecordKind.ACCEPTANCE,
+    RecordKind.ANNOTATION,
     RecordKind.AUDIT,
 )
 # Whose ids and parents hold a holder, which a pod's is by name.

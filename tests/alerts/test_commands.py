@@ -15,6 +15,9 @@ from gpuvigil.lifecycle import Signal
 from gpuvigil.matching.silences import made
 from gpuvigil.model import (
     Acceptance,
+    Annotation,
+    Audit,
+    Deed,
     Impact,
     Inventory,
     Opinion,
@@ -310,3 +313,36 @@ def test_a_dead_node_is_retired_by_name_and_one_that_reports_is_not(
     record = hub.record(RecordKind.RETIREMENT, "c/dead")
     assert record is not None
     assert Retirement.from_record(record).to_record() == replace(record, sequence=None)
+
+
+def test_an_annotation_is_added_for_known_nodes_listed_and_taken_off_the_charts(
+    server: HubProcess, tmp_path: Path
+) -> None:
+    config, hub = AlertsProcess(server, tmp_path).config, server.hub()
+    headers = {"Gpuvigil-Cluster": "c", "Gpuvigil-Boot": "b", "Gpuvigil-Lane": "live"}
+    for name in ("a1", "a2"):
+        line = f"gpu,cluster=c,node={name},uuid=GPU-{name},model=H utilization_percent=1\n"
+        given = {**headers, "Gpuvigil-Node": name, "Gpuvigil-Sequence": "1"}
+        assert hub.request("POST", "/api/v2/write", line.encode(), headers=given).status == 204
+    add = ("annotation", "add", "driver 580", "--cluster", "c", "--by", "ann")
+    unknown = gpuvigil(*add, "--nodes", "a[1-3]", config=config)
+    assert (unknown.returncode, unknown.stdout) == (2, "")
+    assert "the hub knows no node a3 in cluster c" in unknown.stderr
+    nowhere = gpuvigil("annotation", "add", "x", "--cluster", "d", config=config)
+    assert "the hub knows no cluster d" in nowhere.stderr
+    when = ("--at", "2026-11-27T08:00:00Z")
+    told = gpuvigil(*add, "--nodes", "a[1-2]", *when, config=config)
+    assert told.returncode == 0
+    id_, rest = told.stdout.rstrip().split("  ", 1)
+    assert rest == "08:00:00 UTC on 27 Nov  c/a1,a2  ann: driver 580"
+    assert gpuvigil("annotation", "list", config=config).stdout == told.stdout
+    record = hub.record(RecordKind.ANNOTATION, id_)
+    assert record is not None
+    assert Annotation.from_record(record).to_record() == replace(record, sequence=None)
+    assert gpuvigil("annotation", "delete", id_, config=config).stdout == f"{id_} is deleted\n"
+    assert gpuvigil("annotation", "list", config=config).stdout == "no annotations\n"
+    again = gpuvigil("annotation", "delete", id_, config=config)
+    assert (again.returncode, again.stdout) == (2, "")
+    entries = map(Audit.from_record, hub.records(RecordKind.AUDIT))
+    details = [one.detail for one in entries if (one.deed, one.about) == (Deed.ANNOTATION, id_)]
+    assert [one.startswith("deleted") for one in details] == [False, True]

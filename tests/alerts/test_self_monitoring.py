@@ -416,7 +416,7 @@ def test_a_digest_counts_how_gpus_are_held_by_what_it_is_and_not_by_holder() -> 
     assert step is not None
     said = message(decide(step, ROUTES, [], NOON, AlertsSettings())[0], NOON, "https://gpus.org")
     assert said.evidence == (
-        "GPU is held but idle: 2; GPU is held for hours and little of it is used: 1;"
+        "GPU is held but idle: 2; GPU has been held for hours and is hardly used: 1;"
         " Xid 13: a program's: 1"
     )
 

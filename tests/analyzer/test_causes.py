@@ -82,7 +82,7 @@ def test_a_failing_nvswitch_is_one_incident_with_what_its_gpus_say() -> None:
 def test_an_xid_and_the_state_that_it_speaks_of_are_one() -> None:
     told = healthy().with_events(event(EventKind.XID, gpu(), NOON - 20 * SECOND, 64))
     both = told.changed(gpu(), {"remap_failure": 1}, 15)
-    assert faults(both) == {"gpu_xid": "GPU could not replace a memory row"}
+    assert faults(both) == {"gpu_xid": "GPU failed to remap a memory row"}
     assert set(faults(both, incident("gpu_memory", gpu()))) == {"gpu_memory"}
 
 

@@ -46,7 +46,7 @@ def test_the_numbers_are_every_metric_with_its_unit_and_what_was_not_measured_is
     measured, missing = some.split("<summary>Not measured</summary>")
     assert measured.count("<dt") == 1
     assert missing.count(", ") == len(GPU.metrics) - 6 - 1
-    assert "The numbers are on their way." in numbers(cluster.cells[0], None)
+    assert "Loading the numbers." in numbers(cluster.cells[0], None)
 
 
 def test_a_gpu_of_which_nothing_is_measured_says_why_and_since_when() -> None:

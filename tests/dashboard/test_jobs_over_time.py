@@ -190,6 +190,17 @@ def test_charts_tell_steps_activity_and_what_a_node_moves() -> None:
     assert not checkpoints(empty, KEYS)
 
 
+def test_a_week_ago_is_a_faint_line_only_where_something_was_measured() -> None:
+    then = told()
+    empty = over_time(grid(START, NOON, STEP), ["n-1"], [], [], [])
+    for one, plain in zip(charts(told(), KEYS, then), charts(told(), KEYS), strict=True):
+        assert [it.look for it in one.curves][0] == "before"
+        assert np.array_equal(one.curves[0].values, plain.curves[-1].values, equal_nan=True)
+        assert [it.name for it in one.curves[1:]] == [it.name for it in plain.curves]
+    looks = [it.look for one in charts(told(), KEYS, empty) for it in one.curves]
+    assert "before" not in looks
+
+
 def test_the_bar_names_what_is_wide_enough_and_says_all_in_words() -> None:
     said = json.dumps(strip(runs(told(), JOB), WINDOW, "by all its GPUs"))
     assert '"input data"' in said

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from accounting.usage import BUCKET, Bucket, Seconds, Usage
 from dashboard.data import trend
+from dashboard.data.annotations import Note
 from dashboard.layout.colours import colours
 from gpuvigil.clock import to_text
 from gpuvigil.model import Severity
@@ -95,6 +96,19 @@ def test_the_chart_has_two_areas_and_a_line_per_incident_that_matters() -> None:
     (line,) = allocated["markLine"]["data"]
     assert line["xAxis"] == "2026-01-31T11:00:00.000000Z"
     assert line["lineStyle"]["color"] == colours("light")["failed"]
+
+
+def test_what_was_done_is_a_line_with_its_words_over_the_chart() -> None:
+    done = [
+        Note(at=NOON - trend.SPAN - timedelta(seconds=1), label="before", text="before"),
+        Note(at=NOON - 4 * HOUR, label="Driver 555", text="Driver: 550 → 555, on 2 nodes"),
+        Note(at=NOON - 3 * HOUR, label="near", text="near"),
+    ]
+    drawn = trend.chart(day(range(1, 97)), (), NOON, colours("dark"), done=done)
+    first, second = drawn["series"][0]["markLine"]["data"]
+    assert first["xAxis"] == to_text(NOON - 4 * HOUR)
+    assert (first["label"]["show"], first["label"]["formatter"]) == (True, "Driver 555")
+    assert not second["label"]["show"]
 
 
 def test_a_week_ago_is_drawn_over_the_same_hours_and_not_where_nobody_counted() -> None:

@@ -208,7 +208,7 @@ def test_of_gpus_that_nobody_knows_none_is_counted_as_well() -> None:
     facts = busy_fleet([node("a"), node("b")])
     silent = replace(facts, heard=heard([node("a"), node("b")], LONG_AGO))
     text = strip(view_of(silent).clusters[0].strip)
-    for name in ("Failing GPUs", "Degraded", "Held, idle now", "GPUs held", "Power"):
+    for name in ("Failing GPUs", "Degraded", "Held but idle", "GPUs held", "Power"):
         assert f'<div class="name">{name}</div><div class="value">–</div>' in text
     partly = replace(facts, heard={**facts.heard, **heard([node("b")], LONG_AGO)})
     text = strip(view_of(partly).clusters[0].strip)

@@ -16,6 +16,7 @@ from gpuvigil.model import (
     Acknowledgement,
     Act,
     Allocation,
+    Annotation,
     Audit,
     Deed,
     Event,
@@ -189,6 +190,7 @@ def said_by_people(stood: Incident) -> Iterator[Record]:
     ).to_record()
     yield Retirement(node=NODE, by=by, note=note, at=at).to_record()
     yield Acceptance(node=NODE, by=by, note=note, at=at).to_record()
+    yield Annotation(id="n1", cluster="prod", note=note, by=by, at=at).to_record()
     yield NodeAction(
         incident=stood.id, node=NODE, act=Act.DRAIN, at=at, undo="sudo -u zorn_private true"
     ).to_record()

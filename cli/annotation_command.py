@@ -1,0 +1,102 @@
+"""`gpuvigil annotation`: what was done to a cluster and when, so that charts show it."""
+
+import argparse
+import getpass
+import os
+from collections.abc import Sequence
+from datetime import datetime
+
+from accounting.people.typist import typed
+from gpuvigil.clock import SystemClock, moment
+from gpuvigil.config import load
+from gpuvigil.config.startup import configured_anywhere, fail, parser
+from gpuvigil.errors import ConfigError, GpuvigilError
+from gpuvigil.hostlist import expand
+from gpuvigil.hub_client import Hub, service_hubs
+from gpuvigil.model import Annotation, Deed, RecordKind, readable
+from gpuvigil.state_directory import config_of_up
+
+from .silence_command import time
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Add, list or delete annotations; returns the exit code."""
+    options = parser("annotation", "Mark a deploy, a roll-out or maintenance on the charts.")
+    verbs = options.add_subparsers(dest="verb", required=True, metavar="VERB")
+    add = verbs.add_parser("add", help="create an annotation")
+    add.add_argument("note", help="what was done, as 'driver 580 rolled out'")
+    add.add_argument("--nodes", default="", help="n1,n[3-8]; default: the whole cluster")
+    add.add_argument("--cluster", help="their cluster; collector.cluster, if left out")
+    add.add_argument("--at", type=time, help="when, as 2026-11-30T08:00:00Z; default: now")
+    add.add_argument("--by", default="", help="who; default: the user who runs this")
+    verbs.add_parser("list", help="list annotations, oldest first")
+    verbs.add_parser("delete", help="take one off the charts").add_argument(
+        "id", help="its id, as 'list' shows it"
+    )
+    configured_anywhere(verbs.choices.values())
+    chosen = options.parse_args(arguments)
+    try:
+        config = load(chosen.config if chosen.config is not None else config_of_up(None))
+        if chosen.verb == "add":
+            chosen.cluster = chosen.cluster or config.collector.cluster
+        _VERBS[chosen.verb](service_hubs(config.hub)(), chosen, SystemClock().now())
+    except GpuvigilError as error:
+        return fail(options.prog, error)
+    return 0
+
+
+def _add(hub: Hub, chosen: argparse.Namespace, now: datetime) -> None:
+    said = Annotation(
+        id=f"n-{os.urandom(4).hex()}",
+        cluster=chosen.cluster,
+        note=chosen.note.strip(),
+        by=chosen.by.strip() or getpass.getuser(),
+        at=chosen.at or now,
+        nodes=tuple(dict.fromkeys(filter(None, expand(chosen.nodes)))),
+    )
+    if not said.note:
+        raise ConfigError("say what was done")
+    known = {(it["cluster"], it["node"]) for it in hub.status()["nodes"]}
+    asked = {(said.cluster, node) for node in said.nodes}
+    if unknown := sorted(node for _, node in asked - known):
+        raise ConfigError(
+            f"the hub knows no node {unknown[0]} in cluster {said.cluster}; see --cluster"
+        )
+    if said.cluster not in {cluster for cluster, _ in known}:
+        raise ConfigError(f"the hub knows no cluster {said.cluster}; name it with --cluster")
+    _write(hub, said, "", now)
+    print(line(said))
+
+
+def _list(hub: Hub, _chosen: argparse.Namespace, _now: datetime) -> None:
+    shown = [one for one in _annotations(hub) if not one.deleted]
+    for one in sorted(shown, key=lambda it: (it.at, it.id)):
+        print(line(one))
+    if not shown:
+        print("no annotations")
+
+
+def _delete(hub: Hub, chosen: argparse.Namespace, now: datetime) -> None:
+    found = next((one for one in _annotations(hub) if one.id == chosen.id), None)
+    if found is None or found.deleted:
+        raise ConfigError(f"there is no annotation {chosen.id!r}; see 'gpuvigil annotation list'")
+    _write(hub, found.without(), "deleted", now)
+    print(f"{found.id} is deleted")
+
+
+def line(said: Annotation) -> str:
+    """An annotation as people read it."""
+    where = f"{said.cluster}/{','.join(said.nodes)}" if said.nodes else said.cluster
+    return f"{said.id}  {moment(said.at)}  {where}  {said.by}: {said.note}"
+
+
+def _annotations(hub: Hub) -> list[Annotation]:
+    return list(readable(hub.records(RecordKind.ANNOTATION), Annotation.from_record))
+
+
+def _write(hub: Hub, said: Annotation, detail: str, now: datetime) -> None:
+    """With an entry of the audit log, by whoever types, whatever they call themselves."""
+    hub.write_records([said.to_record(), typed(Deed.ANNOTATION, said.id, detail, now).to_record()])
+
+
+_VERBS = {"add": _add, "list": _list, "delete": _delete}

@@ -1,0 +1,158 @@
+"""What was done to nodes in a span, as notes on charts: versions, maintenance, drains, and what people annotated."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from accounting.hardware.node_changes import changed
+from accounting.usage.model import cluster_key
+from gpuvigil.clock import moment
+from gpuvigil.hub_client import Hub
+from gpuvigil.model import (
+    Acceptance,
+    Act,
+    Annotation,
+    NodeAction,
+    Record,
+    RecordKind,
+    Scheduler,
+    Setup,
+    Subject,
+    readable,
+)
+from gpuvigil.schedulers.out_of_service import LostTo, lost_to, name_of
+
+MOST_SETUPS = 50_000
+# As many notes as one line of text bears; the chart has all.
+_MOST_SAID = 8
+_LONGEST_LABEL = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """One thing that somebody did, to one node or to several."""
+
+    at: datetime
+    label: str  # over a chart
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What records tell of one cluster, or of some nodes of it."""
+
+    setups: Sequence[Setup] = ()
+    actions: Sequence[NodeAction] = ()
+    acceptances: Sequence[Acceptance] = ()
+    annotations: Sequence[Annotation] = ()
+    schedulers: Sequence[Scheduler] = ()
+
+
+def done(
+    hub: Hub, cluster: str, start: datetime, end: datetime, node: Subject | None = None
+) -> Done:
+    """Of the cluster, or of one node of it. HubError when the hub does not answer."""
+    key = cluster_key(cluster) if node is None else node.key
+
+    def asked(kind: RecordKind) -> Sequence[Record]:
+        return hub.records(kind, subject=key, since=start, until=end)
+
+    # What was there before is only needed where something else came.
+    setups = asked(RecordKind.SETUP) and hub.records(
+        RecordKind.SETUP, subject=key, until=end, limit=MOST_SETUPS
+    )
+    said = hub.records(RecordKind.ANNOTATION, subject=cluster_key(cluster), since=start, until=end)
+    told = hub.records(RecordKind.SCHEDULER, subject=cluster_key(cluster))
+    return Done(
+        setups=tuple(readable(setups, Setup.from_record)),
+        actions=tuple(readable(asked(RecordKind.ACTION), NodeAction.from_record)),
+        acceptances=tuple(readable(asked(RecordKind.ACCEPTANCE), Acceptance.from_record)),
+        annotations=tuple(readable(said, Annotation.from_record)),
+        schedulers=tuple(readable(told, Scheduler.from_record)),
+    )
+
+
+_Told = tuple[datetime, Subject, str, str]  # when, where, over a chart, in a sentence
+
+
+def notes(
+    told: Done, start: datetime, end: datetime, only: Iterable[Subject] | None = None
+) -> tuple[Note, ...]:
+    """Those of the span `[start, end)`, oldest first; the same thing done to several nodes is one.
+
+    `only`: of what was done to one of these nodes; None: to any.
+    """
+    nodes = None if only is None else tuple(only)
+    names = None if nodes is None else frozenset(map(name_of, nodes))
+    found: dict[tuple[str, str], list[tuple[datetime, Subject]]] = {}
+    for at, node, label, text in _told(told, end):
+        if start <= at < end and (names is None or name_of(node) in names):
+            found.setdefault((label, text), []).append((at, node))
+    said = [one for key, times in found.items() for one in _together(*key, times)]
+    for one in told.annotations:
+        of_them = nodes is None or any(map(one.is_of, nodes))
+        if start <= one.at < end and of_them and not one.deleted:
+            said.append(Note(at=one.at, label=one.note, text=f"{one.note} (by {one.by})"))
+    return tuple(sorted(said, key=lambda one: (one.at, one.text)))
+
+
+def _told(told: Done, end: datetime) -> Iterator[_Told]:
+    """What is told of single nodes."""
+    by_node: dict[Subject, list[Setup]] = {}
+    for setup in told.setups:
+        by_node.setdefault(setup.node, []).append(setup)
+    for node, setups in by_node.items():
+        for one in changed(setups, end):
+            yield one.at, node, f"{one.what} {one.new}", f"{one.what}: {one.old} → {one.new}"
+    for action in told.actions:
+        did = "drained" if action.act is Act.DRAIN else "given back"
+        yield action.at, action.node, did, f"{did} by gpuvigil"
+    for accepted in told.acceptances:
+        yield accepted.at, accepted.node, "accepted", f"accepted by {accepted.by}: {accepted.note}"
+    for look in told.schedulers:
+        yield from _maintained(look)
+
+
+def _maintained(look: Scheduler) -> Iterator[_Told]:
+    """The begin and the end of maintenance, as far as the scheduler's last look tells them."""
+    for node in (*(look.nodes or ()), *look.left):
+        if lost_to(node) is not LostTo.MAINTENANCE:
+            continue
+        subject = Subject(cluster=look.told_by.cluster, node=node.name)
+        why = f": {node.reason}" if node.reason else ""
+        if node.since is not None:
+            yield node.since, subject, "maintenance", f"maintenance{why}"
+        if node.until is not None:
+            yield node.until, subject, "maintenance over", f"maintenance over{why}"
+
+
+def _together(label: str, text: str, times: Sequence[tuple[datetime, Subject]]) -> Iterator[Note]:
+    """A roll-out is one note at its begin; what one node had several times is a note each."""
+    nodes = {node for _, node in times}
+    if len(nodes) == 1:
+        yield from (Note(at=at, label=label, text=text) for at, _ in times)
+    else:
+        at = min(at for at, _ in times)
+        yield Note(at=at, label=label, text=f"{text}, on {len(nodes):,} nodes")
+
+
+def labelled(
+    of: Iterable[Note], taken: Iterable[datetime], near: timedelta
+) -> Iterator[tuple[datetime, str]]:
+    """When each was and its words over a chart, empty where others have `taken` the room `near` it."""
+    words = list(taken)
+    for one in of:
+        close = any(abs(at - one.at) <= near for at in words)
+        if not close:
+            words.append(one.at)
+        label = (
+            one.label if len(one.label) <= _LONGEST_LABEL else one.label[: _LONGEST_LABEL - 1] + "…"
+        )
+        yield one.at, "" if close else label
+
+
+def sentence(of: Sequence[Note]) -> str:
+    """The newest of them in one line; empty for none."""
+    said = "; ".join(f"{moment(one.at)} {one.text}" for one in of[-_MOST_SAID:])
+    more = f"{len(of) - _MOST_SAID} more, then " if len(of) > _MOST_SAID else ""
+    return f"Done in this time: {more}{said}." if of else ""

@@ -1,0 +1,60 @@
+"""What a person says happened in a cluster at a time, so that charts of that time show it."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from urllib.parse import quote, unquote
+
+from .record import Record, RecordKind
+from .subject import Subject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Annotation:
+    """A deploy, a roll-out or maintenance in somebody's words; one of no nodes is of the whole cluster."""
+
+    id: str
+    cluster: str
+    note: str
+    by: str
+    at: datetime  # when it happened, or will: not when it was written
+    nodes: tuple[str, ...] = ()
+    deleted: bool = False
+    version: int = 1
+
+    def is_of(self, node: Subject) -> bool:
+        """Whether it tells of that node."""
+        return self.cluster == node.cluster and (not self.nodes or node.node in self.nodes)
+
+    def without(self) -> "Annotation":
+        """Its next version, which no chart shows."""
+        return replace(self, deleted=True, version=self.version + 1)
+
+    def to_record(self) -> Record:
+        """Kind `annotation`; its subject is the cluster, as those of its nodes begin."""
+        return Record(
+            kind=RecordKind.ANNOTATION,
+            id=self.id,
+            at=self.at,
+            subject=quote(self.cluster, safe=":._-"),
+            version=self.version,
+            body={
+                "note": self.note,
+                "by": self.by,
+                "nodes": list(self.nodes),
+                "deleted": self.deleted,
+            },
+        )
+
+    @classmethod
+    def from_record(cls, record: Record) -> "Annotation":
+        """ValueError, KeyError or TypeError when it is none."""
+        return cls(
+            id=record.id,
+            cluster=unquote(record.subject),
+            note=str(record.body["note"]),
+            by=str(record.body["by"]),
+            at=record.at,
+            nodes=tuple(map(str, record.body["nodes"])),
+            deleted=bool(record.body.get("deleted", False)),
+            version=record.version,
+        )
