@@ -20,7 +20,6 @@ from typing import Any
 from benchmarks.spine import about
 from gpuvigil.clock import SystemClock
 from gpuvigil.model import Record, Subject
-from integrations.slurm.changes import Jobs
 from integrations.slurm.client import Slurm as Asking
 from integrations.slurm.pace import Pace
 from integrations.slurm.watch import Watch
@@ -113,7 +112,7 @@ def _rounds(folder: Path) -> dict[str, Any]:
             begun = time.monotonic()
             ask()
             times[name].append((time.monotonic() - begun) * 1000)
-    before, own = _spent(), Watch(asking, pace, Jobs(teller, folder / "jobs.json"), teller, clock)
+    before, own = _spent(), Watch(asking, pace, folder, teller, clock)
     for _ in range(2):
         told: list[Record] = []
         own.round(told.extend)

@@ -6,8 +6,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
-from accounting.efficiency.efficiency import HARDLY_USED, LITTLE_SM_PERCENT, Advice
-from accounting.efficiency.holdings import Holding, excused_by, holdings
+from accounting.efficiency.efficiency import (
+    BUSY_PERCENT,
+    HARDLY_PERCENT,
+    HARDLY_USED,
+    LITTLE_SM_PERCENT,
+    Advice,
+)
+from accounting.efficiency.holdings import Holding, Hourly, excused_by, holdings
 from accounting.efficiency.inefficient_hours import HOUR, LEAST_PART, Waste, WasteHour
 from gpuvigil.model import Job
 
@@ -136,7 +142,7 @@ def _little(
 
     What was idle by the rule in the same hour is in that sum already: an hour is judged by means over all
     of it. So is all that a job's GPUs had that computed nothing, and an hour that was hardly used only because
-    most of it was idle. The few minutes of an hour in which a job began
+    most of it was idle: what is left of it must be hardly used by itself, or busy and filled little. The few minutes of an hour in which a job began
     or ended, of which nobody could say anything, are as the hour beside them.
     """
     hours: defaultdict[tuple[str, str], defaultdict[str, float]]
@@ -146,8 +152,8 @@ def _little(
         number = (hour.start - first) // HOUR
         for one in hour.wastes:
             key = one.holder, one.user or ""
-            held, idle = _in_hour(theirs.get(key, ()), number)
-            hours[key][one.advice] += _not_filled(one, held, idle)
+            held, idle, used = _in_hour(theirs.get(key, ()), number)
+            hours[key][one.advice] += _not_filled(one, (held, idle, used))
             judged[key][number] = one, min(one.gpu_hours / held, 1.0) if held else 0.0
     for key, of_key in judged.items():
         for advice, counts in _at_the_ends(theirs.get(key, ()), of_key):
@@ -158,13 +164,17 @@ def _little(
     }
 
 
-def _not_filled(one: Waste, held: float, idle: float) -> float:
-    """GPU-hours of an hour that are in no other sum: of what is not idle, unless the half of that was filled."""
-    counts = max(min(one.gpu_hours, held) - idle, 0.0)
+def _not_filled(one: Waste, hour: Hourly) -> float:
+    """GPU-hours of an hour that are in no other sum: of what is left of it without its idle spells."""
+    held, idle, used = hour
+    counts, left = max(min(one.gpu_hours, held) - idle, 0.0), held - idle
     if one.advice == Advice.FEWER.value:
         return 0.0
-    filled = counts < (1 - LITTLE_SM_PERCENT / 100) * (held - idle)
-    return 0.0 if filled and idle > 0 and one.advice in _HARDLY_USED else counts
+    if idle <= 0 or one.advice not in _HARDLY_USED:
+        return counts
+    busy_percent = 100 * used / left if left > 0 else 0.0
+    little = busy_percent >= BUSY_PERCENT and counts > (1 - LITTLE_SM_PERCENT / 100) * left
+    return counts if busy_percent < HARDLY_PERCENT or little else 0.0
 
 
 def _at_the_ends(
@@ -173,7 +183,7 @@ def _at_the_ends(
     """GPU-hours not filled in hours that have less of a holder than can be judged, and the advice for them."""
     for number in {it for one in rows for it in one.hourly}.difference(judged):
         beside = judged.get(number + 1) or judged.get(number - 1)
-        held, idle = _in_hour(rows, number)
+        held, idle, _ = _in_hour(rows, number)
         # That a program paused says nothing of the minutes beside it.
         if beside is None or beside[0].advice in {Advice.FEWER.value, *_HARDLY_USED}:
             continue
@@ -182,10 +192,11 @@ def _at_the_ends(
             yield one.advice, max(share * held - idle, 0.0)
 
 
-def _in_hour(rows: Iterable[Holding], number: int) -> tuple[float, float]:
-    """What rows of one holder held in an hour, and had idle in it; 0 where nothing was counted."""
-    amounts = [one.hourly.get(number, (0.0, 0.0)) for one in rows]
-    return sum(held for held, _ in amounts), sum(idle for _, idle in amounts)
+def _in_hour(rows: Iterable[Holding], number: int) -> Hourly:
+    """What rows of one holder held in an hour, had idle in it and used; 0 where nothing was counted."""
+    amounts = [one.hourly.get(number, (0.0, 0.0, 0.0)) for one in rows]
+    held, idle, used = (sum(one[place] for one in amounts) for place in range(3))
+    return held, idle, used
 
 
 def groups(

@@ -37,6 +37,7 @@ _AMOUNTS = (
 )
 _MOST_NUMBERS = 2**62  # that an integer of 64 bits has room for
 Floats = npt.NDArray[np.float64]
+Hourly = tuple[float, float, float]
 Span = tuple[datetime, datetime]
 Excused = Mapping[str, Sequence[Span]]  # by holder: when a fault kept it from working
 
@@ -61,9 +62,9 @@ class Holding:
     still: int  # GPUs that are idle by the rule at the span's end, and no fault explains it
     price: float | None  # of a GPU-hour; None where no part of it has one
     kilowatt_hours: float
-    # By the number of a clock hour, from that of the first bucket on: GPU-hours that it held, and of them
-    # idle by the rule. An hour in which it held nothing is not there.
-    hourly: Mapping[int, tuple[float, float]] = field(compare=False, repr=False)
+    # By the number of a clock hour, from that of the first bucket on: GPU-hours that it held, of them idle
+    # by the rule, and used. An hour in which it held nothing is not there.
+    hourly: Mapping[int, Hourly] = field(compare=False, repr=False)
 
     @property
     def is_one(self) -> bool:
@@ -88,14 +89,12 @@ def holdings(
     amounts = {name: np.nan_to_num(one) for name, one in known.items()}
     sums = {name: _sums(of, one, len(heads)) for name, one in amounts.items()}
     cells = _Cells(buckets, of, quarter)
-    held, quiet = cells.sums(amounts["allocated"]), cells.sums(amounts["quiet"])
+    held, quiet, used = (cells.sums(amounts[name]) for name in ("allocated", "quiet", "used"))
     by_rule = cells.in_rows(quiet, cells.sums(known["idle"]), max(after // BUCKET, 1))
     spells = cells.sums(known["idle_long"]), cells.sums(known["idle_long_before"])
     counted = np.array([one.idle_after == after for one in buckets])[quarter]
     if counted.any():
-        by_rule = cells.put_back(
-            by_rule, spells, counted, held - cells.sums(amounts["used"]), after
-        )
+        by_rule = cells.put_back(by_rule, spells, counted, held - used, after)
     by_rule_of = _sums(cells.holder, by_rule, len(heads))
     dark = _sums(of, np.where(np.isnan(known["quiet"]), known["idle"], 0.0), len(heads))
     spans = [(excused or {}).get(head[0], ()) for head in heads]
@@ -110,7 +109,7 @@ def holdings(
         "still": _still(buckets[-1], cells, by_rule, spans),
         "price": _prices(buckets, heads, of, quarter, known["allocated"], prices),
         "kilowatt_hours": (sums["energy_joules"] / 3.6e6).tolist(),
-        "hourly": cells.by_hour(held, by_rule, len(heads)),
+        "hourly": cells.by_hour((held, by_rule, used), len(heads)),
     }
     names = (*_KEY, *columns)
     found = (
@@ -222,17 +221,17 @@ class _Cells:
         return line
 
     def by_hour(
-        self, held: Floats, idle: Floats, holders: int
-    ) -> list[dict[int, tuple[float, float]]]:
+        self, seconds: tuple[Floats, Floats, Floats], holders: int
+    ) -> list[dict[int, Hourly]]:
         """Of each holder its GPU-hours by clock hour, from the seconds of its cells."""
         quarters = timedelta(hours=1) // BUCKET
         hour = (self.place + timedelta(minutes=self._first.minute) // BUCKET) // quarters
         starts = np.nonzero(np.diff(self.holder, prepend=-1) | np.diff(hour, prepend=-1))[0]
-        amounts = [np.add.reduceat(one, starts) / _HOUR for one in (held, idle)]
+        amounts = [np.add.reduceat(one, starts) / _HOUR for one in seconds]
         columns = (one.tolist() for one in (self.holder[starts], hour[starts], *amounts))
-        found: list[dict[int, tuple[float, float]]] = [{} for _ in range(holders)]
-        for holder, number, *both in zip(*columns, strict=True):
-            found[holder][number] = both[0], both[1]
+        found: list[dict[int, Hourly]] = [{} for _ in range(holders)]
+        for holder, number, held, idle, used in zip(*columns, strict=True):
+            found[holder][number] = held, idle, used
         return found
 
     def within(self, idle: Floats, spans: Sequence[Sequence[Span]]) -> Floats:

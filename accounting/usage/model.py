@@ -16,7 +16,7 @@ from gpuvigil.model import SIMULATED_CLUSTER, Record, RecordKind
 
 from .amounts import Place, Seconds, Share, share_percent, summed
 from .columns import PLACES, SHARES, Rows, packed, places_of, shares_of, table_of, unpacked
-from .out_of_service import Out, read, written
+from .out_of_service import Out, read, written, written_parts
 
 # Every time zone's days can be cut from quarters of an hour.
 BUCKET = timedelta(minutes=15)
@@ -73,6 +73,7 @@ class Bucket:
                 "settled": self.settled,
                 "watched_since": to_text(watched) if (watched := self.watched_since) else None,
                 "out_of_service": None if self.out is None else written(self.out),
+                "out_of_service_parts": written_parts(self.out or {}),
                 "idle_after_seconds": self.idle_after and self.idle_after.total_seconds(),
             },
         )
@@ -100,7 +101,9 @@ class Bucket:
             counted_at=from_text(body["counted_at"]),
             settled=bool(body.get("settled")),
             watched_since=None if watched is None else from_text(watched),
-            out=None if (out := body.get("out_of_service")) is None else read(out),
+            out=None
+            if (out := body.get("out_of_service")) is None
+            else read(out, body.get("out_of_service_parts", ())),
             idle_after=None
             if (after := body.get("idle_after_seconds")) is None
             else timedelta(seconds=float(after)),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gpuvigil.faults.affected import struck
 from gpuvigil.model import Incident, Rma, RmaState, ScheduledNode, Scheduler, Severity, Subject
@@ -199,20 +199,35 @@ def _in_repair(steps: Iterable[Rma], at: datetime) -> LostTo | None:
     return LostTo.REPAIR if any(one.state is not RmaState.REPLACED for one in known) else None
 
 
-def written(out: Out) -> list[list[str | float]]:
-    """As a record has it: what is out for the whole quarter has no times."""
+def written(out: Out) -> list[list[str]]:
+    """What is out at the end of the quarter, as versions before `written_parts` read it: for all of it."""
     return [
-        [node, gpu, one.to.value, *(() if one == Part(one.to) else (one.since, one.until))]
+        [node, gpu, parts[-1].to.value]
         for (node, gpu), parts in sorted(out.items())
+        if parts[-1].until == LENGTH
+    ]
+
+
+def written_parts(out: Out) -> list[list[str | float]]:
+    """Each part of what is not out for all of the quarter, or not for one thing."""
+    return [
+        [node, gpu, one.to.value, one.since, one.until]
+        for (node, gpu), parts in sorted(out.items())
+        if parts != (Part(parts[-1].to),)
         for one in parts
     ]
 
 
-def read(rows: Iterable[Sequence[str | float]]) -> Out:
-    """What `written` wrote; ValueError or TypeError for anything else."""
-    found: dict[tuple[str, str], tuple[Part, ...]] = {}
+def read(rows: Iterable[Sequence[Any]], parts: Iterable[Sequence[Any]] = ()) -> Out:
+    """What `written` and `written_parts` wrote; ValueError or TypeError for anything else.
+
+    For a while parts stood among the rows.
+    """
+    return _by_unit(rows) | _by_unit(parts)
+
+
+def _by_unit(rows: Iterable[Sequence[Any]]) -> dict[tuple[str, str], tuple[Part, ...]]:
+    found: defaultdict[tuple[str, str], list[Part]] = defaultdict(list)
     for node, gpu, loss, *times in rows:
-        key = str(node), str(gpu)
-        one = Part(LostTo(loss), *map(float, times))
-        found[key] = (*found.get(key, ()), one)
-    return found
+        found[str(node), str(gpu)].append(Part(LostTo(loss), *map(float, times)))
+    return {unit: tuple(of_unit) for unit, of_unit in found.items()}

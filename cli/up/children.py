@@ -150,12 +150,15 @@ class Family:
         self._children: list[Child] = []
 
     def start(self, name: str, now: float) -> None:
-        """Start the service of that command."""
+        """Start the service of that command, as `alert` or `report schedule`."""
         child = Child(
             name=name,
             # -P: a folder that is called gpuvigil where `up` was started is not the program.
-            command=[sys.executable, "-P", "-m", "gpuvigil", name, "--config", str(self._config)],
-            log_path=self._logs / f"{name}.log",
+            command=[
+                *(sys.executable, "-P", "-m", "gpuvigil"),
+                *(*name.split(), "--config", str(self._config)),
+            ],
+            log_path=self._logs / f"{name.replace(' ', '-')}.log",
             environment=self._environment,
         )
         child.start(now)

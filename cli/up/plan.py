@@ -32,6 +32,7 @@ class Plan:
     notes: tuple[str, ...]
     listening: Mapping[str, tuple[str, int]]  # address and port, by service
     store: str  # the kind of store that keeps the telemetry
+    reports: bool  # whether any come by themselves
 
     def has_lost_port(self, name: str) -> bool:
         """Whether somebody else listens where that service, which has ended, should."""
@@ -43,7 +44,8 @@ class Plan:
         """After the hub: the slowest to start first. A Prometheus needs no collector of ours."""
         simulate = ("simulate",) if self.nodes else ()
         collect = () if self.store == "prometheus" else ("collect",)
-        return ("dashboard", *collect, *simulate, "analyze", "alert")
+        reports = ("report schedule",) if self.reports else ()
+        return ("dashboard", *collect, *simulate, "analyze", "alert", *reports)
 
     @property
     def example(self) -> tuple[int, int] | None:
@@ -99,6 +101,7 @@ def prepare(config: Path | None, asked: Asked, state: StateDirectory) -> Plan:
             "collect": (wanted.collector.metrics_listen, metrics),
         },
         store=wanted.store.kind,
+        reports=bool(wanted.reports),
     )
 
 

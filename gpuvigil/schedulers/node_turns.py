@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
-from ..model import ScheduledNode
+from ..model import ScheduledNode, Scheduler
 from .out_of_service import SPEAKS_FOR, kept_from_jobs
 
 # Whoever counts a quarter of an hour does so minutes after its end, or not at all by what was said.
@@ -20,6 +20,15 @@ class NodeTurns:
         self._looked = False
         self._standing: dict[str, ScheduledNode] = {}
         self._left: tuple[ScheduledNode, ...] = ()
+
+    def resume(self, before: Scheduler, now: datetime) -> None:
+        """Go on from what was said before a restart: what is other at the next look turned meanwhile.
+
+        Not from what is so old that nobody could say in which hour it did.
+        """
+        if before.nodes is not None and now - before.at <= KEPT_FOR:
+            self._looked, self._left = True, before.left
+            self._standing = {one.name: one for one in before.nodes if _word(one)[0]}
 
     def take(
         self, nodes: Iterable[ScheduledNode], at: datetime

@@ -20,7 +20,7 @@ _KINDS: Mapping[Scope, frozenset[RecordKind]] = {
     Scope.SCHEDULER: SCHEDULER_KINDS | {RecordKind.ALLOCATION},
 }
 # What `gpuvigil kubernetes` goes on from.
-_SCHEDULER_READS = frozenset({RecordKind.JOB, RecordKind.ALLOCATION})
+_SCHEDULER_READS = frozenset({RecordKind.JOB, RecordKind.ALLOCATION, RecordKind.SCHEDULER})
 
 
 def check_kinds(bearer: Bearer, kinds: Collection[RecordKind]) -> None:
@@ -68,7 +68,7 @@ def check_reading(bearer: Bearer, kinds: Collection[RecordKind]) -> str | None:
     if bearer.scope is not Scope.SCHEDULER:
         return None
     if not kinds or not set(kinds) <= _SCHEDULER_READS:
-        names = " and ".join(sorted(kind.value for kind in _SCHEDULER_READS))
+        names = ", ".join(sorted(kind.value for kind in _SCHEDULER_READS))
         raise Refused(403, f"a scheduler's token may read records of kind {names} alone")
     return cluster_key(bearer.cluster) if bearer.cluster else None
 

@@ -76,8 +76,11 @@ class Watcher:
         self._last_told = 0.0  # monotonic
         self._unknown: set[str] = set()  # uids of pods whose workload is not known yet
 
-    def resume(self, jobs: Iterable[Job]) -> None:
-        """Take up the jobs that had not ended when a watcher last ran."""
+    def resume(self, jobs: Iterable[Job], said: Iterable[Scheduler] = ()) -> None:
+        """Take up the jobs that had not ended when a watcher last ran, and what it said last of the nodes."""
+        for before in said:
+            if before.told_by == self._told_by:
+                self._turns.resume(before, self._clock.now())
         ours = [job for job in jobs if job.told_by == self._told_by]
         self._jobs = JobBook(self._told_by, self._labels, ours)
         self._allocations = AllocationBook(self._told_by.cluster, self._labels, ours)
@@ -200,7 +203,7 @@ def _tell(hub: Hub, watcher: Watcher, stop: threading.Event, token_todo: str) ->
         try:
             if not resumed:
                 found = hub.records(RecordKind.JOB, states=_OPEN, limit=_MOST)
-                watcher.resume(readable(found, Job.from_record))
+                watcher.resume(readable(found, Job.from_record), _said(hub))
                 resumed = True
             waiting |= {record.id: record for record in watcher.look()}
             if waiting:
@@ -218,6 +221,14 @@ def _tell(hub: Hub, watcher: Watcher, stop: threading.Event, token_todo: str) ->
         watcher.changed.wait(_ROUND_SECONDS)
         stop.wait(_SETTLE_SECONDS)
         watcher.changed.clear()
+
+
+def _said(hub: Hub) -> Iterable[Scheduler]:
+    """What was said last of the nodes; a hub that is older lets no scheduler's token read it."""
+    try:
+        return readable(hub.records(RecordKind.SCHEDULER), Scheduler.from_record)
+    except HubRefused:
+        return ()
 
 
 def write(hub: Hub, waiting: dict[str, Record]) -> None:

@@ -20,7 +20,11 @@ class Jobs:
 
     def __init__(self, told_by: Subject, file: Path) -> None:
         self._file = file
-        self._told = {_key(job): job for job in _load(file) if job.told_by == told_by}
+        self._told = {
+            _key(job): job
+            for job in readable(kept(file), Job.from_record)
+            if job.told_by == told_by
+        }
         self._is_remembered, self._why = True, ""
 
     def take(self, jobs: Iterable[Job], at: datetime) -> tuple[Job, ...]:
@@ -53,14 +57,8 @@ class Jobs:
             self._is_remembered, self._why = True, ""
 
     def _write(self) -> None:
-        going_on = [
-            job.to_record().to_json()
-            for job in self._told.values()
-            if job.state not in ENDED_STATES
-        ]
-        beside = self._file.with_suffix(".new")
-        beside.write_text("".join(f"{json.dumps(one)}\n" for one in going_on), encoding="utf-8")
-        beside.replace(self._file)
+        told = self._told.values()
+        keep(self._file, [job.to_record() for job in told if job.state not in ENDED_STATES])
 
 
 def _forgotten(job: Job, at: datetime) -> Job:
@@ -76,11 +74,19 @@ def _key(job: Job) -> _Key:
     return job.number, job.submitted_at
 
 
-def _load(file: Path) -> Iterable[Job]:
-    """None of it where the file is not there, or is no longer whole."""
+def keep(file: Path, records: Iterable[Record]) -> None:
+    """Over a restart, instead of what the file has; OSError where the disk takes nothing."""
+    beside = file.with_suffix(".new")
+    beside.write_text(
+        "".join(f"{json.dumps(one.to_json())}\n" for one in records), encoding="utf-8"
+    )
+    beside.replace(file)
+
+
+def kept(file: Path) -> tuple[Record, ...]:
+    """What `keep` wrote; none of it where the file is not there, or is no longer whole."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
-        records = [Record.from_json(json.loads(line)) for line in lines]
+        return tuple(Record.from_json(json.loads(line)) for line in lines)
     except (OSError, *UNREADABLE):
         return ()
-    return readable(records, Job.from_record)

@@ -10,7 +10,6 @@ from gpuvigil.errors import ConfigError
 from gpuvigil.log import Log
 
 from ..shipping import shipping
-from .changes import Jobs
 from .client import Slurm
 from .pace import Pace
 from .watch import Watch
@@ -34,7 +33,7 @@ def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
         told_by = out.told_by
         pace = Pace(settings.interval_seconds, settings.requests_per_minute)
         slurm = Slurm(told_by, pace, clock.monotonic, settings.timeout_seconds, settings.directory)
-        watch = Watch(slurm, pace, Jobs(told_by, directory / "jobs.json"), told_by, clock)
+        watch = Watch(slurm, pace, directory, told_by, clock)
         log.info("asking Slurm", cluster=told_by.cluster, every_seconds=settings.interval_seconds)
         watch.run(stop, out.tell)
     log.info("stopped", requests=slurm.requests, spool_bytes=out.spool.bytes)

@@ -2,15 +2,17 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 
 from gpuvigil.clock import Clock
 from gpuvigil.log import Log
-from gpuvigil.model import Record, ScheduledNode, Scheduler, Subject
+from gpuvigil.model import Record, RecordKind, ScheduledNode, Scheduler, Subject, readable
 from gpuvigil.schedulers.node_turns import NodeTurns
 
-from .changes import Jobs
+from .changes import Jobs, keep, kept
 from .client import AskingError, Slurm
 from .nodes import is_odd
 from .pace import Pace
@@ -26,14 +28,18 @@ class Watch:
     """Keeps the hub's picture of one Slurm cluster."""
 
     def __init__(
-        self, slurm: Slurm, pace: Pace, jobs: Jobs, told_by: Subject, clock: Clock
+        self, slurm: Slurm, pace: Pace, directory: Path, told_by: Subject, clock: Clock
     ) -> None:
         self._slurm = slurm
         self._pace = pace
-        self._jobs = jobs
+        self._jobs = Jobs(told_by, directory / "jobs.json")
+        self._nodes_file = directory / "nodes.json"
         self._told_by = told_by
         self._clock = clock
         self._turns = NodeTurns()
+        for before in readable(kept(self._nodes_file), Scheduler.from_record):
+            if before.told_by == told_by:
+                self._turns.resume(before, clock.now())
         self._told: Scheduler | None = None
         self._told_at = 0.0
 
@@ -49,6 +55,14 @@ class Watch:
         for start in range(0, len(records), _RECORDS_AT_ONCE):
             tell(records[start : start + _RECORDS_AT_ONCE])
         self._jobs.remember()
+        said = [
+            one
+            for one in records
+            if one.kind is RecordKind.SCHEDULER and one.body["nodes"] is not None
+        ]
+        if said:
+            with suppress(OSError):  # which is said of the jobs
+                keep(self._nodes_file, said)
 
     def _look(self) -> list[Record]:
         """What is new of jobs and nodes, or why nothing is known."""

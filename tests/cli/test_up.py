@@ -378,6 +378,20 @@ def test_the_fleet_is_played_where_it_is_asked_for(
         state.release()
 
 
+@pytest.mark.parametrize(("text", "comes"), [("", False), ("[[reports]]\n", True)])
+def test_reports_come_by_themselves_where_there_are_any(
+    text: str, comes: bool, tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text(text)
+    state = StateDirectory(tmp_path / "state")
+    try:
+        plan = prepare(mine, Asked(nodes=1), state)
+        assert ("report schedule" in plan.services) == comes
+    finally:
+        state.release()
+
+
 def test_a_directory_from_before_schedulers_had_a_token_gets_one(tmp_path: Path) -> None:
     first = StateDirectory(tmp_path / "state")
     file = first.secrets / "scheduler-token"

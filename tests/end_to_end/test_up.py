@@ -98,7 +98,7 @@ def simulated_nodes(state: Path) -> set[str]:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
-    with product(tmp_path_factory.mktemp("up")) as up:
+    with product(tmp_path_factory.mktemp("up"), f"{FREE_PORTS}[[reports]]\n") as up:
         wait_until("simulated nodes", lambda: len(simulated_nodes(up.state)) == 2, 30.0)
         yield up
 
@@ -110,6 +110,14 @@ def test_the_simulated_cluster_reaches_the_hub_with_its_jobs(running: Product) -
     simulated = [allocation for allocation in held if allocation.subject.simulated]
     assert any(str(a.holder) == "job 1042" and a.user == "alice" for a in simulated)
     assert refused == 0
+
+
+def test_it_makes_the_reports_that_come_by_themselves(running: Product) -> None:
+    with hub_of(running.state) as hub:
+        # The last one that was due, of which a new report only takes note.
+        wait_until("its schedule", lambda: hub.records(RecordKind.REPORT), 90.0)
+    assert service(running.state, "report schedule") is not None
+    assert (running.state / "log" / "report-schedule.log").exists()
 
 
 def inject(state: Path, *words: str) -> None:

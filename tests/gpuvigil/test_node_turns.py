@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
-from gpuvigil.model import ScheduledNode
+from gpuvigil.model import ScheduledNode, Scheduler, Subject
 from gpuvigil.schedulers.node_turns import KEPT_FOR, NodeTurns
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
@@ -43,3 +43,21 @@ def test_how_it_was_is_told_for_an_hour() -> None:
     assert turns.take([], NOON + MINUTE) == ((), gone)
     assert turns.take([], NOON + MINUTE + KEPT_FOR - SECOND) == ((), gone)
     assert turns.take([], NOON + MINUTE + KEPT_FOR) == ((), ())
+
+
+def test_after_a_restart_it_goes_on_from_what_was_said_within_the_hour() -> None:
+    first, at = replace(DRAINED, name="n2", since=NOON - MINUTE), NOON + KEPT_FOR
+    before = Scheduler(
+        told_by=Subject(cluster="c", node="head"), at=NOON, nodes=(DRAINED, first), left=()
+    )
+    turns = NodeTurns()
+    turns.resume(before, at)
+    new = replace(DRAINED, name="n3")
+    told, left = turns.take([first, new], at)
+    assert told == (first, replace(new, since=at))
+    assert left == (replace(DRAINED, until=at),)
+    # Of what was said longer ago nobody could say in which hour it turned, nor of a look without an answer.
+    for said, now in ((before, at + SECOND), (replace(before, nodes=None), at)):
+        turns = NodeTurns()
+        turns.resume(said, now)
+        assert turns.take([first, new], now)[0] == (replace(first, since=None), new)

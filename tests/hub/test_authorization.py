@@ -4,7 +4,7 @@ import dataclasses
 import json
 from collections.abc import Iterator, Set
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -390,11 +390,13 @@ def test_a_scheduler_reads_what_it_goes_on_from_of_its_cluster_alone(
     start = client.status()["sequence"]
     here, there = job(number="801"), job(ELSEWHERE, "802")
     held = [allocation(gpu(OTHER), "job 801"), allocation(gpu(ELSEWHERE), "job 802")]
-    client.write_records([here, there, *held, event(gpu(OTHER))])
+    later = NOON + timedelta(hours=1)
+    said = [Scheduler(told_by=it, at=later, nodes=()).to_record() for it in (OTHER, ELSEWHERE)]
+    client.write_records([here, there, *held, *said, event(gpu(OTHER))])
 
     def sees(what: str) -> tuple[set[str], set[str]]:
         hub = Hub(scoped.url, lambda: tokens[what])
-        kinds = [RecordKind.JOB, RecordKind.ALLOCATION]
+        kinds = [RecordKind.JOB, RecordKind.ALLOCATION, RecordKind.SCHEDULER]
         try:
             found = [record for kind in kinds for record in hub.records(kind)]
             news = hub.changes(start, kinds, wait_seconds=0).records
@@ -402,8 +404,8 @@ def test_a_scheduler_reads_what_it_goes_on_from_of_its_cluster_alone(
             hub.close()
         return {it.id for it in found} & ids, {it.id for it in news}
 
-    ids = {it.id for it in (here, there, *held)}
-    of_test = {here.id, held[0].id}
+    ids = {it.id for it in (here, there, *held, *said)}
+    of_test = {here.id, held[0].id, said[0].id}
     assert sees("scheduler") == sees("service") == (ids, ids)
     assert sees("scheduler of test") == (of_test, of_test)
     assert sees("scheduler of other") == (ids - of_test, ids - of_test)

@@ -123,8 +123,8 @@ def test_holders_in_a_few_quarters_have_what_all_quarters_would_give(
         if one is not None:
             assert one.idle == pytest.approx(by_rule.sum() / 3600)
             assert one.still == round(by_rule[0, -1] / 900)
-            assert sum(hour for hour, _ in one.hourly.values()) == pytest.approx(held.sum() / 4)
-            assert sum(hour for _, hour in one.hourly.values()) == pytest.approx(one.idle)
+            assert sum(hour for hour, *_ in one.hourly.values()) == pytest.approx(held.sum() / 4)
+            assert sum(hour for _, hour, _ in one.hourly.values()) == pytest.approx(one.idle)
 
 
 @pytest.mark.medium
@@ -197,8 +197,8 @@ def test_few_minutes_at_a_jobs_ends_are_as_the_hour_beside_them(
 
 
 def test_quiet_quarters_of_a_poorly_fed_job_are_idle_and_not_unfilled_besides() -> None:
-    """Eight GPUs for a day, idle for three quarters of each hour, a quarter busy in the other."""
-    parts = [share(gpus=8, quiet=1.0, used=0.0), share(gpus=8, used=0.25, idle=0.0)]
+    """Eight GPUs for a day, idle for three quarters of each hour, hardly used in the other."""
+    parts = [share(gpus=8, quiet=1.0, used=0.0), share(gpus=8, used=0.09, idle=0.0)]
     buckets = tuple(bucket(START + n * BUCKET, [parts[n % 4 == 3]]) for n in range(96))
     wastes = tuple(not_filled(n, 7.5, Advice.GATHER) for n in range(24))
     (found,) = wasted(Past(usage=replace(usage(), buckets=buckets), wastes=wastes), facts())
@@ -206,22 +206,25 @@ def test_quiet_quarters_of_a_poorly_fed_job_are_idle_and_not_unfilled_besides() 
 
 
 @pytest.mark.parametrize(
-    ("gpu_hours", "little"),
+    ("busy", "gpu_hours", "little"),
     [
-        # Of the two GPU-hours in which it was not idle: filled to more than half, to half, and hardly.
-        (6.99, 0.0),
-        (7.0, 24.0),
-        (7.9, 24 * 1.9),
+        # Of the two GPU-hours in which it was not idle: hardly used, used in bursts or with short pauses,
+        # and busy, filled to more or to less than half.
+        (0.099, 7.8, 1.8),
+        (0.1, 7.8, 0.0),
+        (0.79, 7.2, 0.0),
+        (0.8, 7.01, 1.01),
+        (0.8, 6.99, 0.0),
     ],
 )
-def test_what_is_left_of_an_idle_hour_counts_while_little_of_it_was_filled(
-    gpu_hours: float, little: float
+def test_what_is_left_of_an_idle_hour_is_judged_by_itself(
+    busy: float, gpu_hours: float, little: float
 ) -> None:
-    parts = [share(gpus=8, quiet=1.0, used=0.0), share(gpus=8, used=0.25, idle=0.0)]
+    parts = [share(gpus=8, quiet=1.0, used=0.0), share(gpus=8, used=busy, idle=0.0)]
     buckets = tuple(bucket(START + n * BUCKET, [parts[n % 4 == 3]]) for n in range(96))
     wastes = tuple(not_filled(n, gpu_hours, Advice.GATHER) for n in range(24))
     (found,) = wasted(Past(usage=replace(usage(), buckets=buckets), wastes=wastes), facts())
-    assert found.little == pytest.approx(little)
+    assert found.little == pytest.approx(24 * little)
 
 
 def test_a_quarter_of_an_earlier_version_makes_it_a_range() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from accounting.usage.out_of_service import Out, Part, Words, out_of, read, written
+from accounting.usage.out_of_service import Out, Part, Words, out_of, read, written, written_parts
 from gpuvigil.model import Incident, Rma, RmaState, ScheduledNode, Scheduler, Severity, Subject
 from gpuvigil.schedulers.out_of_service import LostTo
 from tests.accounting.usage.quarter import ALL, END, START, subject
@@ -229,7 +229,10 @@ def test_a_gpu_is_in_repair_until_it_is_replaced() -> None:
 
 def test_it_survives_its_record() -> None:
     two = Part(LostTo.FAULT, 0.0, 60.5), Part(LostTo.REPAIR, 840.0)
-    found = {("n1", ""): two, ("n2", "GPU-3"): ALL[LostTo.REPAIR]}
-    assert read(written(found)) == found
-    # Of before parts were counted.
-    assert read([["n1", "", "fault"]]) == {("n1", ""): ALL[LostTo.FAULT]}
+    over = (Part(LostTo.FAULT, 0.0, 60.5),)
+    found = {("n1", ""): two, ("n2", "GPU-3"): ALL[LostTo.REPAIR], ("n3", ""): over}
+    assert read(written(found), written_parts(found)) == found
+    # Versions from before parts unpack three values, and take a quarter for what stood at its end.
+    assert written(found) == [["n1", "", "repair"], ["n2", "GPU-3", "repair"]]
+    # Between them parts stood in the same rows.
+    assert read(written_parts(found)) == {("n1", ""): two, ("n3", ""): over}

@@ -109,7 +109,7 @@ def test_gpus_of_one_job_that_idle_each_at_its_own_time_add_up(data: st.DataObje
 def test_each_hour_has_what_was_idle_in_it() -> None:
     """From 12:50 to 13:35: it has lasted half an hour only at 13:20."""
     found = of_job([[(3000, 5700)]])
-    assert {hour: round(idle, 3) for hour, (_, idle) in found.hourly.items()} == {
+    assert {hour: round(idle, 3) for hour, (_, idle, _) in found.hourly.items()} == {
         0: round(600 / 3600, 3),
         1: round(2100 / 3600, 3),
     }

@@ -139,7 +139,10 @@ def test_an_owner_that_cannot_be_read_blinds_its_own_namespace_alone(
     before = Job(
         told_by=TOLD_BY, number="Deployment/web/api", state="RUNNING", submitted_at=NOW, seen_at=NOW
     )
-    watcher.resume([before])
+    gone = ScheduledNode(name="gone", states=("DRAIN",), reason="dust")
+    said = Scheduler(told_by=TOLD_BY, at=NOW, nodes=(gone,))
+    elsewhere = replace(said, told_by=replace(TOLD_BY, node="another"), nodes=(), left=(gone,))
+    watcher.resume([before], [said, elsewhere])
     stop = threading.Event()
     stop.set()  # one event at most
     for mirror in (watcher.pods, watcher.nodes):
@@ -150,6 +153,7 @@ def test_an_owner_that_cannot_be_read_blinds_its_own_namespace_alone(
     assert not [number for number in jobs if "/web/" in number]
     (scheduler,) = [Scheduler.from_record(it) for it in told if it.kind is RecordKind.SCHEDULER]
     assert scheduler.why == ""
+    assert [(one.name, one.until) for one in scheduler.left] == [("gone", NOW)]
     assert caplog.text.count("workloads are not known yet") == 1
     # A clock that is set back does not make the scheduler silent.
     clock.step(-7200.0)

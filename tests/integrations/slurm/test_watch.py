@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from gpuvigil.clock import ManualClock
 from gpuvigil.model import Job, Record, RecordKind, Scheduler, Subject
-from integrations.slurm.changes import Jobs
 from integrations.slurm.client import AskingError, Slurm
 from integrations.slurm.pace import Pace
 from integrations.slurm.watch import Watch
@@ -103,7 +102,7 @@ class Site:
     def fresh(self) -> Watch:
         pace = Pace(5.0, 100)
         asked = Slurm(TOLD_BY, pace, lambda: 0.0, 60.0, str(self.directory))
-        return Watch(asked, pace, Jobs(TOLD_BY, self.directory / "jobs.json"), TOLD_BY, self.clock)
+        return Watch(asked, pace, self.directory, TOLD_BY, self.clock)
 
     def look(self) -> list[Record]:
         told: list[Record] = []
@@ -158,6 +157,16 @@ def test_a_node_that_comes_back_is_told_with_its_times(site: Site) -> None:
     (told,) = map(Scheduler.from_record, of(site.look(), RecordKind.SCHEDULER))
     assert [node.since for node in told.nodes or ()] == [site.clock.now()]
     assert [one.until for one in told.left] == [back]
+
+
+def test_what_turned_during_a_restart_is_told_with_its_time(site: Site) -> None:
+    site.look()
+    nodes = (OUTPUTS / "nodes-22.05.8.txt").read_text()
+    (site.directory / "nodes").write_text(nodes.replace("MIXED+DRAIN", "MIXED"))
+    program(site.directory, "scontrol", f"cat {site.directory / 'nodes'}")
+    site.watch = site.fresh()
+    (told,) = map(Scheduler.from_record, of(site.look(), RecordKind.SCHEDULER))
+    assert [(one.name, one.until) for one in told.left] == [("n2", site.clock.now())]
 
 
 def test_a_failed_query_is_unknown_and_ends_no_job(site: Site) -> None:
