@@ -23,6 +23,8 @@ from .http.bearer import Issued, Scope, tokens_file
 from .records import Ends, IssuedTokens, Transactions, ends_file, open_records
 from .records.database import SQLITE_NAME
 
+# Whose jobs such a token shows is named instead of its scope.
+_WHOSE = {Scope.OWN: "person", Scope.TEAM: "team"}
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _NO_SUCH_TOKEN = "no token that holds has the id {!r}; see 'gpuvigil token list'"
 
@@ -40,12 +42,23 @@ def main(arguments: Sequence[str]) -> int:
     )
     create.add_argument(
         "--scope",
-        choices=[it.value for it in Scope if it is not Scope.JOIN],
+        choices=[it.value for it in Scope if it not in {Scope.JOIN, *_WHOSE}],
         help="what it may do: node (as with --node), viewer (read, without names of people; if left"
         " out), reader (read, with names), collector (write, for any node), scheduler (write jobs"
         " and nodes as a scheduler has them) or service (everything)",
     )
-    create.add_argument("--name", default="", help="whose it is, in lists and in the log")
+    whose = create.add_mutually_exclusive_group()
+    whose.add_argument(
+        "--person",
+        metavar="USER",
+        help="a person's token: it reads the jobs of this user, as clusters call them, and no other's name",
+    )
+    whose.add_argument(
+        "--team",
+        metavar="ACCOUNT",
+        help="a team's token: the same for jobs of this account of a scheduler",
+    )
+    whose.add_argument("--name", default="", help="whose it is, in lists and in the log")
     create.add_argument(
         "--file",
         type=Path,
@@ -230,17 +243,30 @@ def _opened(settings: HubSettings) -> IssuedTokens:
 
 
 def _create(desk: _Remote | _Local, config: Config, chosen: argparse.Namespace) -> None:
-    scope = Scope(chosen.scope or ("node" if chosen.node else "viewer"))
+    scope, name = _whose(chosen)
     if (scope is Scope.NODE) != bool(chosen.node):
         raise ConfigError("--node NAME goes with the scope node, and with no other")
     if chosen.cluster and scope not in {Scope.NODE, Scope.SCHEDULER}:
         raise ConfigError("--cluster NAME goes with the scopes node and scheduler")
     cluster = chosen.cluster or (config.collector.cluster if chosen.node else "")
-    id_, token = desk.create(scope, chosen.name, cluster, chosen.node)
+    id_, token = desk.create(scope, name, cluster, chosen.node)
     if chosen.file is None:
         _show((id_, token))
     else:
         _keep(desk, chosen.file, id_, token)
+
+
+def _whose(chosen: argparse.Namespace) -> tuple[Scope, str]:
+    """What the token may do, and whose it is."""
+    for scope, option in _WHOSE.items():
+        name = getattr(chosen, option)
+        if name is not None:
+            if chosen.scope:
+                raise ConfigError(
+                    f"--{option} {name} says what the token may do: leave --scope out"
+                )
+            return scope, name
+    return Scope(chosen.scope or ("node" if chosen.node else "viewer")), chosen.name
 
 
 def _join(desk: _Remote | _Local, config: Config, chosen: argparse.Namespace) -> None:

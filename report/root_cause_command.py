@@ -18,7 +18,7 @@ from gpuvigil.state_directory import config_of_up
 from gpuvigil.store.configured import hubs
 from gpuvigil.typed_times import length
 
-from .report_command import format_in, write
+from .report_command import format_in, keep_entry, write
 from .root_cause import Page, of_node
 from .root_cause_formats import html, json_text, markdown
 from .root_cause_inputs import incident_called, node_called, read, told, without_names
@@ -81,7 +81,7 @@ def _run(verb: str, chosen: argparse.Namespace) -> None:
             detail=f"{form}, root cause{names}",
             at=now,
         )
-        hub.write_records([entry.to_record()])
+        keep_entry(hub, entry.to_record())
     finally:
         hub.close()
     content = _RENDERERS[form](page).encode()

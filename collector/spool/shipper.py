@@ -56,7 +56,7 @@ class Shipper:
         token_todo: str = "",
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """`connections` carry telemetry: about one body a second each, by the hub's commits.
+        """`connections` carry telemetry: one body each at each of the hub's commits.
 
         With `beside` it goes there, and the hub gets the records alone.
 

@@ -73,7 +73,10 @@ class HubSettings:
         "tokens that an older gpuvigil issued, taken into the records at a start; empty: tokens.json"
         " in data_directory",
     )
-    commit_seconds: float = _setting(1.0, "telemetry is committed this often; events at once")
+    commit_seconds: float = _setting(
+        1.0,
+        "telemetry is committed this often; events at once, and what collectors kept up to ten times as often",
+    )
     queue_bytes: int = _setting(
         64 * 1024 * 1024, "telemetry waiting for its commit; more is answered 429"
     )

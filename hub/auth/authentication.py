@@ -44,6 +44,8 @@ _ALLOWED: dict[Scope, tuple[Collection[Call], str]] = {
     Scope.NODE: (_COLLECTOR_CALLS, "a node's token may only write, and ask for its inventory"),
     Scope.READER: (_READER_CALLS, "a reader's token may only read"),
     Scope.VIEWER: (_READER_CALLS, "a viewer's token may only read"),
+    Scope.TEAM: (_READER_CALLS, "a team's token may only read"),
+    Scope.OWN: (_READER_CALLS, "a person's token may only read"),
     Scope.SCHEDULER: (
         _SCHEDULER_CALLS,
         "a scheduler's token may only write and read what a scheduler says",

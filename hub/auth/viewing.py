@@ -1,4 +1,4 @@
-"""What a viewer's token is shown of records: what the role *viewer* of nobody's team sees.
+"""What a viewer's, a team's and a person's token are shown of records: what these roles see on pages.
 
 Names are taken out here, before an answer is written, by the rules of the pages (`accounting.people`).
 """
@@ -16,8 +16,7 @@ from gpuvigil.clock import Clock
 from gpuvigil.model import UNREADABLE, Record, RecordKind
 
 from ..http.bearer import Bearer, Scope
-from ..http.responses import Refused
-from ..records.record_book import Book
+from ..records.record_book import Book, holder_text
 
 # Whose words say what people and pods are called; sentences of all other kinds may repeat it.
 _NAMING = (
@@ -32,9 +31,13 @@ _NAMING = (
     RecordKind.ANNOTATION,
     RecordKind.AUDIT,
 )
-# Whose ids and parents hold a holder, which a pod's is by name.
-_HELD = frozenset({RecordKind.ALLOCATION, RecordKind.JOB})
 Rows = list[dict[str, Any]]
+# All others see everything. The bearer's name is whose jobs they are; of a viewer it names nobody.
+_PEOPLE: Mapping[Scope, Callable[[str], Person]] = {
+    Scope.VIEWER: lambda _: Person(name="", role=Role.VIEWER),
+    Scope.TEAM: lambda account: Person(name="", role=Role.TEAM, teams=frozenset({account})),
+    Scope.OWN: lambda user: Person(name="", role=Role.OWN, users=frozenset({user})),
+}
 
 
 class Viewing:
@@ -49,15 +52,16 @@ class Viewing:
         self._learning = threading.Lock()
         self._read_to = 0
 
-    def shown(self, bearer: Bearer, rows: Rows) -> Rows:
-        """All but a viewer see them as they are."""
-        if bearer.scope is not Scope.VIEWER or not rows:
+    def shown(self, bearer: Bearer, rows: Rows, asked: Mapping[str, str] | None = None) -> Rows:
+        """Those that fit what was `asked` once names are out: any other would confirm a guess."""
+        made = _PEOPLE.get(bearer.scope)
+        if made is None or not rows:
             return rows
         self._learn()
-        nobody = Person(name="", role=Role.VIEWER)
         key = hashlib.sha256(b"gpuvigil viewer" + self._secret().encode()).digest()
-        sight = Sight(person=nobody, names=self._names, key=key)
-        return [_row(one) for one in sight.records(_records(rows), self._clock.now())]
+        sight = Sight(person=made(bearer.name), names=self._names, key=key)
+        seen = (_row(one) for one in sight.records(_records(rows), self._clock.now()))
+        return [one for one in seen if _fits(one, asked or {})]
 
     def _learn(self) -> None:
         """Names that were told before, and by now: all of the book, once."""
@@ -70,16 +74,10 @@ class Viewing:
                     return
 
 
-def check_question(bearer: Bearer, kind: RecordKind, asked: Mapping[str, str]) -> None:
-    """Refused with 403 when a viewer asks by what it may not know: an answer would confirm a guess."""
-    over = {key for key in ("holder", "parent") if asked.get(key, "").startswith("pod")}
-    if kind in _HELD:
-        over |= {"id"} & asked.keys()
-    if bearer.scope is Scope.VIEWER and over:
-        names = " and ".join(sorted(over))
-        raise Refused(
-            403, f"a viewer's token sees no names, and cannot ask for a {kind.value} by {names}"
-        )
+def _fits(row: Mapping[str, Any], asked: Mapping[str, str]) -> bool:
+    if any(row[key] != asked[key] for key in ("id", "parent") if key in asked):
+        return False
+    return "holder" not in asked or holder_text(asked["holder"]) in row["body"]
 
 
 def _records(rows: Iterable[Mapping[str, Any]]) -> list[Record]:

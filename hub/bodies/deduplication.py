@@ -60,6 +60,7 @@ MOST_LANES = 256
 SILENT_LANE = timedelta(minutes=10)
 SILENT_NODE = timedelta(hours=12)
 
+BACKLOG = "backlog"  # the lane of what a collector has kept
 Node = tuple[str, str]
 
 
@@ -88,7 +89,7 @@ def _lane(cluster: str, node: str, boot: str, lane: str) -> Lane:
             )
         if value in {".", ".."}:
             raise ValueError(f"Gpuvigil-{key.capitalize()} is {value!r}, which is no name")
-    if lane not in {"live", "backlog"}:
+    if lane not in {"live", BACKLOG}:
         raise ValueError("Gpuvigil-Lane is neither live nor backlog")
     return Lane(**names)
 

@@ -22,7 +22,7 @@ from gpuvigil.log import Log
 from gpuvigil.model import SCHEDULER_KINDS, AllocationState, Record, RecordKind, Subject
 
 from ..auth.authorization import MAKE_TOKEN, check_kinds, check_reading, check_subjects
-from ..auth.viewing import Viewing, check_question
+from ..auth.viewing import Viewing
 from ..bodies.deduplication import Node, sender
 from ..http.bearer import Bearer, Scope, foreign
 from ..http.limits import Allowance, Turns
@@ -185,12 +185,11 @@ class RecordsEndpoint:
         limit = int(_number(asked.get("limit", "10000"), "limit", 1, _MOST_RECORDS))
         bearer: Bearer = request.state.bearer
         kind = _kind(asked.get("kind"))
-        check_question(bearer, kind, asked)
         cluster = check_reading(bearer, {kind})
         if cluster is not None:
             wanted.append(under(cluster))
         look = partial(self._book.find, wanted, limit, states=states, few="parent" in asked)
-        return await self._looked(bearer, lambda: self._found(bearer, look))
+        return await self._looked(bearer, lambda: self._found(bearer, look, asked))
 
     async def inventory(self, request: Request) -> Response:
         """One node's own, named by its cluster and itself: all that a collector may read.
@@ -304,9 +303,14 @@ class RecordsEndpoint:
         async with self._reading.turn(bearer):
             return await _asked(work)
 
-    def _found(self, bearer: Bearer, look: Callable[[], list[dict[str, Any]]]) -> Response:
+    def _found(
+        self,
+        bearer: Bearer,
+        look: Callable[[], list[dict[str, Any]]],
+        asked: Mapping[str, str] | None = None,
+    ) -> Response:
         try:
-            return self._told(bearer, self._viewing.shown(bearer, look()))
+            return self._told(bearer, self._viewing.shown(bearer, look(), asked))
         except TooMuchError:
             raise Refused(
                 413,

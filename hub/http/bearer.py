@@ -18,6 +18,8 @@ class Scope(Enum):
     NODE = "node"  # write, of one node
     READER = "reader"  # read
     VIEWER = "viewer"  # read, without names of people
+    TEAM = "team"  # read, of people and jobs those of one team
+    OWN = "own"  # read, of people and jobs those of one person
     SCHEDULER = (
         "scheduler"  # write of jobs and of nodes as a scheduler has them, of one cluster or of any
     )
@@ -26,8 +28,11 @@ class Scope(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bearer:
-    """Who comes with a token. A node's may write for `cluster` and `node` alone, a scheduler's for
-    its `cluster`, if it has one. `join` is the id of a join token, and empty for all others.
+    """Who comes with a token.
+
+    A node's may write for `cluster` and `node` alone, a scheduler's for its `cluster`, if it has one.
+    `name` says whose it is; of `OWN` and `TEAM` it is the user or the account whose jobs it shows.
+    `join` is the id of a join token, and empty for all others.
     """
 
     scope: Scope

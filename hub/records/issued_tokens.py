@@ -130,6 +130,8 @@ class IssuedTokens:
             raise ValueError("a node's token needs a cluster and a node, and no other has them")
         if scope is Scope.JOIN:
             raise ValueError("a join token has uses and an end: 'gpuvigil token join' makes one")
+        if scope in {Scope.OWN, Scope.TEAM} and not name:
+            raise ValueError("a person's and a team's token need the name of whose jobs they show")
         if cluster and scope not in {Scope.NODE, Scope.SCHEDULER}:
             raise ValueError("only a node's and a scheduler's token can be of one cluster")
         storable(name, cluster, node)

@@ -263,7 +263,12 @@ def under(subject: str) -> ColumnElement[bool]:
 
 def held_by(holder: str) -> ColumnElement[bool]:
     """Whether a record's body names this holder: in JSON no text has quotes that look like these."""
-    return record.c.body.contains(json.dumps({"holder": holder})[1:-1], autoescape=True)
+    return record.c.body.contains(holder_text(holder), autoescape=True)
+
+
+def holder_text(holder: str) -> str:
+    """What stands in the JSON of such a body."""
+    return json.dumps({"holder": holder})[1:-1]
 
 
 def _due(kind: RecordKind, at: datetime) -> ColumnElement[bool]:

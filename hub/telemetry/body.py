@@ -6,7 +6,7 @@ from datetime import datetime
 
 from gpuvigil.lineprotocol import Precision, Refusal
 
-from ..bodies.deduplication import Identity
+from ..bodies.deduplication import BACKLOG, Identity
 from ..http.bearer import Bearer, Scope
 
 ANYBODY = Bearer(scope=Scope.COLLECTOR)
@@ -40,6 +40,11 @@ class Body:
     bearer: Bearer = ANYBODY
     rows: int = 1
     prompt: bool = True
+
+    @property
+    def is_backlog(self) -> bool:
+        """Whether its collector had kept it, and has more of them."""
+        return self.identity is not None and self.identity.lane.lane == BACKLOG
 
     @property
     def sender(self) -> Hashable:

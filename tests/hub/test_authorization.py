@@ -55,7 +55,9 @@ ANY_SCHEDULER = SERVICE | {"scheduler", "issued scheduler"}
 OF_SCHEDULER = ANY_SCHEDULER | {"scheduler of test"}
 OF_ANOTHER = ANY_SCHEDULER | {"scheduler of other"}
 STRANGERS = frozenset({"none", "unknown", "revoked node", "revoked scheduler", "revoked service"})
-TOKENS = OF_NODE | OF_SCHEDULER | OF_ANOTHER | STRANGERS | {"reader", "viewer", "join"}
+TOKENS = (
+    OF_NODE | OF_SCHEDULER | OF_ANOTHER | STRANGERS | {"reader", "viewer", "team", "own", "join"}
+)
 
 SERVICES_KINDS = frozenset(RecordKind) - {
     *(RecordKind.EVENT, RecordKind.ALLOCATION, RecordKind.INVENTORY),
@@ -306,8 +308,8 @@ def tokens(scoped: HubProcess) -> dict[str, str]:
     for what in ("issued service", "revoked service"):
         issue(what, "service")
     issue("issued collector", "collector")
-    issue("reader", "reader")
-    issue("viewer", "viewer")
+    for what in ("reader", "viewer", "team", "own"):
+        issue(what, what)
     asked = json.dumps({"uses": 1, "seconds": 3600}).encode()
     answer = ask(f"{scoped.url}/api/v1/tokens/join", asked, token=scoped.service_token)
     made["join"] = answer.json["token"]

@@ -12,8 +12,9 @@ from gpuvigil.config import HubSettings
 from hub.bodies.deduplication import Arrival, Identity, Lane, Seen
 from hub.embedded import Embedded
 from hub.telemetry.body import Body, Outcome
-from hub.telemetry.committer import Committer, commit
+from hub.telemetry.committer import Committer, commit, pause_seconds
 from hub.telemetry.counters import Counters
+from tests.polling import wait_until
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 
@@ -34,8 +35,13 @@ def store(tmp_path: Path) -> Iterator[Fussy]:
     opened.close()
 
 
-def a_body(node: str, sequence: int | None = None, told: list[Outcome] | None = None) -> Body:
-    lane = Lane(cluster="c", node=node, boot="b", lane="live")
+def a_body(
+    node: str,
+    sequence: int | None = None,
+    told: list[Outcome] | None = None,
+    row: str = "live",
+) -> Body:
+    lane = Lane(cluster="c", node=node, boot="b", lane=row)
     return Body(
         text=f"node,cluster=c,node={node} load_average=1 5".encode(),
         precision="s",
@@ -105,3 +111,36 @@ def test_a_queue_takes_one_body_of_any_size_and_then_no_more_than_its_bytes(stor
     committer.stop()
     assert committer.waiting() == (0, 0)
     assert not committer.put(a_body("after the end"))
+
+
+@pytest.mark.parametrize(
+    ("took", "seconds"),
+    [
+        (0.0, 0.1),
+        (0.049, 0.1),  # never more than ten a second
+        (0.051, 0.102),  # and no more than half of the time
+        (0.499, 0.998),
+        (0.501, 1.0),  # a busy hub commits as often as ever
+        (9.0, 1.0),
+    ],
+)
+def test_a_backlog_brings_the_next_commit_forward(took: float, seconds: float) -> None:
+    live, backlog = a_body("a", 1), a_body("b", 1, row="backlog")
+    assert pause_seconds(1.0, took, [live, backlog]) == pytest.approx(seconds)
+    assert pause_seconds(1.0, took, [live, a_body("c")]) == 1.0
+    assert pause_seconds(1.0, took, []) == 1.0
+
+
+def test_what_drains_does_not_wait_for_the_usual_commit_and_live_rows_come_with_it(
+    store: Fussy,
+) -> None:
+    settings = HubSettings(commit_seconds=20.0)
+    committer = Committer(store, settings, SystemClock(), Counters(), forget_nothing)
+    committer.start()
+    for number in (1, 2):  # the second waits for a commit
+        told: list[Outcome] = []
+        assert committer.put(a_body("a", number, told, row="backlog"))
+        assert committer.put(a_body("live", number))
+        wait_until("it is committed", lambda told=told: bool(told), 15.0)
+    wait_until("all are", lambda: rows(store) == ["a", "a", "live", "live"], 15.0)
+    committer.stop()

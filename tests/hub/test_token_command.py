@@ -236,6 +236,20 @@ def test_a_readers_token_reads_and_changes_nothing(own_hub: HubProcess) -> None:
 
 
 @pytest.mark.server
+def test_a_persons_and_a_teams_token_are_made_by_whose_they_are(own_hub: HubProcess) -> None:
+    for option, scope in (("--person", "own"), ("--team", "team")):
+        token = issue(own_hub, option, "alice")
+        listed = command(own_hub, "list").stdout
+        assert [scope, "-", "-", "alice"] == next(
+            line.split()[1:5] for line in listed.splitlines() if token.split("_")[1] in line
+        )
+        assert ask(f"{own_hub.url}/api/v1/status", token=token).status == 200
+        for more in (["--scope", "reader"], ["--name", "x"], ["--node", "n1"], ["--cluster", "c"]):
+            assert command(own_hub, "create", option, "alice", *more).returncode == 2
+        assert command(own_hub, "create", option, "").returncode != 0
+
+
+@pytest.mark.server
 def test_tokens_are_listed_rotated_and_revoked_by_a_command(own_hub: HubProcess) -> None:
     token = issue(own_hub, "--scope", "reader", "--name", "nightly")
     id_ = token.split("_")[1]
