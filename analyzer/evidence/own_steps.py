@@ -66,6 +66,8 @@ _AT_ONCE = 0.75
 _LASTS = 0.5
 # What it was at first is how the work was cut, where that was half as far from the others and more.
 _WAS_SO = 0.5
+# Ranks of one stage scatter around the limit: with one that is beyond it are those that nearly are.
+_NEARLY = 0.8
 # Of its last steps alone no more is believed than twice what they were over the span.
 _MOST_NOW = 2.0
 # Of those that wait, a GPU draws so much more at its clock, and more than chips differ: two deviations.
@@ -117,7 +119,8 @@ def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
     limits = _Limits(job=job, count=count[0], few=few, scatter=scatter)
     far = np.fmax(_far(job, apart, count[0], LEAST), scatter)
     waits = (count[0] >= PEERS) & _waits_least(job, rows, own)
-    slow = (apart >= far) & (lately >= _LASTS * apart) & waits
+    near = (apart >= _NEARLY * far) & (lately >= _LASTS * apart) & waits
+    slow = near & (apart >= far)
     turned, as_before = _turned(limits, np.stack([now - first, mean - first]))
     turned = _turned_lately(window, rows, limits, np.stack([now, mean, first]), turned)
     turned &= waits & (apart > 0.0)
@@ -127,8 +130,9 @@ def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
     odd = (apart >= np.fmax(np.log1p(LEAST), scatter)) & (lately >= _LASTS * apart) & waits
     weak = (begun & _draws_less(job, draws)) | (odd & was_so & _draws_least(job, draws))
     stands_out = turned | weak | (slow & lower)
-    # Of others that were so from the beginning nothing more is known than that.
-    uneven = begun & ~weak
+    # Of others that were so from the beginning nothing more is known than that; of one that is, its stage is.
+    uneven = near & was_so & ~weak
+    uneven &= counted(job, uneven & slow) > 0
     stands_out &= counted(job, stands_out) <= _MOST_SHARE * count[0]
     return OwnSteps(
         rows=rows,
@@ -144,8 +148,9 @@ def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
         # By how much of what it is now the mean has become; a rank that was always so fills the span.
         seconds=window.settings.window_seconds * _share(lately, apart),
         uneven=uneven,
+        # As near as of any job is told; further away the others only differ more, as while its pace changes.
         alike=(count[0] >= PEERS)
-        & (np.fmax(apart, lately) < _LASTS * far)
+        & (np.fmax(apart, lately) < _LASTS * np.log1p(LEAST))
         & as_before
         & ~(weak & stands_out),
     )
