@@ -151,6 +151,31 @@ def test_who_draws_less_than_those_that_wait_has_no_more_to_do_than_they(
 
 
 @pytest.mark.parametrize(
+    ("watts", "lately", "kind"),
+    [
+        (0.9699, 0.9848, "slow_rank"),
+        (0.9701, 0.9848, "uneven_stage"),
+        (0.96, 0.9850, "uneven_stage"),
+    ],
+)
+@pytest.mark.parametrize("hertz", [1_980_000_000, None])
+def test_it_has_drawn_less_for_ten_minutes_and_half_of_that_in_the_last(
+    watts: float, lately: float, kind: str, hertz: int | None
+) -> None:
+    """A minute of a job that is half idle scatters as much; a node may tell no clocks."""
+    usual = GPU_FIELDS["power_watts"]
+    more: dict[str, Any] = {"step_own_first_seconds": 1.3, "step_own_seconds": 1.3}
+    scene = job({5: more}, ran=620.0)
+    for place in RANKS:
+        scene = scene.changed(gpu(*place), {"sm_clock_hertz": hertz})
+    # Sixty readings, of which six are of the last minute.
+    before = (60.0 * watts - 6.0 * lately) / 54.0
+    scene = scene.changed(gpu(3, 1), {"power_watts": usual * before})
+    scene = scene.changed(gpu(3, 1), {"power_watts": usual * lately}, 65.0)
+    assert [it.condition for it in found(lasting(scene))] == [kind]
+
+
+@pytest.mark.parametrize(
     ("ran", "seconds", "count"),
     [(110.0, 1.19, 1), (110.0, 1.187, 0), (120.0, 1.133, 1), (120.0, 1.131, 0)],
 )
