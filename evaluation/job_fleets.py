@@ -36,14 +36,20 @@ _BEFORE, _AFTER = 780.0, 240.0
 _LASTS = {"slow": (1100.0, 2000.0), "hang": (500.0, 800.0), "stuck checkpoint": (2600.0, 3000.0)}
 
 
+def healthy_fleet(
+    seed: int, nodes: int = NODES, mix: Sequence[tuple[str, float]] = _MIX
+) -> FleetSettings:
+    """Trainings of which nothing is wrong."""
+    bare = world(
+        seed, nodes=nodes, days=HOURS / 24.0, faults_per_1000_node_days=0.0, gpus_per_node=GPUS,
+        mix=tuple(mix), settings=_WORLD,
+    )  # fmt: skip
+    return replace(bare, steps=True)
+
+
 def fleet_of(seed: int) -> FleetSettings:
     """Whose jobs have what, by the seed."""
-    chance = Random(seed)
-    bare = world(
-        seed, nodes=NODES, days=HOURS / 24.0, faults_per_1000_node_days=0.0, gpus_per_node=GPUS,
-        mix=_MIX, settings=_WORLD,
-    )  # fmt: skip
-    bare = replace(bare, steps=True)
+    chance, bare = Random(seed), healthy_fleet(seed)
     jobs = [it for it in build(bare).plan.jobs if it.workload.rhythm and len(it.gpus) >= GPUS]
     return replace(bare, faults=tuple(_orders(jobs, chance)))
 

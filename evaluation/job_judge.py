@@ -139,7 +139,7 @@ class _Jobs:
         return job.gpus.index(self._numbers[subject])
 
     def of(self, subject: Subject, at: datetime) -> Job | None:
-        """Who holds it, or the largest on its node."""
+        """Who holds it, or the largest on its node; who had it until a minute ago where nobody does."""
         seconds = (at - self._fleet.settings.start).total_seconds()
         gpu = self._numbers.get(subject)
         node = self._nodes[subject.of_node().key]
@@ -152,7 +152,7 @@ class _Jobs:
             it for it in self._fleet.plan.jobs
             if it.start <= seconds < it.end + 60.0 and not mine.isdisjoint(it.gpus)
         ]  # fmt: skip
-        return max(held, key=lambda it: (len(it.gpus), it.start), default=None)
+        return max(held, key=lambda it: (it.end > seconds, len(it.gpus), it.start), default=None)
 
     def healthy(self, truths: Sequence[Truth]) -> dict[str, dict[str, float]]:
         """Hours and pauses of jobs that train, without the time of their faults, by workload."""

@@ -92,7 +92,7 @@ def _of_hung(fleets: Sequence[Any]) -> Iterator[_Bar]:
 
 
 def _of_well(fleets: Sequence[Any]) -> Iterator[_Bar]:
-    total = _totals(fleets)
+    total = totals(fleets)
     # Beside slow ranks and hangs there are notes alone.
     wrong = [it for it in _all(fleets, "wrong") if it["loud"]]
     hung = sum(not it["slow"] for it in wrong)
@@ -128,7 +128,8 @@ def _straggler_f1(fleets: Sequence[Any], groups: Sequence[str]) -> float:
     return 2.0 * found / max(found + false + len(mine), 1)
 
 
-def _totals(fleets: Sequence[Any]) -> dict[str, float]:
+def totals(fleets: Sequence[Any]) -> dict[str, float]:
+    """Job-hours and pauses of healthy jobs, and of these the hours of stages cut unevenly or uneven data."""
     found = {"hours": 0.0, "pauses": 0.0, "uneven": 0.0}
     for one in fleets:
         for name, it in one["healthy"].items():
@@ -199,7 +200,7 @@ def _of_hangs(mine: Sequence[Any], limit: float | None) -> Iterator[str]:
 
 
 def _healthy(fleets: Sequence[Any]) -> Iterator[str]:
-    hours, pauses, uneven = (_totals(fleets)[what] for what in ("hours", "pauses", "uneven"))
+    hours, pauses, uneven = (totals(fleets)[what] for what in ("hours", "pauses", "uneven"))
     wrong = [it for it in _all(fleets, "wrong") if it["loud"]]
     blamed = sum(it["blames"] for it in wrong)
     ranks = sum(it["slow"] and not it["blames"] for it in wrong)

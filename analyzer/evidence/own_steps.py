@@ -66,6 +66,8 @@ _AT_ONCE = 0.75
 _LASTS = 0.5
 # What it was at first is how the work was cut, where that was half as far from the others and more.
 _WAS_SO = 0.5
+# Ranks of one stage scatter around the limit: with one that is beyond it are those that nearly are.
+_NEARLY = 0.8
 # Of its last steps alone no more is believed than twice what they were over the span.
 _MOST_NOW = 2.0
 # Of those that wait, a GPU draws so much more at its clock, and more than chips differ: two deviations.
@@ -115,9 +117,10 @@ def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
     apart, lately, at_first, slower = all_of - usual
     scatter, few = _scatter(window, rows, job, ~np.isnan(own))
     limits = _Limits(job=job, count=count[0], few=few, scatter=scatter)
-    far = np.fmax(_far(job, apart, count[0], LEAST), scatter)
     waits = (count[0] >= PEERS) & _waits_least(job, rows, own)
-    slow = (apart >= far) & (lately >= _LASTS * apart) & waits
+    slow, near = (
+        waits & _longer(limits, np.stack([apart, lately]), LEAST, it) for it in (1.0, _NEARLY)
+    )
     turned, as_before = _turned(limits, np.stack([now - first, mean - first]))
     turned = _turned_lately(window, rows, limits, np.stack([now, mean, first]), turned)
     turned &= waits & (apart > 0.0)
@@ -127,8 +130,9 @@ def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
     odd = (apart >= np.fmax(np.log1p(LEAST), scatter)) & (lately >= _LASTS * apart) & waits
     weak = (begun & _draws_less(job, draws)) | (odd & was_so & _draws_least(job, draws))
     stands_out = turned | weak | (slow & lower)
-    # Of others that were so from the beginning nothing more is known than that.
-    uneven = begun & ~weak
+    # Of others that were so from the beginning nothing more is known than that; of one that is, its stage is.
+    uneven = near & was_so & ~weak
+    uneven &= counted(job, uneven & slow) > 0
     stands_out &= counted(job, stands_out) <= _MOST_SHARE * count[0]
     return OwnSteps(
         rows=rows,
@@ -144,8 +148,9 @@ def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
         # By how much of what it is now the mean has become; a rank that was always so fills the span.
         seconds=window.settings.window_seconds * _share(lately, apart),
         uneven=uneven,
+        # As near as of any job is told; further away the others only differ more, as while its pace changes.
         alike=(count[0] >= PEERS)
-        & (np.fmax(apart, lately) < _LASTS * far)
+        & (np.fmax(apart, lately) < _LASTS * np.log1p(LEAST))
         & as_before
         & ~(weak & stands_out),
     )
@@ -250,9 +255,7 @@ def _reading(of: Rows, rows: Rows, job: Codes, known: Mask) -> Floats:
     return found
 
 
-def _far(
-    job: Codes, apart: Floats, count: Floats, least: float, few: float | Floats = _FEW
-) -> Floats:
+def _far(job: Codes, apart: Floats, count: Floats, least: float, few: Floats) -> Floats:
     """How far from the middle of its job would be too far."""
     spread, _ = per_group(job, np.abs(apart))
     deviation = _DEVIATION_OF_MEDIAN * spread * (1.0 + few / np.fmax(count, 1.0))
@@ -265,14 +268,24 @@ def _turned(by: _Limits, changes: Floats) -> tuple[Mask, Mask]:
 
     By the last steps, or by the mean of the recent span, which scatters less.
     """
-    now, lately = _apart(by.job, changes)
-    far, far_lately = (
-        np.fmax(_far(by.job, it, by.count, LEAST_CHANGE, by.few), by.scatter)
-        for it in (now, lately)
-    )
+    apart = _apart(by.job, changes)
+    as_far = apart >= _LASTS * _limits(by, apart, LEAST_CHANGE)
+    return _longer(by, apart, LEAST_CHANGE), ~np.logical_or.reduce(as_far)
+
+
+def _longer(by: _Limits, apart: Floats, least: float, share: float = 1.0) -> Mask:
+    """Who is too far from the middle of its job, or a share of that, by its last steps or the recent span's mean."""
+    (now, lately), (far, far_lately) = apart, share * _limits(by, apart, least)
     soon = (now >= far) & (lately >= _LASTS * now)
     surely = (lately >= far_lately) & (now >= _LASTS * lately) & (now <= _MOST_NOW * lately)
-    return soon | surely, ~((now >= _LASTS * far) | (lately >= _LASTS * far_lately))
+    found: Mask = soon | surely
+    return found
+
+
+def _limits(by: _Limits, apart: Floats, least: float) -> Floats:
+    return np.stack(
+        [np.fmax(_far(by.job, it, by.count, least, by.few), by.scatter) for it in apart]
+    )
 
 
 def _draws(window: Window, rows: Rows, job: Codes, known: Mask) -> Floats:
@@ -280,20 +293,21 @@ def _draws(window: Window, rows: Rows, job: Codes, known: Mask) -> Floats:
     found = []
     for span in (Span.RECENT, Span.STEADY):
         of = window.get("gpu", span)
-        watts, clock = of.beside(rows, _WATTS.column), of.beside(rows, CLOCK.column)
-        there = known & (watts > 0.0) & (clock > 0.0)
-        draws = np.log(np.where(there, watts, np.nan)) - _POWER_OF_CLOCK * np.log(
-            np.where(there, clock, np.nan)
+        watts, clock = (
+            np.log(np.where(known & (it > 0.0), it, np.nan))
+            for it in (of.beside(rows, _WATTS.column), of.beside(rows, CLOCK.column))
         )
-        found.append(_apart(job, draws))
+        # Where nobody tells clocks, a lower one is what is slow, too.
+        clocks = np.nan_to_num(_apart(job, clock))
+        found.append(_apart(job, watts - _POWER_OF_CLOCK * clocks))
     return np.stack(found)
 
 
 def _draws_less(job: Codes, draws: Floats) -> Mask:
-    """Whether each draws less at its clock than its job's others, and than chips differ."""
+    """Whether each draws less at its clock than its job's others, and than chips differ; now, at least half of that."""
     deviation = _DEVIATION_OF_MEDIAN * per_group(job, np.abs(draws))[0]
-    less = draws <= np.fmin(np.log1p(-LESS_POWER), -_POWER_DEVIATIONS * deviation)
-    found: Mask = np.logical_and.reduce(less)
+    lately, less = draws / np.fmin(np.log1p(-LESS_POWER), -_POWER_DEVIATIONS * deviation)
+    found: Mask = (lately >= _LASTS) & (less >= 1.0)
     return found
 
 

@@ -74,6 +74,23 @@ def test_a_word_about_the_very_gpu_while_it_is_slow_has_found_it(
         assert fault["culprit"]
 
 
+def test_who_is_slow_from_its_job_s_start_is_of_that_job_and_not_of_a_larger_one_just_before() -> (
+    None
+):
+    long = replace(BARE, days=1.0, mix=(("even", 0.5), ("talking inside", 0.5)))
+    jobs = build(long).plan.jobs
+    first, then = next(
+        (a, b) for a in jobs for b in jobs
+        if a.end == b.start and set(b.gpus) < set(a.gpus) and 0.0 < b.start < 80000.0
+    )  # fmt: skip
+    order = FaultOrder(
+        kind="slow rank", node=then.gpus[0] // 4, gpu=then.gpus[0] % 4,
+        start_seconds=float(round(then.start - 1.0)), seconds=LASTS, magnitude=0.3,
+    )  # fmt: skip
+    [fault] = judged(build(replace(long, faults=(order,))), [])["faults"]
+    assert (fault["job"], fault["from_start"]) == (then.number, True)
+
+
 def test_a_word_about_another_gpu_of_the_job_is_wrong() -> None:
     of = fleet("slow rank")
     [truth] = of.truths()

@@ -1,0 +1,110 @@
+"""`python -m evaluation.healthy_jobs HOURS`: is a job of which nothing is wrong told that it hangs, or that hardware is slow?
+
+Fleets of trainings that only look like it, of which the jobs' detectors hear GPUs and nodes alone: some
+ten job-hours a second. Seeds follow from the commit; a tree with changes is refused. Played until stages cut
+unevenly and uneven data had HOURS job-hours, and all jobs ten times as many pauses. Writes
+`evaluation/healthy_jobs.json`, of which figures of `docs/accuracy.md` are, too. With `--seeds` nothing is kept.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from analyzer.correlation.all_detectors import DETECTORS, Detector
+from gpuvigil.faults import FAULTS, Shows
+from simulator.fleet import build
+
+from .fleets import release_seed
+from .job_fleets import HANGS, HOURS, STRAGGLERS, healthy_fleet
+from .job_judge import judged, lines, told
+from .job_section import totals
+from .replay import Replay
+from .run import stamp
+
+RESULT = Path(__file__).with_suffix(".json")
+NODES, _BLOCK, _PAUSES = 384, timedelta(hours=1), 10.0
+# Most of them of what is uneven, or pauses often; the others so that there are some of each.
+_MIX = (
+    ("staged", 0.35), ("unlike", 0.35), ("judging", 0.08), ("shuffling", 0.08), ("even", 0.04),
+    ("talking", 0.03), ("starved", 0.03), ("saving", 0.02), ("preparing", 0.02),
+)  # fmt: skip
+_TABLES = frozenset({"gpu", "node"})
+
+
+def detectors() -> list[Detector]:
+    """Those that say that a job hangs or is slow, and who knows that a node is silent: that explains much of theirs."""
+    of_jobs = {*STRAGGLERS, *HANGS}
+
+    def is_asked(fault: str) -> bool:
+        row = FAULTS[fault]
+        return row.shows is Shows.UNHEARD or not of_jobs.isdisjoint(row.simulated_as)
+
+    return [it for it in DETECTORS if any(map(is_asked, it.faults))]
+
+
+def play(seed: int, nodes: int = NODES) -> dict[str, Any]:
+    """One fleet without a fault: what was said of its jobs, and their hours and pauses."""
+    begun = time.process_time()
+    fleet = build(healthy_fleet(seed, nodes, _MIX))
+    replay = Replay(None, detectors(), ahead=_BLOCK)
+    for happening in fleet.happenings():
+        if happening.kind == "hub restart":
+            replay.hub_away(happening.start, happening.end)
+    for block in fleet.blocks(block_seconds=_BLOCK.total_seconds()):
+        tables = {name: rows for name, rows in block.tables.items() if name in _TABLES}
+        replay.feed(replace(block, tables=tables))
+    return {
+        "seed": seed,
+        "node_days": nodes * HOURS / 24.0,
+        **judged(fleet, told(replay.transitions)),
+        "cpu_seconds": round(time.process_time() - begun),
+    }
+
+
+def until(hours: float, plays: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """As many of these as have so many hours of what is uneven, and ten times as many pauses."""
+    played: list[dict[str, Any]] = []
+    for one in plays:
+        yield one
+        played.append(one)
+        total = totals(played)
+        if total["uneven"] >= hours and total["pauses"] >= _PAUSES * hours:
+            return
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Play, show, and keep what was not of one's own choice; 1 where anything wrong was said, 2 for a tree with changes."""
+    parser = argparse.ArgumentParser(prog="python -m evaluation.healthy_jobs")
+    parser.add_argument("hours", type=float, nargs="?", default=1000.0)
+    parser.add_argument("--seeds", type=int, nargs="+", help="to tune with: nothing is kept")
+    chosen = parser.parse_args(arguments)
+    stamped = stamp()
+    if chosen.seeds is None and stamped["commit"].endswith("-dirty"):
+        print("figures are published of a commit: commit the changes first", file=sys.stderr)
+        return 2
+    seeds = chosen.seeds or (release_seed(stamped["commit"], it) for it in count())
+    fleets = []
+    for one in until(chosen.hours, map(play, seeds)):
+        fleets.append(one)
+        print(
+            f"seed {one['seed']}: {one['cpu_seconds']} s of CPU time", file=sys.stderr, flush=True
+        )
+        print("\n".join(lines(one)))
+    command = f"python -m evaluation.healthy_jobs {chosen.hours:g}"
+    if chosen.seeds is None:
+        RESULT.write_text(
+            json.dumps({"command": command, **stamped, "fleets": fleets}, indent=1) + "\n"
+        )
+    print(totals(fleets))
+    return 1 if any(it["loud"] for one in fleets for it in one["wrong"]) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
