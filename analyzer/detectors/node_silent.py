@@ -159,11 +159,13 @@ def _is_quiet(finding: Finding) -> bool:
 def _is_late(window: Window, finding: Finding, share: float = 1.0) -> bool:
     """Whether nothing but its silence says that anything is wrong with a node, and not for long yet.
 
-    `share` of the patience for a lone node is enough. A selftest's nodes are never only late.
+    `share` of the patience for a lone node is enough, which is longer with one that is often silent
+    for minutes: such pauses follow each other by chance. A selftest's nodes are never only late.
     """
     if finding.condition not in _NOTHING_TELLS or finding.subject.marked:
         return False
-    patience = timedelta(seconds=share * window.settings.silent_verdict_seconds)
+    usual = _LONGER * window.waited.get(finding.subject.key, 0.0)
+    patience = timedelta(seconds=share * (window.settings.silent_verdict_seconds + usual))
     return window.now - finding.since < patience
 
 
