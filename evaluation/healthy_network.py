@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from analyzer.correlation.all_detectors import DETECTORS, Detector
-from gpuvigil.config import AnalyzerSettings
 from gpuvigil.faults import FAULTS, About, Shows
 from gpuvigil.model import Severity
 from simulator.fleet import build
@@ -24,12 +23,10 @@ from simulator.fleet.world import world
 
 from .fleets import release_seed
 from .judge.claims import Claim, claims
-from .replay import Replay
+from .replay import Replay, read_every
 from .run import stamp
 
 _TICK_SECONDS, _BLOCK = 60.0, timedelta(hours=1)
-# The shortest span has four lines, as of a recording; the others have more.
-_SETTINGS = AnalyzerSettings(tick_seconds=_TICK_SECONDS, window_seconds=4.0 * _TICK_SECONDS)
 # A fleet's; with one port of the fabric each, so that one that is lost is graver than of several.
 _NODES, _DAYS, _GPUS, _RACK = 1000, 1.0, 1, 8
 _MIX = (("data parallel", 0.7), ("ragged training", 0.2), ("notebook", 0.1))
@@ -77,7 +74,7 @@ def play(seed: int, nodes: int = _NODES, days: float = _DAYS) -> Played:
         mix=_MIX,
     )
     fleet = build(settings)
-    replay = Replay(_SETTINGS, detectors(), ahead=_BLOCK)
+    replay = Replay(read_every(_TICK_SECONDS), detectors(), ahead=_BLOCK)
     for happening in fleet.happenings():
         if happening.kind == "hub restart":
             replay.hub_away(happening.start, happening.end)

@@ -11,7 +11,7 @@ from simulator.fleet import FleetSettings, Truth, build
 
 from .judge.claims import Claim, claims
 from .judge.matching import Judged, Outcome, Verdict, judge
-from .replay import Replay
+from .replay import Replay, read_every
 
 # Memory for an hour of a large fleet is a few hundred MB.
 _BLOCK = timedelta(minutes=30)
@@ -48,17 +48,18 @@ class Played:
         }
 
 
-def play(settings: FleetSettings, switches: bool = True) -> Played:
+def play(settings: FleetSettings, switches: bool = True, tick_seconds: float = 10.0) -> Played:
     """Plan the fleet, play it, judge what was said; ValueError where a setting makes no sense.
 
-    Without `switches` the analyzer hears hosts alone.
+    Without `switches` the analyzer hears hosts alone. Nodes are read, and there is a pass, every
+    `tick_seconds`, of which half an hour is a whole number.
     """
     fleet = build(settings)
-    replay = Replay(ahead=_BLOCK, switches=switches)
+    replay = Replay(read_every(tick_seconds), ahead=_BLOCK, switches=switches)
     for happening in fleet.happenings():
         if happening.kind == "hub restart":
             replay.hub_away(happening.start, happening.end)
-    for block in fleet.blocks(block_seconds=_BLOCK.total_seconds()):
+    for block in fleet.blocks(tick_seconds=tick_seconds, block_seconds=_BLOCK.total_seconds()):
         replay.feed(block)
     # What nobody can find, because it needs work to show and there was none, is asked of nobody.
     truths = [truth for truth in fleet.truths() if not truth.hidden]

@@ -49,6 +49,13 @@ _BEHIND, _ALIKE_US = 10, 2_000_000
 Observe = Callable[[datetime, str, Sequence[Finding]], None]
 
 
+def read_every(seconds: float) -> AnalyzerSettings:
+    """The usual settings where nodes are read that often: the shortest span has four lines at least."""
+    usual = AnalyzerSettings()
+    window_seconds = max(usual.window_seconds, 4.0 * seconds)
+    return replace(usual, tick_seconds=seconds, window_seconds=window_seconds)
+
+
 class Telemetry(Protocol):
     """A block of what collectors measured and told: a block of the simulated fleet, or recorded.
 

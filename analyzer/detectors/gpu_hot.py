@@ -87,8 +87,8 @@ _BESIDE_RACK, _NODE_KELVIN, _ALONE_KELVIN = 4.0, 5.0, 7.0
 # Hosts of one model differ for ever: what only peers tell of a node or a rack must be so much of what its
 # power explains.
 _NODE_RISE = 0.25
-# So many must be measured; a rack is warm when half of its nodes are, two at least.
-_NODE_GPUS, _RACK_GPUS, _RACK_NODES = 3, 6, 2
+# So many must be measured, and of a node half; a rack is warm when half of its nodes are, two at least.
+_NODE_GPUS, _HALF, _RACK_GPUS, _RACK_NODES = 3, 0.5, 6, 2
 # Of a rack's other nodes, so many must be measured before it tells what one of them has beyond it.
 _OTHER_NODES = 2
 # Names of evidence, by which a standing incident tells what it rests on.
@@ -142,7 +142,8 @@ def _shows_beside_peers(window: Window, rows: Rows, numbers: list[int], incident
     seen = np.isfinite(heat_of(window).kelvin[numbers])
     if incident.subject.kind == "gpu":
         is_cooling = incident.condition == "cooling"
-        shows = _is_awake(rows) if is_cooling else works(rows)
+        told = _is_told_by_its_node(rows, heat_of(window))
+        shows = _is_awake(rows) if is_cooling else works(rows) & told
         return bool(seen.all() and shows[numbers].all())
     return int(seen.sum()) >= max(min(_NODE_GPUS, len(numbers)), 0.5 * len(numbers))
 
@@ -256,7 +257,7 @@ def _hotter(window: Window) -> list[Claim]:
 class _Limits:
     """What must be reached before a node, a rack or a heatsink is to blame."""
 
-    full: Floats  # degrees of each row's core, held against `least`
+    full: Floats  # degrees of each row's core, held against `least`; NaN where its node tells too little
     least: float
     kelvin: Floats  # of a node's or a rack's middle, per row
     rise: float  # of what a GPU's power explains, its own heat's at least where many GPUs tell
@@ -275,7 +276,7 @@ def _limits_of(rows: Rows, found: Heat, than: str) -> tuple[_Limits, _Limits]:
         )
         return limits, replace(limits, share=1.0)
     limits = _Limits(
-        full=_at_its_limit(rows),
+        full=np.where(_is_told_by_its_node(rows, found), _at_its_limit(rows), np.nan),
         least=_HARMS_CELSIUS,
         kelvin=np.fmax(_NODE_KELVIN, _NODE_RISE * found.rise),
         rise=_RISE,
@@ -348,6 +349,19 @@ def _own_heat(
     far = np.fmax(least, _too_far(rows, found, beside, limits.rise))
     own = works(rows) & (beside >= limits.share * far)
     return (uncooled | own) & _is_left(beside, beside_lately), uncooled
+
+
+def _is_told_by_its_node(rows: Rows, found: Heat) -> Mask:
+    """Of each row whether half of its node's GPUs can be held against peers, where it has several.
+
+    While a job changes its pace some of them still can and others no longer: what the air of such a
+    node is nobody knows.
+    """
+    node = nodes(rows)
+    all_of_it = counted(node, np.isfinite(rows.values(CELSIUS.column)))
+    tell = counted(node, np.isfinite(found.kelvin))
+    told: Mask = (all_of_it < _NODE_GPUS) | (tell >= np.fmax(_NODE_GPUS, _HALF * all_of_it))
+    return told
 
 
 def _is_awake(rows: Rows) -> Mask:

@@ -24,7 +24,7 @@ from gpuvigil.model.reporting import (
 from gpuvigil.silence_conditions import IN_ORDER, NodeSilence
 
 from ..evidence.cluster_wide import heard_lately, racks
-from ..evidence.planned_silence import Departure, departure
+from ..evidence.planned_silence import GOES, Departure, departure, lived_until
 from ..evidence.scaled_down import WITHIN, is_scaled_down, one_by_one
 from ..evidence.silent_racks import of_racks
 from ..window.fault_kinds import SILENCES
@@ -159,18 +159,21 @@ def _is_quiet(finding: Finding) -> bool:
 def _is_late(window: Window, finding: Finding, share: float = 1.0) -> bool:
     """Whether nothing but its silence says that anything is wrong with a node, and not for long yet.
 
-    `share` of the patience for a lone node is enough. A selftest's nodes are never only late.
+    `share` of the patience for a lone node is enough, which is longer with one that is often silent
+    for minutes: such pauses follow each other by chance. A selftest's nodes are never only late.
     """
     if finding.condition not in _NOTHING_TELLS or finding.subject.marked:
         return False
-    patience = timedelta(seconds=share * window.settings.silent_verdict_seconds)
-    return window.now - finding.since < patience
+    usual = _LONGER * window.waited.get(finding.subject.key, 0.0)
+    patience = timedelta(seconds=share * (window.settings.silent_verdict_seconds + usual))
+    return window.now - lived_until(window, finding.subject, finding.since) < patience
 
 
 def _may_reboot(window: Window, went: "_Went", alike: Mapping[Subject, int]) -> bool:
     """Whether nobody held the node, so that it may be back soon; longer beside others that left so."""
     wait = WITHIN if went.node in alike else _REBOOT
-    return went.free and not went.node.marked and window.now - went.since < wait
+    waited = window.now - lived_until(window, went.node, went.since)
+    return went.free and not went.node.marked and waited < wait
 
 
 def _in_the_middle(window: Window, silent: Iterable["_Went"]) -> tuple[set[Subject], set[Subject]]:
@@ -255,8 +258,9 @@ def _went(window: Window, node: Subject, clusters: Collection[str]) -> _Went:
     """`clusters`: those of which anybody tells who holds GPUs."""
     heard = window.heard.get(node.key)
     since: datetime = heard or window.listening_since or window.now
+    went = lived_until(window, node, since, GOES)
     lost = [
-        a for a in _jobs(window, node) if a.started_at <= since and not _was_over(window, a, since)
+        a for a in _jobs(window, node) if a.started_at <= went and not _was_over(window, a, went)
     ]
     gone = departure(window, node, since, has_jobs=bool(lost))
     told = heard is not None and gone is None and node.cluster in clusters

@@ -1,5 +1,6 @@
 """Why a node that fell silent did so in order: its own last word, or its scheduler's."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -14,6 +15,9 @@ LAST_WORDS = timedelta(minutes=2)
 # A machine of eight GPUs that is started anew is back within a quarter of an hour; one that is not
 # after an hour hangs on its way. And a node whose collector somebody stopped is not watched by anybody.
 _BACK_WITHIN = timedelta(hours=1)
+# What a node says of its own going, and of its coming as well.
+GOES = (EventKind.SHUTDOWN, EventKind.STOPPED)
+_WORDS = (*GOES, EventKind.BOOT)
 # With what the message of a shutdown begins when the machine is to come back.
 REBOOT = "reboot"
 
@@ -66,10 +70,21 @@ def departure(window: Window, node: Subject, since: datetime, has_jobs: bool) ->
     )
 
 
+def lived_until(
+    window: Window, node: Subject, since: datetime, words: Collection[EventKind] = _WORDS
+) -> datetime:
+    """When a node was last known to live: by its numbers at `since`, or by its own word after them."""
+    return max((since, *(event.at for event in window.node_events(node, *words))))
+
+
 def _last_word(window: Window, node: Subject, since: datetime) -> Event | None:
-    """The newest word that it goes, if nothing was heard of the node long after it."""
-    words = list(window.node_events(node, EventKind.SHUTDOWN, EventKind.STOPPED, EventKind.BOOT))
-    goes = [e for e in words if e.kind is not EventKind.BOOT and abs(e.at - since) <= LAST_WORDS]
+    """The newest word that it goes, if nothing was heard of the node long after it.
+
+    Who sends numbers only every few minutes may have sent none for as long before or after it.
+    """
+    long = LAST_WORDS + timedelta(seconds=window.waited.get(node.key, 0.0))
+    words = list(window.node_events(node, *_WORDS))
+    goes = [e for e in words if e.kind is not EventKind.BOOT and since - e.at <= long]
     if not goes:
         return None
     # A machine that goes down stops its collector, too.

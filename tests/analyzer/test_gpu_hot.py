@@ -86,6 +86,16 @@ def test_what_is_held_against_peers_shows_only_where_it_can_be() -> None:
     assert shows(of_gpu(BESIDE), FLEET.changed(gpu(), {"power_watts": 100.0}, 65)) is False
 
 
+@pytest.mark.parametrize(("changing", "by_its_node"), [(1, True), (2, False)])
+def test_a_heatsink_shows_beside_half_of_its_nodes_gpus(changing: int, by_its_node: bool) -> None:
+    scene = FLEET
+    for index in range(4 - changing, 4):
+        scene = scene.changed(gpu(1, index), {"power_watts": 100.0}, 65)
+    assert shows(of_gpu(BESIDE), scene) is by_its_node
+    # A lost cooling is more than the air of any node.
+    assert shows(of_gpu(BESIDE, condition="cooling"), scene) is True
+
+
 @pytest.mark.parametrize(("changing", "tells"), [(0, True), (1, True), (2, False), (4, False)])
 def test_of_a_nodes_gpus_three_and_half_must_tell(changing: int, tells: bool) -> None:
     scene = FLEET

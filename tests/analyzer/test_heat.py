@@ -291,3 +291,18 @@ def test_a_board_with_other_slots_is_no_peer() -> None:
     mixed = replace(scene, inventories=(*scene.inventories[:-1], other))
     kelvin = heat_of(mixed.window()).kelvin
     assert np.isnan(kelvin).sum() == GPUS
+
+
+@pytest.mark.parametrize(
+    ("gpus", "changing", "count"), [(4, 1, 1), (4, 2, 0), (8, 4, 1), (8, 5, 0), (2, 1, 1)]
+)
+def test_a_heatsink_is_told_beside_half_of_its_nodes_gpus_at_a_steady_load(
+    gpus: int, changing: int, count: int
+) -> None:
+    """While a job changes its pace, who knows how warm the node's air is? One of two is alone anyway."""
+    scene = healthy(nodes=8, gpus=gpus)
+    hot = gpu(1, gpus - 1)
+    scene = scene.changed(hot, {"temperature_celsius": 86.0})
+    for index in range(changing):
+        scene = scene.changed(gpu(1, index), {"power_watts": 100.0}, 65)
+    assert told(hot_gpus(scene.window())) == [(hot, "heatsink", Severity.WARNING)] * count

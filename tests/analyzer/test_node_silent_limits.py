@@ -329,6 +329,17 @@ def test_a_node_of_which_nothing_tells_is_late_for_nine_minutes(
     assert len(found(patient if held else replace(patient, allocations=()))) == count
 
 
+@pytest.mark.parametrize(("seconds", "count"), [(809.9, 0), (810.0, 1)])
+def test_a_node_that_is_often_silent_for_three_minutes_is_late_for_longer(
+    seconds: float, count: int
+) -> None:
+    """Half as long again as it lately was, beside the nine minutes; another node waits for nobody."""
+    scene = quiet(PAIR, {1: seconds}, HERE, silent_verdict_seconds=540.0)
+    often = replace(window(scene), waited={node(1).key: 180.0})
+    assert len(silent_nodes(often)) == count
+    assert len(silent_nodes(replace(often, waited={node(2).key: 180.0}))) == 1
+
+
 def test_a_node_for_which_its_jobs_wait_is_told_at_once() -> None:
     ended = replace(THERE, ended_at=ago(30), exit_code="1:0")
     (dead,) = found(quiet(PAIR, {1: 120.0}, HERE, ended, silent_verdict_seconds=540.0))

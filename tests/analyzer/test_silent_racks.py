@@ -305,6 +305,46 @@ def test_an_old_word_or_one_before_a_boot_says_nothing() -> None:
     assert [finding.title for finding in silent_nodes(goes_on.window())] == [""]
 
 
+@pytest.mark.parametrize(("seconds", "told"), [(120.0, None), (120.1, (WARNING, ""))])
+def test_a_word_is_the_last_one_where_numbers_came_two_minutes_after_it_at_most(
+    seconds: float, told: tuple[Severity, str] | None
+) -> None:
+    assert at(last_word(EventKind.SHUTDOWN, "poweroff", 61.0 + seconds), 0.5) == told
+
+
+@pytest.mark.parametrize(("seconds", "count"), [(300.0, 0), (300.1, 1)])
+def test_who_sends_every_few_minutes_may_send_as_long_after_its_last_word(
+    seconds: float, count: int
+) -> None:
+    scene = later(last_word(EventKind.SHUTDOWN, "poweroff", 61.0 + seconds), timedelta(hours=1))
+    waited = replace(scene.window(), waited={node().key: 180.0})
+    assert len(silent_nodes(waited)) == count
+
+
+@pytest.mark.parametrize(("ended", "told"), [(65.0, False), (54.9, True)])
+def test_a_word_that_came_long_after_its_last_numbers_says_until_when_a_node_lived(
+    ended: float, told: bool
+) -> None:
+    """What ended before the next body was due was over by then."""
+    held = replace(allocation(gpu(), "job 7"), ended_at=NOON - timedelta(seconds=ended))
+    down = last_word(EventKind.SHUTDOWN, "poweroff")
+    scene = quiet(1, scene=replace(down, allocations=(*down.allocations, held)), seconds=600.0)
+    assert at(scene, 0.0) == ((WARNING, "Node was shut down in order") if told else None)
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_node_that_says_that_it_booted_is_late_from_then_on(held: bool) -> None:
+    """Its first numbers may take a while; with nobody's work they may take twenty minutes."""
+    patience = timedelta(minutes=9) if held else timedelta(minutes=20)
+    jobs = (allocation(gpu(1 if held else 2), "job 7"),)
+    patient = replace(SETTINGS, silent_verdict_seconds=540.0)
+    scene = replace(quiet(1, scene=healthy(), seconds=1500.0), allocations=jobs, settings=patient)
+    for after, count in ((patience - 0.1 * SECOND, 0), (patience, 1)):
+        boot = event(EventKind.BOOT, node(), NOON - after)
+        assert len(silent_nodes(scene.with_events(boot).window())) == count
+    assert len(silent_nodes(scene.window())) == 1
+
+
 def test_a_node_that_dies_soon_after_its_collector_was_restarted_is_missed() -> None:
     stopped = quiet(1, scene=last_word(EventKind.STOPPED, seconds=200.0), seconds=100.0)
     assert at(stopped, 0.0) is None

@@ -68,6 +68,9 @@ def test_a_described_fleet_is_played(tmp_path: Path, capsys: pytest.CaptureFixtu
     path.write_text("[fleet]\nnodes = 3\ndays = 0.02\n[faults]\nper_1000_node_days = 0\n")
     assert main(["--seed", "4", "--fleet", str(path), "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["node_days"] == pytest.approx(0.06)
+    by_minutes = ["--seed", "4", "--fleet", str(path), "--tick-seconds", "60"]
+    assert main(by_minutes) == 0
+    assert capsys.readouterr().out.startswith("0.06 node-days: 0 of 0 faults found")
     arguments = ["--seed", "4", "--fleet", str(path), "-o", "json", "--node-days", "0.12"]
     assert main([*arguments, "--workers", "1"]) == 0
     played = json.loads(capsys.readouterr().out)
@@ -112,6 +115,7 @@ def test_the_line_says_what_was_found_and_what_was_wrong() -> None:
         (["--seed", "1", "--fleet", "nowhere.toml"], "nowhere.toml: No such file or directory"),
         (["--seed", "1", "--faults", "-1"], "is not a number from 0 on"),
         (["--node-days", "1"], "--seed"),
+        (["--seed", "1", "--tick-seconds", "7"], "invalid choice: 7"),
     ],
 )
 def test_what_makes_no_sense_is_said_in_one_line(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from evaluation.judge.claims import Claim, claims
-from evaluation.replay import Replay, wrong_by
+from evaluation.replay import Replay, read_every, wrong_by
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.model import EventKind, Finding, Severity, Subject
 from simulator.fleet import FaultOrder, FleetSettings, build
@@ -25,6 +25,14 @@ def played(made: Made, minutes: int = 30) -> list[Claim]:
         replay.feed(block)
     assert replay.passes == minutes * 6
     return claims(replay.transitions)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "window"), [(10.0, 60.0), (15.0, 60.0), (15.5, 62.0), (60.0, 240.0)]
+)
+def test_the_shortest_span_has_four_lines(seconds: float, window: float) -> None:
+    settings = read_every(seconds)
+    assert (settings.tick_seconds, settings.window_seconds) == (seconds, window)
 
 
 def test_a_healthy_fleet_has_no_incident() -> None:
