@@ -152,9 +152,14 @@ def spreads(what: Told) -> bool:
 
 
 def merged(
-    found: Sequence[Finding], standing: Mapping[str, Incident], believed: Collection[str] = ()
+    found: Sequence[Finding],
+    standing: Mapping[str, Incident],
+    believed: Collection[str] = (),
+    over: Iterable[Incident] = (),
 ) -> list[Finding]:
     """Findings of which those that are one matter are one: what stands already keeps its name.
+
+    `over`: what may come back as the same incident.
 
     Else the state counts for more than the event, and of two the graver one speaks.
     """
@@ -176,26 +181,34 @@ def merged(
             gone.add(second.fingerprint)
             changed[first.fingerprint] = _both(first, second)
     left = [changed.get(f.fingerprint, f) for f in found if f.fingerprint not in gone]
-    left = _with_gpus_names(_with_switches_names(left, standing), standing)
+    left = _with_gpus_names(_with_switches_names(left, standing, over), standing)
     return [_of_its_rack(one, standing) for one in _with_names(left, standing, believed)]
 
 
 def _with_switches_names(
-    found: Sequence[Finding], standing: Mapping[str, Incident]
+    found: Sequence[Finding], standing: Mapping[str, Incident], over: Iterable[Incident]
 ) -> list[Finding]:
-    """Switches go on under the name by which they stand, whichever of their ports are down now.
+    """Switches go on, or come back, under the name by which they stand, whichever of their ports are down now.
 
     Where the ports of one that stands are found in several groups, the largest goes on as it.
     """
     named: dict[str, Finding] = {}
     own = {one.fingerprint for one in found}
-    stands = [i for i in standing.values() if i.fault in SWITCHES and spreads(i)]
+    stands = [i for i in (*standing.values(), *over) if i.fault in SWITCHES and spreads(i)]
     for one in sorted(found, key=lambda one: -len(one.members)) if stands else ():
         if one.fault not in SWITCHES or one.fingerprint in standing:
             continue
         keys = {one.subject.key, *(member.key for member in one.members)}
-        known = max(stands, key=lambda i: len(keys.intersection(i.members)))
-        if keys.isdisjoint(known.members) or known.fingerprint in own | named.keys():
+        shared = [
+            (i.resolved_at is None, len(common), i)
+            for i in stands
+            if (common := keys.intersection(i.members))
+            and (i.resolved_at is None or i.fault == one.fault)
+        ]
+        if not shared:
+            continue
+        *_, known = max(shared, key=lambda it: it[:2])
+        if known.fingerprint in own | named.keys():
             continue
         members = ({one.subject, *one.members}) - {known.subject}
         named[known.fingerprint] = replace(

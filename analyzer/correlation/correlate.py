@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from gpuvigil.faults import FAULTS
+from gpuvigil.lifecycle import Patience
 from gpuvigil.model import (
     SWITCH_DEVICE,
     CoveredBy,
@@ -81,7 +82,7 @@ def observe(
             incidents[incident.subject.of_node()].append(incident)
     silent = {one.subject.cluster for one in wholes if one.fault in SILENCES}
     found = [f for f in _distinct(findings) if not (rack_of(f) and f.subject.cluster in silent)]
-    found = merged(found, stands, believed)
+    found = merged(found, stands, believed, _may_return(window))
     candidates, covered = _explained(window, found, incidents, believed)
     if only is None:
         doubtful = _doubtful(found, believed, candidates)
@@ -118,6 +119,12 @@ def observe(
         whole=frozenset({*folded.candidates, *(i.fingerprint for i in wholes), *of_several}),
         away=window.away,
     )
+
+
+def _may_return(window: Window) -> list[Incident]:
+    """What was over so lately that it may come back."""
+    span = Patience().flap_window
+    return [i for i in window.stood if i.resolved_at and window.now - i.resolved_at <= span]
 
 
 def _explained(

@@ -40,7 +40,7 @@ from .node_silent import Hearing, hearing
 _UP = Aggregate(function=Function.MAX, field="up")
 NEEDS = (
     Need(measurement="port", span=Span.NOW, fields=("up", "enabled")),
-    Need(measurement="port", span=Span.RECENT, aggregates=(_UP,)),
+    Need(measurement="port", span=Span.FLAP, aggregates=(_UP,)),
 )
 
 _FAULT, _LOST = FAULTS["switch_down"], CONDITIONS["switch_lost"]
@@ -80,22 +80,24 @@ def switches_down(window: Window) -> list[Finding]:
 
 
 def _by_numbers(window: Window, rows: Rows, group: Sequence[Drop]) -> Iterator[Drop]:
-    """Ports of these names on the racks' other nodes that went down in the same minute: not every node tells of it
-    by an event.
+    """Ports of these names on the racks' other nodes that were up ten minutes ago: not every node tells
+    by an event that one went down, nor sends its numbers at once.
 
-    One that stands in the switch's incident goes on as a part of it.
+    One that stands in the switch's incident goes on as a part of it, and one that was told before by itself is no part.
     """
     mates, names = rack_mates(window), {drop.name for drop in group}
     hit = {drop.port.of_node() for drop in group}
     beside = {mate for one in hit for mate in mates.get(one, ())} - hit
-    span, stood = window.get("port", Span.RECENT), _stood(window)
+    span, stood = window.get("port", Span.FLAP), _stood(window)
+    own = {it.subject for it in window.stood if it.fault == "port_down" and not it.resolved_at}
     for node in sorted(beside):
         for port in fabric_ports(window, node):
             row, lately = rows.get(port), span.get(port)
             is_down = row is not None and row["up"] == 0 and (port.device, port.port) in names
             fell = lately is not None and lately[_UP.column] == 1
             drop = replace(group[0], port=port)
-            if is_down and (fell or port.key in stood) and not is_leaving(window, drop):
+            with_it = (fell and port not in own) or port.key in stood
+            if is_down and with_it and not is_leaving(window, drop):
                 yield drop
 
 

@@ -123,17 +123,20 @@ def network(
     worst = findings[0] if findings else None
     rails, racks = _matrix(moment, links, _down(findings))
     cables = sum(one.links for one in found)
-    answer, said = _answer(links, cables, findings, jobs), _said(findings)
+    switch_ports = _switches(moment)
+    answer, said = _answer(links, cables, findings, jobs), _said(findings, switch_ports)
+    to_do = "" if worst is None else worst.action
+    head = [f"{answer} {said}".strip(), *([f"Do now: {to_do}"] if to_do else [])]
     unread = _unread(moment, links)
     return Network(
         answer=answer,
         said=said,
-        to_do="" if worst is None else worst.action,
+        to_do=to_do,
         worst=worst,
         findings=findings,
         jobs=jobs,
         links=links,
-        grid=_grid(links, findings, _switches(moment), [f"{answer} {said}".strip()], most),
+        grid=_grid(links, findings, switch_ports, head, most),
         rails=rails,
         racks=racks,
         unread=unread,
@@ -187,11 +190,12 @@ def _fabric(links: Links) -> tuple[Mask, Mask]:
     return fabric, np.isfinite(links.wait) | np.isfinite(links.ticks)
 
 
-def _said(findings: Sequence[Incident]) -> str:
+def _said(findings: Sequence[Incident], switches: Mapping[Port, PortIdentity]) -> str:
     if not findings:
         return ""
     worst = findings[0]
-    return f"{worst.label}: {worst.title}, since {time_of(worst.since)}; {worst.impact.text}."
+    link = f"{worst.label or worst.subject.key}{_other_end(_plugged(worst, switches))}"
+    return f"{link}: {worst.title}, since {time_of(worst.since)}; {worst.impact.text}."
 
 
 def _switches(moment: Moment) -> Mapping[Port, PortIdentity]:
@@ -264,9 +268,7 @@ def _is_worth(links: Links) -> Mask:
 def _told(
     links: Links, one: Incident, here: Sequence[int], switches: Mapping[Port, PortIdentity]
 ) -> tuple[Value, ...]:
-    subject = one.subject
-    alone = len(_ports(one)) == 1
-    identity = switches.get(_name(_ports(one)[0])) if alone else None
+    subject, identity = one.subject, _plugged(one, switches)
     return (
         f"{one.label or subject.key}{_other_end(identity)}",
         one.title,
@@ -281,6 +283,12 @@ def _told(
         None if identity is None else identity.switch,
         subject.cluster,
     )
+
+
+def _plugged(one: Incident, switches: Mapping[Port, PortIdentity]) -> PortIdentity | None:
+    """What the one port that an incident is about says of its switch."""
+    ports = _ports(one)
+    return switches.get(_name(ports[0])) if len(ports) == 1 else None
 
 
 def _other_end(identity: PortIdentity | None) -> str:

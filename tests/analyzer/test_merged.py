@@ -227,3 +227,23 @@ def test_what_is_left_of_a_rack_on_its_first_node_is_in_the_racks_words(
     of_rack = (old.title, old.condition, old.action, old.source, old.own_limit, old.evidence)
     assert (words == of_rack) is in_racks_words
     assert in_racks_words or said == found
+
+
+@pytest.mark.parametrize(
+    ("standing", "over", "named"),
+    [
+        ((), (stood(1, 2, 3),), 1),
+        # Nothing of it, or another matter.
+        ((), (stood(1, 4),), 2),
+        ((), (stood(1, 2, 3, fault="switch_congested"),), 2),
+        # What stands comes first, though less of it is the same.
+        ((stood(5, 3),), (stood(1, 2, 3),), 5),
+    ],
+)
+def test_a_switch_comes_back_under_the_name_that_it_had(
+    standing: Sequence[Incident], over: Sequence[Incident], named: int
+) -> None:
+    ended = [replace(it, resolved_at=NOON) for it in over]
+    (one,) = merged([switch(2, 3)], {it.fingerprint: it for it in standing}, (), ended)
+    assert one.subject == port(named)
+    assert port(2) in {one.subject, *one.members}

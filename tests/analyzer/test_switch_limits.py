@@ -75,10 +75,17 @@ def test_a_younger_line_must_say_that_a_port_is_down_and_wanted(
 
 
 @pytest.mark.parametrize(
-    ("fell_before", "stood", "taken"), [(55, False, True), (75, False, False), (75, True, True)]
+    ("fell_before", "stood", "taken"),
+    [
+        (195, "", True),
+        (215, "", False),
+        (215, "switch_down", True),
+        # Its cable was gone before.
+        (75, "port_down", False),
+    ],
 )
 def test_a_node_that_tells_no_events_loses_its_port_with_those_of_its_rack(
-    fell_before: int, stood: bool, taken: bool
+    fell_before: int, stood: str, taken: bool
 ) -> None:
     scene = racked(healthy(nodes=5, seconds=300.0, gpus=0), 5).changed(
         port(5), {"up": 0}, fell_before
@@ -88,7 +95,8 @@ def test_a_node_that_tells_no_events_loses_its_port_with_those_of_its_rack(
     assert port(5) not in ports_of(racked(scene, 1))[0]
     window = scene.window((DETECTOR,))
     if stood:
-        told = replace(incident(one.fault, one.subject), members=(port(5).key,))
+        subject = one.subject if stood == one.fault else port(5)
+        told = replace(incident(stood, subject), members=(port(5).key,))
         window = replace(window, stood=(told,))
     [one] = switches_down(window)
     assert (port(5) in one.members) is taken

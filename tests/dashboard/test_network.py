@@ -279,6 +279,17 @@ def test_a_link_says_where_its_cable_ends() -> None:
     standing = network(moment(bad(port(NODES[0])), switch="leaf-1"), links)
     assert cell(standing, 0, "link") == "n-1 mlx5_0 → leaf-1 port Ethernet7"
     assert cell(standing, 0, "switch") == "leaf-1"
+    assert standing.said.startswith("n-1 mlx5_0 → leaf-1 port Ethernet7: ")
+
+
+def test_the_command_says_what_to_do_below_its_answer_as_the_page_does() -> None:
+    links = measured(told((port(NODES[0]), BUSY)), ["prod"])
+    one = bad(port(NODES[0]), "job 7", action="Replace the cable.")
+    found = network(moment(one), links)
+    answer, to_do = found.grid.head
+    assert answer == f"Yes: 1 job may suffer; 1 finding. {found.said}"
+    assert to_do == "Do now: Replace the cable."
+    assert list(network(moment(), links).grid.head) == ["No: the only link has no finding."]
 
 
 def test_a_cell_tells_waits_for_credit_where_they_are_far_longer_than_usual() -> None:

@@ -99,7 +99,10 @@ def test_the_page_names_the_link_the_job_and_what_to_do(hub: HubProcess) -> None
 def test_the_command_says_what_the_page_says_and_programs_get_every_link(hub: HubProcess) -> None:
     done = run(hub, "network")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("Yes: 1 job may suffer; 1 finding. n-1 port mlx5_0/1: ")
+    assert done.stdout.startswith(
+        "Yes: 1 job may suffer; 1 finding. n-1 port mlx5_0/1 → leaf-1 port Ethernet7: "
+    )
+    assert "\nDo now: Swap the cable." in done.stdout
     assert "2 fabric ports of 2 tell no waits" in done.stdout
     done = run(hub, "network", "-o", "json")
     assert done.returncode == 0, done.stderr
