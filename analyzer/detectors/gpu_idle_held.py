@@ -14,6 +14,7 @@ from gpuvigil.model import Allocation, Evidence, Finding, Incident, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence.holders import holding, who
+from ..evidence.power import least_at_work
 from ..evidence.spread import Part, stands_for
 from ..window.columns import Mask
 from ..window.holdings import name
@@ -56,9 +57,6 @@ _FAULT = FAULTS["gpu_idle_held"]
 # nvmlClocksEventReasonGpuIdle: the driver itself says that there is no work.
 _CLOCKS_IDLE = 0x1
 _REMEMBERED = 4096
-# Of its power limit, in the mean: no GPU at rest draws that, at whatever clock. Small boards come
-# closest: an L4 with a context rests at some 28 of 72 W. The number is ours.
-_WORKS_AT = 0.5
 
 
 def idle_held_gpus(window: Window) -> list[Finding]:
@@ -211,9 +209,8 @@ def used(window: Window, of: Rows, rows: Rows) -> Mask:
 
 def _draws(rows: Rows) -> Mask:
     """Of each row whether its power says that it works: a counter of utilisation may be stuck."""
-    found: Mask = rows.values("power_watts_mean") >= _WORKS_AT * rows.values(
-        "power_limit_watts_last"
-    )
+    least = least_at_work(rows.values("power_limit_watts_last"))
+    found: Mask = rows.values("power_watts_mean") >= least
     return found
 
 

@@ -62,9 +62,9 @@ def test_a_gpu_is_idle_up_to_its_limits(used: Mapping[str, Any], idles: Mapping[
 
 
 @pytest.mark.parametrize(
-    ("watts", "limit", "count"), [(350.0, 700.0, 0), (349.9, 700.0, 1), (600.0, None, 1)]
+    ("watts", "limit", "count"), [(210.0, 700.0, 0), (209.9, 700.0, 1), (600.0, None, 1)]
 )
-def test_a_gpu_that_draws_half_of_its_limit_works_whatever_its_utilisation_says(
+def test_a_gpu_that_draws_what_none_at_rest_does_works_whatever_its_utilisation_says(
     watts: float, limit: float | None, count: int
 ) -> None:
     scene = idle(fields={**HELD, "power_watts": watts, "power_limit_watts": limit})
