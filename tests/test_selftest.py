@@ -117,6 +117,7 @@ def test_every_rule_fires_and_all_of_it_ends_when_the_nodes_are_silent() -> None
     assert site.standing() == []
 
 
+@pytest.mark.medium
 def test_a_rule_that_is_switched_off_is_told_by_name() -> None:
     few = [row for row in FAULTS.values() if row.detector in {"gpu_lost", "gpu_xid"}]
     site = Site(AnalyzerSettings(xid_overrides=("64=ignore",)), few)

@@ -4,6 +4,7 @@ import dataclasses
 import random
 from math import fsum
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -167,6 +168,7 @@ def test_so_many_carry_it_and_one_less_would_not(replicas: list[Replica]) -> Non
     assert found == 1 or carried(found - 1) < CARRIED_SHARE
 
 
+@pytest.mark.medium
 @given(services(), st.randoms(use_true_random=False), st.floats(0.0, 1.0))
 @settings(max_examples=40)
 def test_order_says_nothing_idle_replicas_carry_nothing_and_less_work_needs_no_more(

@@ -118,6 +118,7 @@ def test_256_gpus_make_one_message_within_the_limit_with_ten_and_how_many_more(f
     assert text.count("GPU-000") <= 45  # of each list, and what repeats it, ten
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("sign", ["東", "🔥", "\\", "*", "&", '"'])
 def test_names_of_any_length_and_script_stay_within_the_limit(form: str, sign: str) -> None:
     long = sign * 1500

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+import pytest
+
 from accounting.cost.money import Prices
 from accounting.efficiency.idleness import FOR_JOBS, Idleness
 from alerts.decisions.decide import decide
@@ -177,6 +179,7 @@ def test_a_receiver_that_refuses_everything_is_trouble_until_it_takes_something(
     assert channel_trouble(days.pulse()) is None
 
 
+@pytest.mark.medium
 def test_an_attempt_that_ends_in_an_exception_counts_as_a_failure_and_is_given_up_in_time() -> None:
     days = Days(CHAT)
     days.ear.says = ValueError("the password is secret")
@@ -222,6 +225,7 @@ def test_owners_alone_get_no_link_that_answers_without_a_sign_in() -> None:
     assert links[True] is None
 
 
+@pytest.mark.medium
 def test_who_has_many_idle_jobs_hears_of_ten_a_day_and_of_the_others_on_the_next() -> None:
     days = Days(OWNERS)
     jobs = [a_holder(holder=Holder.parse(f"job {number}")) for number in range(12)]
@@ -240,6 +244,7 @@ def test_who_has_many_idle_jobs_hears_of_ten_a_day_and_of_the_others_on_the_next
     assert len({one.incident for one in days.ear.heard}) == 13
 
 
+@pytest.mark.medium
 def test_the_limit_of_a_day_holds_for_what_waited_for_days() -> None:
     days = Days(OWNERS)
     for number in range(23):

@@ -2,6 +2,7 @@
 
 import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -83,6 +84,7 @@ def test_what_explains_it_is_what_looking_at_everything_finds(
         assert (found and found.id) == wanted
 
 
+@pytest.mark.medium
 def test_thousands_are_decided_about_in_seconds_while_thousands_stand() -> None:
     rules = [
         InhibitSettings(by=('fault="b"',), of=('fault="a"',), same=("node",)),

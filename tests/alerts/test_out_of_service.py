@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -100,6 +101,7 @@ def test_the_second_receiver_has_the_same_time_from_when_the_node_is_back() -> N
 steps = st.lists(st.sampled_from(["", DRAINED]), min_size=1, max_size=8)
 
 
+@pytest.mark.medium
 @settings(max_examples=40, deadline=None)
 @given(steps, st.booleans())
 def test_nothing_is_said_while_it_is_held_and_once_it_is_not_all_is_said(

@@ -146,6 +146,7 @@ class Faulty:
         return [mine if d.name == mine.name else d for d in DETECTORS]
 
 
+@pytest.mark.medium
 def test_a_detector_that_fails_holds_up_no_other_and_ends_nothing_of_its_own(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -108,6 +108,7 @@ def test_jobs_that_begin_and_end_on_its_members_are_no_news_of_it() -> None:
     assert one.impact.holders == ("job 1", "job 2")
 
 
+@pytest.mark.medium
 def test_of_nodes_that_are_gone_it_hides_nothing_elsewhere_and_ends() -> None:
     gone = [node(number).key for number in range(1, 5)]
     twenty = healthy(nodes=20, seconds=60).without(lambda s: s.subject.of_node().key in gone)

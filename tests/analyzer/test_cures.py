@@ -53,6 +53,7 @@ def test_a_gpu_that_is_lost_after_each_boot_is_inspected() -> None:
     assert evidence["came back after"].count("reboot") == 2
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "story",
     [
@@ -94,6 +95,7 @@ def test_what_began_before_the_last_cure_did_not_survive_it(after: timedelta, co
     assert len(in_vain(scene.window(), found)) == count
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("fault", "first", "again", "is_back"),
     [
@@ -159,6 +161,7 @@ def test_a_cable_that_no_boot_mends_is_not_asked_to_be_inspected_for_its_boots()
 # --- what ends a fault ----------------------------------------------------------------------------
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("up", "after", "is_over"),
     [

@@ -386,6 +386,7 @@ def test_these_look_again_as_soon_as_an_event_comes() -> None:
     }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("fault", [f for f in CASES if BY_FAULT[f].reads_events])
 def test_looking_at_one_node_finds_what_looking_at_all_finds_there(fault: str) -> None:
     window = faulty(fault).window()

@@ -81,6 +81,7 @@ def test_a_machines_parts_must_fail_for_half_a_minute_but_a_tick(
 # --- clocks ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("fields", "tells"),
     [
@@ -112,6 +113,7 @@ def test_a_clock_that_the_neighbours_have_as_well_was_set(hertz: int, count: int
     assert stuck_clocks(fewer.window()) == []
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("set_on", "count"), [(1, 1), (2, 1), (3, 0), (4, 0)])
 def test_clocks_that_most_of_a_node_has_are_set_by_somebody(set_on: int, count: int) -> None:
     scene = healthy(nodes=4, gpus=5)
@@ -171,6 +173,7 @@ def test_memory_is_of_the_last_job_that_held_it() -> None:
 # --- links ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("unknown", "least"),
     [

@@ -322,6 +322,7 @@ def test_detectors_of_congestion_and_losses_say_it() -> None:
     assert all("beyond the port" not in of(it) for it in found)
 
 
+@pytest.mark.medium
 def test_a_shallow_buffer_that_drops_bursts_is_told_by_what_is_sent_again_and_by_nothing_else() -> (
     None
 ):

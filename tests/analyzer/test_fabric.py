@@ -326,6 +326,7 @@ def test_what_the_switch_counts_of_a_host_is_told_unless_the_host_told_it() -> N
         assert bad_ports(replace(seen, stood=(over,))) == again
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("still", [False, True])
 def test_what_the_switch_told_first_goes_on_while_the_host_counts_errors(still: bool) -> None:
     scene = healthy(nodes=HOSTS, seconds=600).rising(port(2), "symbol_errors", 1.0)

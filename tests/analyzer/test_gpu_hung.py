@@ -37,6 +37,7 @@ def one(span: float, fields: Mapping[str, Any], job: str | None = None) -> Scene
     return scene if job is None else replace(scene, allocations=(allocation(gpu(), job),))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("works", "spins"),
     [

@@ -29,6 +29,7 @@ def of_job(gpus: int, holder: str = "job 7", **more: Any) -> tuple[Allocation, .
     return tuple(allocation(gpu(1, n), holder, **more) for n in range(gpus))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("held", "last", "is_over"),
     [

@@ -338,6 +338,7 @@ def test_of_a_rack_only_nodes_whose_brake_is_read_count() -> None:
     assert conditions([found]) == [("power_feed", CRITICAL)]
 
 
+@pytest.mark.medium
 def test_a_rack_keeps_its_name_whichever_of_its_nodes_are_hit() -> None:
     rack = in_rack(PEERS, 4)
     for numbers in ((1, 2), (2, 3), (3, 4), (1, 2, 3, 4)):
@@ -436,6 +437,7 @@ def test_fewer_kelvins_are_a_warm_rack_than_a_broken_fan() -> None:
     assert hot_gpus(alone.window()) == []
 
 
+@pytest.mark.medium
 def test_a_fan_is_told_where_racks_have_too_few_nodes_to_tell_of_their_air() -> None:
     hot = healthy(nodes=8, gpus=8)
     for index in range(8):
@@ -526,6 +528,7 @@ def as_model(scene: Scene, model: str) -> Scene:
     )
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("model", "count"),
     [

@@ -105,6 +105,7 @@ def test_a_heatsink_that_hardly_touches_shows_itself_at_any_load(place: int) -> 
     assert "cooling" not in {key for _, key, _ in told(hot_gpus(scene.window()))}
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("air", "count"), [(22.5, 0), (24.0, 1)])
 def test_a_gpu_that_stays_under_80_degrees_at_full_power_is_no_fault_for_being_unlike_its_peers(
     air: float, count: int
@@ -149,6 +150,7 @@ def test_a_rack_of_which_no_core_has_45_degrees_is_not_hot(watts: float, count: 
     assert [key for _, key, _ in told(hot_gpus(scene.window()))] == ["rack_hot"] * count
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("warmest", "count"), [(44.9, 0), (45, 1)])
 def test_a_rack_is_hot_from_45_degrees_of_its_warmest_core_on(warmest: float, count: int) -> None:
     scene = fleet([(140.0,) * GPUS] * 12, air=25.0)
@@ -177,6 +179,7 @@ def test_several_hot_gpus_of_a_node_are_one_matter_of_the_node() -> None:
     assert told(hot_gpus(scene.window())) == [(node(), "node_hot", Severity.WARNING)]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("kelvin", "count"), [(10.2, 0), (10.7, 1)])
 def test_a_node_must_be_a_quarter_of_its_rise_beyond_its_peers(kelvin: float, count: int) -> None:
     scene = fleet(air=26.0)

@@ -134,6 +134,7 @@ def silence(**more: object) -> Incident:
 BOOTED = LONG.with_events(event(EventKind.BOOT, node(), NOON - timedelta(minutes=2)))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("incident", "was"),
     [

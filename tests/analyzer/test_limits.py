@@ -314,6 +314,7 @@ def test_just_below_the_limit_nothing_is_said_and_at_it_the_fault_is(
     assert [told(finding) for finding in find(at.window())] == [what]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("find", "below", "at", "severities"),
     [
@@ -461,6 +462,7 @@ def test_four_gpus_have_a_usual_mode(gpus: int, count: int) -> None:
     assert odd_settings(both.window()) == []
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("gpus", "odd", "count"),
     [(3, 1, 0), (4, 1, 1), (9, 1, 1), (9, 2, 0), (10, 1, 1), (20, 2, 2), (20, 3, 0), (19, 2, 0)],

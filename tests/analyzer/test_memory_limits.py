@@ -83,6 +83,7 @@ def counted(seconds: float) -> Scene:
     return CALM.changed(gpu(), {UNCORRECTED: GPU_FIELDS[UNCORRECTED] + 1}, seconds)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("seconds", "reset", "count"),
     [

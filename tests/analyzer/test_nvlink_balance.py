@@ -90,6 +90,7 @@ def test_ragged_work_and_what_is_not_known_are_left_alone(scene: Scene) -> None:
     assert find(scene) == []
 
 
+@pytest.mark.medium
 @settings(max_examples=15, deadline=None)
 @given(
     st.lists(st.floats(0.2, 2.0), min_size=8, max_size=8),

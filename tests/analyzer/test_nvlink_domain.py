@@ -141,6 +141,7 @@ def tray(scene: Scene, nodes: Iterable[int], seconds: float, up: int = 16) -> Sc
 LONG = eight(400)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("nodes", "seconds", "up", "found"),
     [
@@ -225,6 +226,7 @@ def test_one_domain_one_incident_with_the_jobs_that_wait() -> None:
     )
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("numbers", "others"), [((2, 3), []), ((1, 3), [node(1).key])])
 def test_the_node_that_it_is_named_by_is_hit_only_where_its_gpus_are(
     numbers: tuple[int, int], others: list[str]
@@ -252,6 +254,7 @@ def test_what_was_raised_within_five_minutes_is_one(minutes: float, together: bo
     assert standing(watch) == ([OF_DOMAIN] if together else apart)
 
 
+@pytest.mark.medium
 def test_what_was_told_before_stays_apart_while_others_of_its_domain_fail() -> None:
     watch = Watch(EIGHT)
     confirmed(watch, bad(EIGHT, gpu(2)))
@@ -321,6 +324,7 @@ def in_all(scene: Scene, **fields: int) -> Scene:
     return scene
 
 
+@pytest.mark.medium
 def test_a_third_node_joins_without_a_message_of_its_own() -> None:
     watch = Watch(EIGHT)
     at = confirmed(watch, bad(EIGHT, gpu(2), gpu(3)))

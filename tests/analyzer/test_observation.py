@@ -39,6 +39,7 @@ def heard(seconds: timedelta) -> Scene:
     return replace(healthy(), heard={node().key: NOON - seconds}, settings=PATIENT)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("late", "tells"), [(0 * SECOND, True), (-MICROSECOND, True), (MICROSECOND, False)]
 )
@@ -152,6 +153,7 @@ AWAY = (taken(node(1)), taken(node(2)))
 EARLY = RACK.since - timedelta(minutes=10)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("more", "goes_on"),
     [
@@ -221,6 +223,7 @@ def test_a_racks_silence_is_over_with_its_last_node_and_no_racks_before() -> Non
     assert (said.cured, said.unknown) == ({}, frozenset({RACK.fingerprint}))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("retired", [(), (1,), (1, 2)])
 @pytest.mark.parametrize("numbers", [(), (1,), (2,), (1, 2)])
 def test_what_several_nodes_suffer_any_of_them_tells(
@@ -264,6 +267,7 @@ def test_what_it_names_itself_is_no_news_and_the_rest_is() -> None:
     assert [text for text in stood if text in {"GPU-1-2", "GPU-1-3"}] == ["GPU-1-2", "GPU-1-3"]
 
 
+@pytest.mark.medium
 def test_a_switch_names_the_ports_and_nodes_that_it_took_and_covers_what_is_else() -> None:
     bad, gone = finding("port_errors", port(1)), finding("node_silent", node(3))
     lost = finding("port_down", port(1))

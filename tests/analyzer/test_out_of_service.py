@@ -281,6 +281,7 @@ def test_a_restart_between_drain_and_resume_changes_nothing() -> None:
     assert hub.hears(said(after=4 * MINUTE)) == [("changed", "")]
 
 
+@pytest.mark.medium
 def test_a_hold_ends_also_where_nothing_can_be_seen() -> None:
     hub = Hub()
     hub.looks(healthy().changed(gpu(), {"up": 0, "unmeasured_reason": 3}))
@@ -291,6 +292,7 @@ def test_a_hold_ends_also_where_nothing_can_be_seen() -> None:
     assert hub.looks(rowless.shifted(62 * MINUTE)) == [("changed", "")]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("states", "reason", "first"),
     [

@@ -253,6 +253,7 @@ def test_a_gpu_whose_lines_stopped_a_minute_ago_does_not_stop_the_others() -> No
     assert says_whether_hot(scene.window((DETECTOR,)), BY_PAST) is False
 
 
+@pytest.mark.medium
 @given(
     st.integers(300, 1500),
     st.integers(0, 1500),

@@ -435,6 +435,7 @@ def test_a_rank_that_has_not_told_its_first_steps_yet_did_not_turn_slow() -> Non
     assert found(lasting(turned)) == []
 
 
+@pytest.mark.medium
 def test_the_slow_rank_of_the_demo_is_told_within_two_minutes() -> None:
     """Injected into a training of the plain simulation, and no word before it or of another rank."""
     origin = NOON - timedelta(seconds=400.0)
@@ -473,6 +474,7 @@ def over_half_an_hour(scene: Scene) -> Scene:
     return replace(scene, settings=replace(lasting(scene).settings, trend_seconds=1800.0))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("seconds", "first", "count"),
     [

@@ -416,6 +416,7 @@ def test_a_port_that_was_switched_off_or_goes_with_its_node_is_no_switch() -> No
     assert switches_down(replace(reloaded, events=gone).window()) == []
 
 
+@pytest.mark.medium
 def test_a_node_that_fell_silent_with_its_switch_is_told_with_it() -> None:
     def silent(seconds: float, rack: str | None = None) -> Scene:
         scene = lost(FOUR, 1, 2, 3)

@@ -199,6 +199,7 @@ def test_three_ports_of_one_name_are_a_switch(numbers: Sequence[int], faults: li
         assert (found[0].subject, found[0].members) == (port(), tuple(rail(*numbers[1:])))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("ports", "is_node"), [(2, True), (3, True), (4, True), (5, False)])
 def test_two_and_half_of_a_nodes_ports_are_the_node(ports: int, is_node: bool) -> None:
     scene = with_more_ports(CARRYING, [f"mlx5_{n}" for n in range(1, ports)])
@@ -264,6 +265,7 @@ def test_no_more_than_eight_of_its_jobs_are_named(jobs: int) -> None:
     assert named == ", ".join(f"job {100 + j}" for j in range(min(jobs, 8)))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("nodes", "more"), [(8, ""), (9, " and 1 more"), (11, " and 3 more")])
 def test_no_more_than_eight_nodes_of_a_switch_are_named(nodes: int, more: str) -> None:
     them = rail(*range(1, nodes + 1))

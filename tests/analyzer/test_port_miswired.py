@@ -221,6 +221,7 @@ def test_it_ends_once_the_cables_are_where_they_belong_and_stands_while_nobody_c
     assert watch.standing() == []
 
 
+@pytest.mark.medium
 def test_a_pass_over_thousands_of_ports_learns_anew_only_when_a_port_has_moved() -> None:
     window = fabric({700: SWAPPED}, hosts=1250, slots={})
 

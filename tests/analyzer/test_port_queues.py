@@ -92,6 +92,7 @@ def test_a_node_s_own_shaper_is_told_by_the_longer_look() -> None:
     assert congested(scene.turned(port(), HELD_BACK, 0.0, 1500.0, 60.0)) == []
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("size", "is_told"), [(65_000, False), (66_000, True)])
 def test_a_single_segment_is_no_queue(size: int, is_told: bool) -> None:
     slow = FLEET
@@ -102,6 +103,7 @@ def test_a_single_segment_is_no_queue(size: int, is_told: bool) -> None:
     assert bool(congested(slow.changed(port(), {QUEUE: size}, 700.0))) is is_told
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("sent", "is_told"), [(0.9e6, False), (1.1e6, True)])
 def test_where_next_to_nothing_is_sent_nothing_waits(sent: float, is_told: bool) -> None:
     slow = FLEET

@@ -61,6 +61,7 @@ def test_ports_of_one_name_that_wait_while_their_job_gets_less_through_are_their
     )
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("share", "lost", "is_told"), [
     (0.0995, 0.16, True), (0.049, 0.16, False), (0.3, 0.14, False), (0.3, 0.17, True),
 ])  # fmt: skip
@@ -127,6 +128,7 @@ def test_who_waits_for_a_host_that_does_not_keep_up_is_not_told() -> None:
     assert [it.fault for it in congested(other)] == ["switch_congested"]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("minutes", "is_told"), [(9.9, False), (10.1, True)])
 def test_a_job_that_lost_links_to_a_switch_lately_crowds_its_other_links(
     minutes: float, is_told: bool
@@ -274,6 +276,7 @@ def test_what_is_sent_again_for_long_is_told_and_a_burst_is_not() -> None:
     assert losses(over) == []
 
 
+@pytest.mark.medium
 def test_what_a_job_feels_is_told_at_once() -> None:
     few = FLEET.turned(port(), "retransmits", 0.0, 49.0, 60.0)
     assert losses(carrying(few, EVERY, 0.5)) == []

@@ -4,6 +4,7 @@ import math
 from datetime import timedelta
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,6 +36,7 @@ def plain(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
+@pytest.mark.medium
 @settings(max_examples=30)
 @given(VALUES)
 def test_a_column_says_what_the_rows_say(values: list[int | None]) -> None:

@@ -77,6 +77,7 @@ def test_fewer_or_elsewhere_or_half_of_the_cluster_is_no_rack(
     assert of_racks(quiet(*numbers)) == [], why
 
 
+@pytest.mark.medium
 def test_a_rack_that_dies_while_another_is_heard_stays_one_though_it_is_half_of_the_cluster() -> (
     None
 ):
@@ -161,6 +162,7 @@ def test_a_rack_that_falls_silent_is_one_incident_until_its_nodes_are_heard_agai
     assert [len(them) for them in standing] == [2, 2, 2, 0]
 
 
+@pytest.mark.medium
 def test_one_that_is_heard_again_as_a_whole_is_over_as_soon_as_it_is_known_what_it_was() -> None:
     watch = Watch()
     for seconds in (0, 10):
@@ -233,6 +235,7 @@ def test_a_room_takes_over_from_a_rack() -> None:
     assert [i.label for i in standing] == ["cluster c"]
 
 
+@pytest.mark.medium
 def test_a_room_takes_over_racks_and_nothing_that_its_other_nodes_have_had() -> None:
     watch = Watch()
     lost = RACKED.changed(gpu(12), {"up": 0, "unmeasured_reason": 3, "utilization_percent": None})

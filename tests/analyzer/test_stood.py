@@ -55,6 +55,7 @@ def begun(*lately: Incident) -> Analysis:
     return analysis
 
 
+@pytest.mark.medium
 def test_a_fault_that_was_over_before_the_start_excuses_as_one_that_ended_since() -> None:
     assert said(begun()) == {"gpu_underused"}
     assert said(begun(OVER)) == set()

@@ -51,6 +51,7 @@ def of(candidate: Candidate) -> dict[str, str]:
     return {it.name: it.value for it in candidate.finding.evidence}
 
 
+@pytest.mark.medium
 def test_a_port_says_where_its_cable_ends() -> None:
     bad = FOUR.rising(port(), "symbol_errors", 1.0)
     for switch_port, words in (("Ethernet12", "leaf-7 port Ethernet12"), (None, "leaf-7")):

@@ -354,6 +354,7 @@ def test_a_second_request_is_to_hurry_and_an_echo_of_the_first_is_not() -> None:
     assert hurry()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("asked", "nodes", "fleet"),
     [

@@ -64,6 +64,7 @@ def test_a_call_never_had_more_than_there_was_and_what_was_spent_before_does_not
     assert had(seconds, OWN, blocked, blocked) == seconds
 
 
+@pytest.mark.medium
 def test_a_thread_that_sleeps_has_all_the_time_and_one_that_works_is_counted() -> None:
     before, end = threads(), threading.Event()
     assert before is not None

@@ -182,6 +182,7 @@ def test_files_that_are_sent_along_are_closed(tmp_path: Path) -> None:
         assert len(os.listdir("/proc/self/fd")) == files
 
 
+@pytest.mark.medium
 def test_a_flood_keeps_no_sender_waiting_and_the_node_little(tmp_path: Path) -> None:
     """More than a second takes: the kernel refuses the rest at once, and what came first is kept."""
     with listening(tmp_path) as sent:

@@ -111,6 +111,7 @@ def test_after_a_reset_what_was_counted_since_is_the_increase() -> None:
     assert increase(np.array([np.nan, 9.0])) == 0
 
 
+@pytest.mark.medium
 @given(st.lists(measured_steps, max_size=5))
 def test_the_median_is_of_those_that_were_measured_and_absent_where_none_was(
     lines: list[dict[int, float]],

@@ -4,6 +4,8 @@ import time
 from collections import Counter
 from typing import Any
 
+import pytest
+
 from dashboard.data.hub_queries import load
 from dashboard.model.facts import Facts
 from gpuvigil.clock import ManualClock
@@ -53,6 +55,7 @@ def test_all_that_stands_is_asked_for_not_the_newest_ten_thousand() -> None:
     assert {hub.most[kind] for kind in kinds} == {100_000}
 
 
+@pytest.mark.medium
 def test_what_was_told_of_a_storm_is_not_looked_through_for_each_sign_of_life() -> None:
     book = load(storm(4_000))
     began = time.process_time()

@@ -196,6 +196,7 @@ def test_the_activity_of_any_number_of_gpus_is_asked_for_in_answers_that_are_sma
     assert sum(store.answers) == count * 2 * len(AT)
 
 
+@pytest.mark.medium
 @given(st.integers(0, 10**6), st.integers(0, 10**5), st.integers(1, 5000), st.integers(1, 50))
 @settings(max_examples=30)
 def test_pieces_are_the_span_and_cut_no_step_in_two(

@@ -4,6 +4,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
+
 from accounting.job_ending import Why
 from accounting.jobs.losses import losses, runs
 from dashboard.lists.job_board import failures
@@ -73,6 +75,7 @@ def fleet(*open_: Allocation) -> Fleet:
     )
 
 
+@pytest.mark.medium
 def test_failures_of_a_month_are_all_counted_however_many_jobs_end_elsewhere() -> None:
     lab = [job(n, NOON - n * MINUTE, "lab") for n in range(1200, 0, -1)]
     prod = [job(n, NOON - DAY - n * MINUTE, state="NODE_FAIL") for n in range(900, 0, -1)]

@@ -162,6 +162,7 @@ def steps_of_seconds(length: float, **values: float) -> OverTime:
     return over_time(onto, ["n-1"], [gpus], [], [])
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("length", [1.0, 10.0, 25.0])
 def test_steps_are_counted_over_as_many_points_as_it_takes(length: float) -> None:
     assert runs(steps_of_seconds(length), JOB)[-1].bound is Bound.CHECKPOINT

@@ -195,6 +195,7 @@ def test_who_the_provider_knows_comes_in_where_they_wanted_to_be(
     assert "client_secret" not in served.asked[0]
 
 
+@pytest.mark.medium
 def test_what_comes_back_is_good_once_and_in_its_own_browser_alone(
     served: Provider, site: Sited
 ) -> None:
@@ -221,6 +222,7 @@ def test_after_ten_minutes_it_took_too_long(served: Provider, site: Sited) -> No
         assert site.back(state=asked["state"], code="c").status == status
 
 
+@pytest.mark.medium
 def test_a_code_of_another_browsers_sign_in_is_worth_nothing(served: Provider, site: Sited) -> None:
     stolen = site.leave()
     honest(served, site, stolen)

@@ -336,6 +336,7 @@ def test_what_a_collector_says_against_itself_is_said_with_its_name(
     assert "sim-001" in found.text
 
 
+@pytest.mark.medium
 def test_of_many_nodes_only_the_worst_are_named_with_how_many_more() -> None:
     nodes = [node(f"n{number:04d}", "lab") for number in range(1250)]
     sources = replace(

@@ -146,6 +146,7 @@ def test_an_unknown_name_is_hashed_as_a_known_one_is(site: Named) -> None:
     assert Counting.verified == 2
 
 
+@pytest.mark.medium
 def test_a_thousand_wrong_sign_ins_from_one_address_get_a_handful_of_looks(site: Named) -> None:
     answers = [site.by_name(f"name-{number}", "wrong").status for number in range(1000)]
     assert answers[: Tries.FREE] == [401] * Tries.FREE
@@ -153,6 +154,7 @@ def test_a_thousand_wrong_sign_ins_from_one_address_get_a_handful_of_looks(site:
     assert len(site.told) == Tries.FREE  # nobody fills the audit log either
 
 
+@pytest.mark.medium
 def test_a_thousand_wrong_sign_ins_from_a_thousand_addresses_are_slowed_down_by_the_account(
     site: Named,
 ) -> None:

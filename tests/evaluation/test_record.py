@@ -166,6 +166,7 @@ _FIELDS = {
 _ROW = st.fixed_dictionaries({name: st.none() | it for name, it in _FIELDS.items()})
 
 
+@pytest.mark.medium
 @hypothesis.given(
     st.lists(
         st.tuples(st.integers(0, 3_600_000_000), _ROW), min_size=1, unique_by=lambda it: it[0]

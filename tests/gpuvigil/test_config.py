@@ -62,6 +62,7 @@ def test_a_variable_wins_over_the_file(tmp_path: Path) -> None:
     assert (config.hub.port, config.collector.gpus) == (10, False)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -169,6 +169,7 @@ def test_all_jobs_of_a_busy_week_are_read() -> None:
     assert (len(told.jobs), told.whole_from) == (21_000, None)
 
 
+@pytest.mark.medium
 def test_where_more_have_ended_than_are_read_it_is_said_since_when_they_are_all() -> None:
     hub = ShelfHub(*ended(700))
     told = told_since(hub, None, NOON - HOUR, most=600)

@@ -137,6 +137,7 @@ def reason(body: bytes) -> str:
 # Written and read
 
 
+@pytest.mark.medium
 @given(lines())
 @example(Line(measurement="m\\,", tags=((" ", "=,"),), fields=(("\\x", "\\"),), at_ns=None))
 def test_what_is_written_is_read_back_with_its_types(line: Line) -> None:

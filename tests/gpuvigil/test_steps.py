@@ -24,6 +24,7 @@ def test_the_file_to_copy_is_the_package_s_own() -> None:
     assert COPIED.read_bytes() == (ROOT / "gpuvigil/steps.py").read_bytes()
 
 
+@pytest.mark.medium
 def test_it_runs_with_python_3_8_and_nothing_else() -> None:
     vermin = Path(sys.executable).parent / "vermin"
     by_version = ["--no-tips", "-t=3.8-", "--violations", str(COPIED)]

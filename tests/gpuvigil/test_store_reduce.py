@@ -68,6 +68,7 @@ def assert_alike(found: pa.Table, expected: pa.Table) -> None:
             assert mine[key] == (pytest.approx(value, rel=1e-9, abs=1e-6) if near else value), key
 
 
+@pytest.mark.medium
 @given(rows=ROWS, step=st.sampled_from([1, 7, 60, 3600]))
 def test_lines_are_reduced_as_the_store_in_memory_does(
     rows: list[dict[str, Any]], step: int
@@ -80,6 +81,7 @@ def test_lines_are_reduced_as_the_store_in_memory_does(
     assert_alike(reduction.latest(GPU, FIELDS, table), store.latest("gpu", FIELDS, NOON))
 
 
+@pytest.mark.medium
 @given(rows=ROWS, cuts=st.lists(st.integers(0, 3600), max_size=4))
 def test_a_window_is_the_same_when_it_is_put_together_from_parts(
     rows: list[dict[str, Any]], cuts: list[int]

@@ -159,6 +159,7 @@ def cases() -> Iterator[tuple[int, str, int, int]]:
             yield code, unit, full ^ (1 << (place + 7) % 32), own
 
 
+@pytest.mark.medium
 def test_what_a_unit_reports_is_read_by_nvidias_table() -> None:
     actions = set()
     for code, unit, information, status in cases():

@@ -370,6 +370,7 @@ def test_one_line_of_another_keeps_the_whole_body_out(
     assert client.status()["sequence"] == before
 
 
+@pytest.mark.medium
 def test_who_may_not_speak_for_a_scheduler_is_told_how_to_and_so_is_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -170,6 +170,7 @@ def _finished(
     return True
 
 
+@pytest.mark.medium
 def test_more_names_are_looked_up_than_one_question_takes(hubs: Hubs) -> None:
     book = hubs.emptied()[0]
     book.write([Record(kind=RecordKind.NOTICE, id="n39999", at=NOON, subject="c/n1")])

@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -108,6 +109,7 @@ def test_without_a_send_time_nothing_is_done() -> None:
     assert clocks.shift(who(None), NOON) == timedelta()
 
 
+@pytest.mark.medium
 def test_lines_of_a_clock_that_is_off_are_stored_when_they_were_measured(tmp_path: Path) -> None:
     store = Embedded(tmp_path / "store", 256 * 1024 * 1024, 1)
     clocks = Clocks(TEN)

@@ -156,6 +156,7 @@ def test_who_does_not_read_an_answer_is_let_go(hub: HubProcess) -> None:
         wait_until("it is gone", lambda: connections() == 0, 60.0)
 
 
+@pytest.mark.medium
 def test_an_answer_that_is_too_large_is_one_line(tmp_path: Path) -> None:
     store = Embedded(tmp_path / "store", 256 * 1024 * 1024, 1, answer_bytes=1000)
     question = series(

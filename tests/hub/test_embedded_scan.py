@@ -183,6 +183,7 @@ def test_of_a_file_that_was_read_whole_only_the_fields_are_read_the_next_time(
         read(series(7, {}))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("fields", [1, 2, 3])
 def test_more_lines_than_are_read_at_a_time_are_each_counted_once(
     tmp_path: Path, fields: int

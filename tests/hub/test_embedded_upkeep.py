@@ -100,6 +100,7 @@ def test_a_backup_says_how_many_bytes_it_has(
     assert samples(store) == HOURS * LINES
 
 
+@pytest.mark.medium
 def test_room_is_given_up_also_when_somebody_was_reading_the_time_before(tmp_path: Path) -> None:
     path = tmp_path / "t.duckdb"
     database = Database(path, (256 * MIB, 1), SystemClock(), lambda: None, lambda *_: None)
@@ -257,6 +258,7 @@ def test_a_value_that_nobody_asks_for_and_cannot_be_read_is_found_when_all_is_lo
     assert [it["file"] for it in store.damaged()] == [str(path)]
 
 
+@pytest.mark.medium
 def test_only_a_unit_that_is_cut_in_two_is_looked_through_before(
     opened: Callable[[], Embedded],
 ) -> None:

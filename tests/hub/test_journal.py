@@ -138,6 +138,7 @@ def test_records_of_another_hub_take_nothing_from_this_ones_journal(tmp_path: Pa
         assert [row[1] for row in state(book)] == ["other-0"]
 
 
+@pytest.mark.medium
 def test_of_backups_the_newest_whole_one_is_taken_and_few_are_kept(tmp_path: Path) -> None:
     with closing(opened(tmp_path)) as book:
         folder, path = tmp_path / FOLDER, tmp_path / "records.sqlite"

@@ -66,6 +66,7 @@ class Slow(int):
         return int(self)
 
 
+@pytest.mark.medium
 def test_threads_that_take_and_give_back_leave_nothing_behind_and_never_hold_too_much() -> None:
     shares, seen = Shares(MOST), list[int]()
 

@@ -139,6 +139,7 @@ def test_a_node_writes_twenty_thousand_records_at_once_and_as_many_again_in_an_h
     assert endpoint.writes(NODE) == 200
 
 
+@pytest.mark.medium
 def test_a_node_writes_128_mib_at_once(endpoint: Endpoint) -> None:
     lines = (b"x" * (MIB - 1) + b"\n") * 8
     # What is wrong with the first line ends it soon, and is no refusal to take more.

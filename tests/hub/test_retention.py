@@ -170,6 +170,7 @@ def test_any_number_is_forgotten(book: Book) -> None:
     assert len(left(book)) == LOOK
 
 
+@pytest.mark.medium
 def test_records_are_forgotten_in_the_pass_that_forgets_telemetry(
     book: Book, tmp_path: Path
 ) -> None:

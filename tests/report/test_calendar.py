@@ -189,6 +189,7 @@ def test_weeks_of_one_length_are_held_against_each_other_as_they_are() -> None:
     assert (report.covers, report.time_zone) == ("week", "UTC")
 
 
+@pytest.mark.medium
 def test_days_are_those_of_the_zone_and_the_long_one_has_25_hours() -> None:
     report = of("week", "2026-W43", zone=BERLIN)
     assert [one.day for one in report.days] == [f"2026-10-{day}" for day in range(19, 26)]

@@ -4,6 +4,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from accounting.cost.money import Prices
 from accounting.job_ending import Why
 from accounting.jobs.losses import Ended, Loss
@@ -125,6 +127,7 @@ def test_a_job_of_which_nobody_knows_what_it_did_counts_as_a_job_and_adds_nothin
     assert found["all"] == ["1", "0", "0"]
 
 
+@pytest.mark.medium
 def test_more_than_eight_causes_are_one_row_more() -> None:
     nine = rows(report_of(*(loss(n, f"cause {n}", n) for n in range(1, 10))).sheet("work_lost"))
     assert list(nine)[-2:] == ["1 more", "all"]

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from gpuvigil.model import Impact, Severity, Subject
 from report.build import build
 from report.content import Report
@@ -22,6 +24,7 @@ def cell(report: Report, sheet: str, row: str, column: str) -> object:
     return next(it[at] for it in found.rows if it[0] == row)
 
 
+@pytest.mark.medium
 def test_eight_ports_of_one_job_hold_up_no_more_than_the_job_held() -> None:
     week = usage([share("job 1", gpus=512)], gpus=512)
     hit = Impact(gpus=512, holders=("job 1",))

@@ -41,6 +41,7 @@ def recounted(found: Usage, part: int) -> Usage:
     return replace(found, buckets=(*again, *found.buckets[part:]))
 
 
+@pytest.mark.medium
 def test_the_same_data_say_the_same_and_nothing_of_it() -> None:
     found = facts(usage([ANN, BOB]))
     assert said(found, sent(found)) == ""
@@ -108,6 +109,7 @@ def test_incidents_that_came_or_were_dismissed_are_why(
     assert bool(text) == bool(why)
 
 
+@pytest.mark.medium
 def test_other_limits_of_the_idle_rule_are_why() -> None:
     found = facts(usage([ANN, BOB]))
     past: dict[str, Any] = dict(sent(found))
@@ -117,6 +119,7 @@ def test_other_limits_of_the_idle_rule_are_why() -> None:
     assert "The idle rule's limits changed; gpuvigil 0.0.9 made it" in said(found, past)
 
 
+@pytest.mark.medium
 def test_the_newest_of_the_same_span_and_team_is_what_it_is_held_against() -> None:
     found = facts(usage([ANN, BOB]))
     past = sent(found)

@@ -40,6 +40,7 @@ def asked(hub: HubAtHand, kind: str, kept: timedelta, zone: str = "UTC") -> Fact
     return found
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("kind", ["week", "month"])
 def test_weeks_and_months_have_eight(hub: HubAtHand, kind: str) -> None:
     found = asked(hub, kind, timedelta(days=400))

@@ -149,6 +149,7 @@ def test_the_numbers_of_a_week_stay_what_they_were() -> None:
     assert numbers() == json.loads(SAID.read_text(encoding="utf-8"))
 
 
+@pytest.mark.medium
 @given(
     quiet=st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=24),
     unfilled=st.lists(st.floats(0.0, 8.0), min_size=7, max_size=7),
@@ -227,6 +228,7 @@ def test_what_is_left_of_an_idle_hour_is_judged_by_itself(
     assert found.little == pytest.approx(24 * little)
 
 
+@pytest.mark.medium
 def test_a_quarter_of_an_earlier_version_makes_it_a_range() -> None:
     known = usage([share(quiet=0.5)])
     dark = usage([share(quiet=None, idle=0.5)])
@@ -292,12 +294,14 @@ def test_teams_are_told_with_hours_money_and_what_changed() -> None:
     assert teams["speech"]["wasted_change"] == 0.0
 
 
+@pytest.mark.medium
 def test_one_team_alone_has_no_table() -> None:
     for names, there in (("a", "a"), False), (("a", "b"), True):
         held = [share(f"job {n}", account=name) for n, name in enumerate(names)]
         assert (build(facts(usage(held, gpus=16))).sheet("teams") is not None) is there
 
 
+@pytest.mark.medium
 def test_nobody_is_ranked_for_hours_that_a_fault_explains() -> None:
     week = usage([share("job 1", quiet=1.0, idle=1.0, used=0.0)])
     hit = Impact(gpus=4, holders=("job 1",), users=("ann",))

@@ -319,6 +319,7 @@ def test_of_a_large_fleet_a_long_span_ends_with_what_was_counted(
     assert found.ledger.quarters == (2 if spot else 1)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("gpus", "spot"), [(2000, 2), (2001, 1), (1333, 3), (1334, 2)])
 def test_of_gaps_the_last_is_counted_and_others_while_they_are_little(
     site: Site, gpus: int, spot: int

@@ -210,6 +210,7 @@ def test_the_longest_name_at_a_place_is_hidden_whatever_signs_are_in_it() -> Non
     )
 
 
+@pytest.mark.medium
 def test_a_large_site_has_many_names() -> None:
     names = [f"gpu-{number:06}" for number in range(150_000)]
     began = time.monotonic()

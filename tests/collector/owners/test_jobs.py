@@ -165,6 +165,7 @@ def test_a_job_that_is_requeued_is_another_allocation(site: Site, jobs: Jobs) ->
     assert [one.started_at.timestamp() > 1000 for one in jobs.held] == [True]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "name", ["a\nuser=root\ngpus=0-3", "x" * 5000, "\x1b[31m", "`touch x` $(id)"]
 )

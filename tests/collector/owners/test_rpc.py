@@ -195,6 +195,7 @@ CLAIMED = st.tuples(
 )
 
 
+@pytest.mark.medium
 @given(
     st.lists(st.tuples(NAMES, NAMES, NAMES, DEVICES, CLAIMED)),
     st.one_of(st.none(), DEVICES),

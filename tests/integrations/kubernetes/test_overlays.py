@@ -196,6 +196,7 @@ def test_a_site_says_its_image_and_lets_prometheus_ask_collectors() -> None:
     assert {it["spec"]["jobLabel"] for it in asked} == {"app"}
 
 
+@pytest.mark.medium
 def test_only_a_site_lets_its_dashboard_out_to_a_provider_of_sign_in() -> None:
     for folder in FOLDERS:
         found = render(folder)

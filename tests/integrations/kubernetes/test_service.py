@@ -149,6 +149,7 @@ class Refusing(BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.medium
 def test_a_refused_record_costs_itself_alone_and_a_refused_token_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -98,6 +98,7 @@ def test_programs_tell_all_or_some_of_it(said: Tells) -> None:
     assert there == {Tells.STEPS: plain, Tells.PAUSES: pauses, Tells.OWN: own}[said]
 
 
+@pytest.mark.medium
 def test_steps_take_what_the_job_says_and_are_counted() -> None:
     before, after = (told(BARE, Tells.OWN, it)[0] for it in (FROM, FROM + 200.0))
     usual = step_seconds(job(Tells.OWN)) or 0.0

@@ -63,6 +63,7 @@ def test_a_cable_between_switches_is_bad_at_both_ends_and_at_no_host(kind: str) 
     assert ports.equals(runs.whole(build(QUIET).blocks(tick_seconds=60.0), "port"))
 
 
+@pytest.mark.medium
 def test_a_lost_spine_does_not_answer_and_leaves_have_no_link_to_it() -> None:
     fleet, said = playing(replace(ORDER, kind="spine lost", spine=2))
     [truth] = fleet.truths()
