@@ -1,6 +1,7 @@
 """`gpuvigil alert`: run alerting; with a verb, show routes, test a channel or retry what failed."""
 
 import argparse
+import getpass
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,15 +9,18 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from accounting.people.typist import typed
 from gpuvigil.clock import EPOCH, SystemClock, moment
 from gpuvigil.config import AlertsSettings, Config, load
 from gpuvigil.config.startup import configured_anywhere, fail, parser, run_service
 from gpuvigil.config.tuning import tried_on_the_past
 from gpuvigil.errors import ConfigError, GpuvigilError, HubRefused
+from gpuvigil.faults.trial import Feedback, feedback, on_trial, why
 from gpuvigil.hub_client import Hub, service_hubs
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.matching.matchers import labels_of
 from gpuvigil.model import (
+    Deed,
     Evidence,
     Impact,
     Incident,
@@ -41,6 +45,7 @@ from .routing.route import fitting, misfit, path
 from .routing.situation import Lookout
 from .service import run
 
+_WORTH = ("useful", "noise")
 _NOBODY = "No channel is configured, so no alerts are sent; see docs/alerts.md."
 TESTED = Subject(cluster="gpuvigil", node="test")
 
@@ -52,6 +57,10 @@ def main(arguments: Sequence[str]) -> int:
     route = verbs.add_parser("route", help="show the routes, or explain one incident's")
     route.add_argument("--explain", metavar="INCIDENT", help="an incident's id")
     verbs.add_parser("opinions", help="count the votes per rule: useful or noise")
+    vote = verbs.add_parser("vote", help="say that an incident was useful, or noise")
+    vote.add_argument("incident", help="its id")
+    vote.add_argument("worth", choices=_WORTH, metavar="|".join(_WORTH))
+    vote.add_argument("--by", default="", help="who; default: the user who runs this")
     retry = verbs.add_parser("retry", help="retry notifications that were given up")
     retry.add_argument("--channel", help="only those of this channel")
     test = verbs.add_parser("test", help="send a test alert and its resolution")
@@ -213,13 +222,28 @@ def _route(config: Config, chosen: argparse.Namespace) -> int:
             )
         return 0
     hub = service_hubs(config.hub)()
-    record = hub.record(RecordKind.INCIDENT, chosen.explain)
-    incident = next(readable([record] if record else [], Incident.from_record), None)
-    if incident is None:
-        raise ConfigError(f"the hub knows no incident {chosen.explain!r}")
+    incident = _incident(hub, chosen.explain)
     notices = list(notices_of(hub, incident.id).values())
     for line in explained(incident, notices, settings, hub, SystemClock().now()):
         print(line)
+    return 0
+
+
+def _incident(hub: Hub, id_: str) -> Incident:
+    record = hub.record(RecordKind.INCIDENT, id_)
+    incident = next(readable([record] if record else [], Incident.from_record), None)
+    if incident is None:
+        raise ConfigError(f"the hub knows no incident {id_!r}")
+    return incident
+
+
+def _vote(config: Config, chosen: argparse.Namespace) -> int:
+    hub, now = service_hubs(config.hub)(), SystemClock().now()
+    incident, by = _incident(hub, chosen.incident), chosen.by or getpass.getuser()
+    given = Opinion.given(incident, by, useful=chosen.worth == _WORTH[0], at=now)
+    entry = typed(Deed.OPINION, incident.id, chosen.worth, now)
+    hub.write_records([given.to_record(), entry.to_record()])
+    print(f"counted as {chosen.worth} for the rule {incident.fault}")
     return 0
 
 
@@ -251,13 +275,19 @@ def _retry(config: Config, chosen: argparse.Namespace) -> int:
 
 
 def _opinions(config: Config, _: argparse.Namespace) -> int:
-    records = service_hubs(config.hub)().records(RecordKind.OPINION)
-    if not records:
+    found = tuple(
+        readable(service_hubs(config.hub)().records(RecordKind.OPINION), Opinion.from_record)
+    )
+    proven, counted = config.alerts.proven, feedback(found)
+    if not found:
         print("No votes yet.")
-    for rule, useful, noise in opinions(readable(records, Opinion.from_record)):
+    for rule, useful, noise in opinions(found):
         command = tried_on_the_past(rule) if noise else ""
-        print(f"{rule}: {noise} noise, {useful} useful{f'; try {command}' if command else ''}")
+        said = counted.get(rule, Feedback())
+        trial = f"; on trial: {why(said, proven)}" if on_trial(rule, said, proven) else ""
+        tried = f"; try {command}" if command else ""
+        print(f"{rule}: {noise} noise, {useful} useful{trial}{tried}")
     return 0
 
 
-_VERBS = {"route": _route, "test": _test, "opinions": _opinions, "retry": _retry}
+_VERBS = {"route": _route, "test": _test, "opinions": _opinions, "vote": _vote, "retry": _retry}

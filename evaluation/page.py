@@ -227,7 +227,7 @@ def _kinds(ours: Sequence[Tally]) -> Iterator[str]:
 def _how() -> Iterator[str]:
     yield "## How it is measured"
     yield ""
-    yield "- A fault is found when a warning or critical about its machine begins after its first sign and before its end. Each time that an incident opens or returns is a message and is judged by itself; one that begins within half an hour after a fault is neither right nor wrong."
+    yield "- A fault is found when a warning or critical about its machine begins after its first sign and before its end. Each time that an incident opens or returns is a message and is judged by itself, but what is [on trial](alerts.md#verdicts-on-trial) is in the digest; one that begins within half an hour after a fault is neither right nor wrong."
     yield "- Which kinds name themselves: `evaluation/judge/inferred.py`. Hidden faults, of which no number tells because nothing ran, count for nobody."
     yield "- Wrong messages are counted wherever nothing was wrong, look-alikes included: reboots, drains, driver rollouts, late data, users' own Xids."
     yield "- Idle GPUs and programs' own errors (Xid 13, 31, 43, 45) are no claims about faults, whoever makes them."

@@ -54,7 +54,7 @@ def build(facts: Facts) -> Report:
         models=dict(usage.buckets[-1].models) if usage.buckets else {},
         digits=digits,
         verdict=verdict(case),
-        rules=worth(facts.opinions, facts.incidents),
+        rules=worth(facts.opinions, facts.incidents, facts.on_trial),
         actions=actions(facts, rows),
         became=became(facts, known, rows),
         figures=tuple(case.figures.values()),

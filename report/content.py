@@ -64,6 +64,10 @@ class RuleWorth:
     noise: int
     useful: int
     incidents: int  # of the rule in the span, answered for or not
+    unjudged: int  # of them, those that nobody answered for
+    on_trial: (
+        bool  # whether it has yet to be right often enough here, and is in the digest until then
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -122,6 +122,8 @@ def _rules(report: Report) -> Iterator[Row]:
         yield Row("rule", one.rule, "noise", one.noise, "answers")
         yield Row("rule", one.rule, "useful", one.useful, "answers")
         yield Row("rule", one.rule, "incidents", one.incidents, "incidents")
+        yield Row("rule", one.rule, "unjudged", one.unjudged, "incidents")
+        yield Row("rule", one.rule, "told_in", formatting.told_in(one))
 
 
 def _parts(report: Report) -> Iterator[Row]:

@@ -9,7 +9,7 @@ from gpuvigil.config.tuning import tried_on_the_past
 from .calendar import Calendar, midnight
 
 if TYPE_CHECKING:
-    from .content import Figure, Report
+    from .content import Figure, Report, RuleWorth
 
 NONE = "–"
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -171,10 +171,22 @@ def names(found: list[str]) -> str:
     return " and ".join([", ".join(found[:-1]), found[-1]] if len(found) > 1 else found)
 
 
+def answers(one: "RuleWorth") -> tuple[str, ...]:
+    """The cells of a rule: noise, useful, incidents, those not judged, and where they are told."""
+    counts = (one.noise, one.useful, one.incidents, one.unjudged)
+    return (*(f"{count:,}" for count in counts), told_in(one))
+
+
+def told_in(one: "RuleWorth") -> str:
+    return "digest: on trial" if one.on_trial else "messages"
+
+
 def noisiest(report: "Report") -> str:
     """What the answers say of the rule that leads them; nothing was called noise where none did."""
-    worst, answers = report.rules[0], sum(one.noise + one.useful for one in report.rules)
-    said = f"{answers:,} answer{'' if answers == 1 else 's'} to messages"
+    worst, many = report.rules[0], sum(one.noise + one.useful for one in report.rules)
+    if not many:
+        return "Nobody has said yet whether what is on trial is right."
+    said = f"{many:,} answer{'' if many == 1 else 's'} to messages"
     if not worst.noise:
         return f"{said}, none of them noise."
     return (

@@ -1,6 +1,6 @@
 """Everything that a report is made of, read once through the hub."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -21,6 +21,7 @@ from accounting.usage.query import clusters, usage
 from gpuvigil.clock import duration
 from gpuvigil.config import Config
 from gpuvigil.errors import ConfigError
+from gpuvigil.faults.trial import STARTS_ON_TRIAL, Feedback, feedback, on_trial
 from gpuvigil.hub_client import Hub
 from gpuvigil.lifecycle import STANDING, State
 from gpuvigil.model import (
@@ -72,6 +73,7 @@ class Facts:
     calendar: Calendar = field(default_factory=Calendar)
     lately: tuple[Incident, ...] = ()  # confirmed ones of the 30 days before the end
     opinions: tuple[Opinion, ...] = ()  # that people gave within the span
+    on_trial: frozenset[str] = frozenset()  # faults that go to the digest at this site
     returns: tuple[Rma, ...] = ()
     inventories: tuple[Inventory, ...] = ()
     lost: tuple[Loss, ...] | None = ()  # jobs that a failure ended; None: no scheduler told of jobs
@@ -178,6 +180,7 @@ def _facts(
         calendar=calendar,
         lately=_overlapping(incidents, month),
         opinions=_given(hub, cluster, counted) if cluster else (),
+        on_trial=_on_trial(hub, config.alerts.proven),
         returns=tuple(_each(hub, RecordKind.RMA, cluster, Rma.from_record)) if cluster else (),
         lost=lost(hub, jobs, incidents, (counted.start, counted.end)) if cluster else (),
         history=history,
@@ -300,6 +303,14 @@ def _judged(hub: Hub, cluster: str, span: Usage) -> tuple[WasteHour, ...]:
 def _given(hub: Hub, cluster: str, span: Usage) -> tuple[Opinion, ...]:
     found = _each(hub, RecordKind.OPINION, cluster, Opinion.from_record)
     return tuple(one for one in found if span.start <= one.at < span.end)
+
+
+def _on_trial(hub: Hub, proven: Collection[str]) -> frozenset[str]:
+    """By all that people said at this site, whichever cluster and span it is of."""
+    said = feedback(_each(hub, RecordKind.OPINION, None, Opinion.from_record))
+    return frozenset(
+        key for key in STARTS_ON_TRIAL if on_trial(key, said.get(key, Feedback()), proven)
+    )
 
 
 def _overlapping(incidents: Iterable[Incident], span: Usage) -> tuple[Incident, ...]:

@@ -1,7 +1,7 @@
 """Which rules are worth being told by: what people answered to their messages, the noisiest first."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import Incident, Opinion
@@ -9,12 +9,19 @@ from gpuvigil.model import Incident, Opinion
 from .content import RuleWorth
 
 
-def worth(opinions: Iterable[Opinion], incidents: Iterable[Incident]) -> tuple[RuleWorth, ...]:
-    """A row for each rule that somebody answered for; incidents are the span's, answered or not."""
+def worth(
+    opinions: Collection[Opinion], incidents: Collection[Incident], on_trial: Collection[str]
+) -> tuple[RuleWorth, ...]:
+    """A row for each rule that somebody answered for, or that is on trial and had an incident.
+
+    Incidents are the span's, answered for or not.
+    """
     useful, noise = Counter[str](), Counter[str]()
     for one in opinions:
         (useful if one.useful else noise)[one.fault] += 1
+    judged = {one.incident for one in opinions}
     counted = Counter(one.fault for one in incidents)
+    unjudged = Counter(one.fault for one in incidents if one.id not in judged)
     rows = [
         RuleWorth(
             rule=rule,
@@ -22,7 +29,9 @@ def worth(opinions: Iterable[Opinion], incidents: Iterable[Incident]) -> tuple[R
             noise=noise[rule],
             useful=useful[rule],
             incidents=counted[rule],
+            unjudged=unjudged[rule],
+            on_trial=rule in on_trial,
         )
-        for rule in {*useful, *noise}
+        for rule in {*useful, *noise, *counted.keys() & set(on_trial)}
     ]
     return tuple(sorted(rows, key=lambda row: (-row.noise, row.useful, row.rule)))

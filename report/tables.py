@@ -183,11 +183,10 @@ def rules(report: Report) -> Html:
         ("Called noise", True),
         ("Called useful", True),
         ("Incidents", True),
+        ("Not judged", True),
+        ("Told in", True),
     )
-    rows = [
-        _row(one.title, f"{one.noise:,}", f"{one.useful:,}", f"{one.incidents:,}")
-        for one in report.rules
-    ]
+    rows = [_row(one.title, *formatting.answers(one)) for one in report.rules]
     return _table("Answers to messages, by rule; the noisiest first", columns, rows)
 
 

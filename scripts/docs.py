@@ -18,7 +18,7 @@ from evaluation.job_section import section as steps_section
 from evaluation.page import page
 from evaluation.plays import read
 from gpuvigil.config import RECEIVERS, ROUTING, Config, PriceSettings, ReportSettings
-from gpuvigil.faults import FAULTS, Described, Fault, xids
+from gpuvigil.faults import FAULTS, Described, Fault, Proof, xids
 from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.faults.node_check_faults import NODE_FAULTS
 from gpuvigil.faults.sxids import sxids
@@ -130,7 +130,7 @@ def faults() -> Iterator[str]:
     yield ""
     yield "What gpuvigil can find, written from `gpuvigil/faults/` by `make docs`. Severity is about people: critical wakes"
     yield "somebody, warning is for working hours, info goes to the digest. *Inferred* faults are concluded from what others do or from what is"
-    yield "absent: no node is drained for one without a person. *Stops* says whom a fault keeps from computing, so that he is called neither idle nor"
+    yield "absent: no node is drained for one without a person. Those *on trial* are in the digest until they were [right at the site](alerts.md#verdicts-on-trial). *Stops* says whom a fault keeps from computing, so that he is called neither idle nor"
     yield "inefficient; a critical fault of any row stops who has its GPU or node. *Rarer by*: the setting of `[analyzer]` that makes it rarer when it is raised."
     yield ""
     yield "| fault | severity | what | first action | stops | rarer by | where the rule comes from |"
@@ -232,9 +232,11 @@ def sxid_rows() -> Iterator[str]:
 
 def fault_row(fault: Fault) -> str:
     tuned = f"`{fault.tuned_by}`" if fault.tuned_by else ""
+    marks = ("inferred", fault.inferred), (Proof.ON_TRIAL.value, fault.proof is Proof.ON_TRIAL)
+    said = ", ".join(word for word, holds in marks if holds)
     return (
         f"| `{fault.key}` | {fault.severity.value} | {fault.title} | {fault.action} | {fault.stops.value} "
-        f"| {tuned} | {fault.source}{' (inferred)' if fault.inferred else ''} |"
+        f"| {tuned} | {fault.source}{f' ({said})' if said else ''} |"
     )
 
 

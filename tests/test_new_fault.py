@@ -23,7 +23,8 @@ ROW = """
         action="Look at what runs on the node beside its jobs.",
         source="made up by a test",
         own_limit=False,
-        inferred=False,
+        inferred=True,
+        proof=Proof.ON_TRIAL,
         detector="host_overloaded",
         xids=(),
         about=About.NODE,
@@ -116,6 +117,17 @@ OF_IT = (
     " or nowhere_else or one_question"
 )
 DOCUMENTED = "tests/test_documentation.py::test_every_detector_is_documented_and_no_other"
+# What a channel is told of it at first, and after three that were right.
+DECIDED = """
+from alerts.decisions.decide import decide
+from alerts.routing.situation import Situation
+from gpuvigil.faults.trial import Feedback
+from tests.alerts.examples import CHAT, NOON, REAL, SETTINGS, opened
+step = opened(fault="host_overloaded", subject=REAL.of_node())
+for right in (2, 3):
+    situation = Situation(feedback={"host_overloaded": Feedback(right, 0)})
+    print(decide(step, [CHAT], [], NOON, SETTINGS, situation)[0].verdict.name)
+"""
 PAGE = "from scripts.docs import faults; print('\\n'.join(faults()))"
 
 
@@ -167,9 +179,15 @@ def test_a_new_fault_stands_on_the_pages(copy: Path) -> None:
     assert "A node that runs far more tasks than it has cores." in detector
     assert "who has the GPU or the node" in row
     assert "`steady_seconds`" in row
+    assert "(inferred, on trial)" in row
     assert "Look at what runs on the node beside its jobs." in row
     (copy / "docs/faults.md").write_text(page)
     run(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", DOCUMENTED)
+
+
+@pytest.mark.slow
+def test_a_new_fault_starts_in_the_digest(copy: Path) -> None:
+    assert run(copy, "-c", DECIDED).split() == ["ON_TRIAL", "FIRST"]
 
 
 @pytest.mark.slow

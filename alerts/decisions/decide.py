@@ -20,6 +20,7 @@ from gpuvigil.model import Severity, Transition
 
 from ..routing.case import Case, Route, Ruling
 from ..routing.notice import (
+    DIGESTED,
     NEUTRAL,
     POSTPONED,
     Kind,
@@ -367,7 +368,7 @@ def decide(
 def ruled(notice: Notice, ruling: Ruling, now: datetime) -> Notice:
     """The notice's next version, after `ruling` at `now`."""
     # Of the day on which it was held, and not on which it began to wait: each digest tells one day's.
-    at = now if ruling.verdict is Verdict.DIGEST else notice.at
+    at = now if ruling.verdict in DIGESTED else notice.at
     return replace(_ruled(notice, ruling), at=at).next()
 
 

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from accounting.efficiency.idleness import IDLE
 from gpuvigil.clock import moment
+from gpuvigil.faults import trial
 from gpuvigil.faults.gpu_states import UNHEARD
 from gpuvigil.lifecycle import State
 
@@ -126,6 +127,16 @@ def digested(case: Case) -> Ruling | None:
     return Ruling(verdict=Verdict.DIGEST, state=NoticeState.HELD)
 
 
+def on_trial(case: Case) -> Ruling | None:
+    """What has not been right often enough here is no message; whoever was told goes on hearing of it."""
+    said, proven = case.feedback, case.settings.proven
+    unproven = trial.on_trial(case.notice.fault, said, proven)
+    if case.believed_firing or not (unproven or case.began_on_trial):
+        return None
+    why = trial.why(said, proven) if unproven else "it was when this began; the next is a message"
+    return Ruling(verdict=Verdict.ON_TRIAL, state=NoticeState.HELD, reason=f"on trial here: {why}")
+
+
 def quiet_hours(case: Case) -> Ruling | None:
     assert case.path is not None
     ends_at = ends(case.path.quiet_times, case.now) or begins(case.path.times, case.now)
@@ -162,6 +173,7 @@ RULES = (
     escalation,
     waits_for_cause,
     digested,
+    on_trial,
     quiet_hours,
     owner_maximum,
 )

@@ -31,6 +31,7 @@ from ..messages.self_monitoring import (
     reader_trouble,
     spool_trouble,
 )
+from ..routing.case import Route
 from ..routing.route import path
 from ..routing.situation import Lookout
 from .batches import all_of
@@ -195,7 +196,8 @@ class Watch:
 
     def _undigested(self, end: datetime) -> list[str]:
         """The channels whose digest until `end` was not told, as far as is known here."""
-        return [name for name in digesting(self._desk) if self._digested.get(name) != end]
+        routes = [one.channel.route for one in self._couriers]
+        return [name for name in digesting(self._desk, routes) if self._digested.get(name) != end]
 
     def _digest(self, channel: str, begin: datetime, end: datetime) -> Transition | None:
         """What was held for a channel's digest of a day, unless it was told."""
@@ -236,10 +238,14 @@ def last_day(digest_at: str, now: datetime) -> tuple[datetime, datetime]:
     return end - timedelta(days=1), end
 
 
-def digesting(desk: Desk) -> list[str]:
-    """The channels that some route gives a digest."""
-    routes = desk.settings.routes
-    return list(dict.fromkeys(name for one in routes if one.digest for name in one.receivers))
+def digesting(desk: Desk, channels: Iterable[Route]) -> list[str]:
+    """The channels that some route gives a digest, and those of `channels` that hear of what is on trial.
+
+    That is everybody but who is woken, and who writes to owners alone.
+    """
+    given = [name for one in desk.settings.routes if one.digest for name in one.receivers]
+    read = [one.name for one in channels if not (one.pager or one.owners_only)]
+    return list(dict.fromkeys([*given, *read]))
 
 
 def last_step(hub: Hub, incident: str) -> Transition | None:

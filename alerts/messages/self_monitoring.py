@@ -29,6 +29,7 @@ from gpuvigil.model import (
 
 OWN = "gpuvigil"  # the cluster that such things are said to be in
 CHANNEL_FAILED, DIGEST = "gpuvigil_channel", "digest"
+ON_TRIAL = "on_trial"  # also held for a digest, and counted apart there
 
 # How long a thing is away before somebody is told.
 ANALYZER_SILENT = timedelta(seconds=60)
@@ -263,36 +264,53 @@ def digest(
 ) -> Transition | None:
     """What was held for a channel's digest from `begin` to `end`; None when there is nothing.
 
-    It says first what is left of `standing`: what is no mere information, and nobody has taken.
+    It says first what is left of `standing`: what is no mere information, and nobody has taken; then
+    what is on trial, by its place: somebody has to say whether it was right.
     """
-    found: dict[str, Incident] = {}
+    found: dict[str, dict[str, Incident]] = {DIGEST: {}, ON_TRIAL: {}}
     for record in held:
-        ours = record.body.get("channel") == channel and record.body.get("verdict") == DIGEST
-        if ours and begin <= record.at < end:
+        by_id = found.get(str(record.body.get("verdict")))
+        ours = record.body.get("channel") == channel and begin <= record.at < end
+        if by_id is not None and ours:
             with suppress(*UNREADABLE):  # what another version wrote
                 incident = Incident.from_record(Record.from_json(record.body["snapshot"]))
-                found[incident.id] = incident
-    if not found:
+                by_id[incident.id] = incident
+    notes, tried = found[DIGEST], found[ON_TRIAL]
+    if not notes and not tried:
         return None
-    counted = Counter(map(_counted_as, found.values()))
-    left = [one for one in standing if _is_left(one)]
-    lines = [Evidence(name="nobody has taken", value=_named(left, end))] if left else []
+    left = [one for one in standing if _is_left(one) and one.id not in tried]
+    named = (("nobody has taken", left), ("on trial", tried.values()))
+    lines = [Evidence(name=name, value=_named(them, end)) for name, them in named if them]
+    counted = Counter(map(_counted_as, notes.values()))
     lines += [
         Evidence(name=title, value=str(count)) for title, count in counted.most_common(LISTED)
     ]
-    many = f"{len(found)} incident{'s' if len(found) > 1 else ''} of information"
     trouble = Trouble(
         name=_digest_name(channel, begin),
         fault=DIGEST,
-        title=f"Digest since {begin:%d %b %H:%M} UTC: {many}",
+        title=f"Digest since {begin:%d %b %H:%M} UTC: {_many(len(notes), len(tried))}",
         value="",
-        action="Take what nobody has taken, or silence it. The page of incidents has each of them."
-        if left
-        else "Nothing now. The page of incidents has each of them.",
+        action=_asked(bool(left), bool(tried)),
         place=channel,
     )
     incident = _incident(trouble, end, severity=Severity.INFO, evidence=tuple(lines))
     return _step(incident, None, end, over=False)
+
+
+def _many(notes: int, tried: int) -> str:
+    """`3 incidents of information, 1 on trial`."""
+    counts = ((notes, "of information"), (tried, "on trial"))
+    first, *more = [(count, what) for count, what in counts if count]
+    said = [f"{first[0]} incident{'s' if first[0] > 1 else ''} {first[1]}"]
+    return ", ".join([*said, *(f"{count} {what}" for count, what in more)])
+
+
+def _asked(left: bool, tried: bool) -> str:
+    """What a digest asks of its reader."""
+    asked = ["Take what nobody has taken, or silence it."] if left else []
+    if tried:
+        asked.append("Say of what is on trial whether it was useful or noise, on its page.")
+    return " ".join([*(asked or ["Nothing now."]), "The page of incidents has each of them."])
 
 
 def _counted_as(one: Incident) -> str:

@@ -6,6 +6,7 @@ from datetime import datetime
 from itertools import takewhile
 
 from gpuvigil.config import AlertsSettings
+from gpuvigil.faults import trial
 from gpuvigil.lifecycle import State
 from gpuvigil.matching.matchers import Labels, labels_of
 from gpuvigil.model import Incident, Severity
@@ -73,6 +74,17 @@ class Case:
     def path(self) -> Path | None:
         """How this channel is told of such an incident; None when it is not."""
         return path(self.settings, self.labels, self.route.name)
+
+    @property
+    def feedback(self) -> trial.Feedback:
+        """What people said of its fault at this site."""
+        return self.situation.feedback.get(self.notice.fault, trial.Feedback())
+
+    @property
+    def began_on_trial(self) -> bool:
+        """Whether this spell went to the digest as on trial: it stays there until it is over."""
+        spell = takewhile(lambda one: one.kind is not Kind.RESOLVED, reversed(self.older))
+        return any(one.verdict is Verdict.ON_TRIAL for one in spell)
 
     @property
     def update_seconds(self) -> float:

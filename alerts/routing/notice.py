@@ -93,6 +93,7 @@ class Verdict(Enum):
     NOT_ROUTED = "no route to this channel"
     OUT_OF_SERVICE = "its nodes are out of service on purpose; sent when they return"
     DIGEST = "sent in the daily digest"
+    ON_TRIAL = "on trial here; sent in the daily digest"
     BELOW_MINIMUM = "below the channel's minimum severity"
     LATE = "based on late data, which never pages"
     SELFTEST = "self-test; never sent"
@@ -114,6 +115,9 @@ class Verdict(Enum):
 NEUTRAL = frozenset(
     {Verdict.SUSPECT, Verdict.TAKEN, Verdict.LATE, Verdict.SIMULATED, Verdict.SELFTEST}
 )
+
+# What the digest of the day on which they were held tells of.
+DIGESTED = frozenset({Verdict.DIGEST, Verdict.ON_TRIAL})
 
 # Put off until a time of its own; only from then on is it late.
 POSTPONED = frozenset(

@@ -6,17 +6,18 @@ from datetime import datetime
 from functools import cached_property
 
 from gpuvigil.config import AlertsSettings, InhibitSettings
+from gpuvigil.faults.trial import Feedback, feedback
 from gpuvigil.hub_client import Hub
 from gpuvigil.lifecycle import STANDING
 from gpuvigil.matching.matchers import Labels, covered
-from gpuvigil.model import Incident, Inventory, RecordKind, Silence, readable
+from gpuvigil.model import Incident, Inventory, Opinion, RecordKind, Silence, readable
 
 from .inhibition import Inhibition
 
 # Looked up again this often; a silence counts from then on.
 LOOK_SECONDS = 2.0
-RACK_SECONDS = 60.0
-_MOST_NODES = _MOST_STANDING = 100_000
+RACK_SECONDS = VOTES_SECONDS = 60.0
+_MOST_NODES = _MOST_STANDING = _MOST_VOTES = 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,7 @@ class Situation:
     silences: tuple[Silence, ...] = ()
     racks: Mapping[str, str] = field(default_factory=dict)  # by the node's key
     standing: tuple[Incident, ...] = ()  # only where something is inhibited by something
+    feedback: Mapping[str, Feedback] = field(default_factory=dict)  # by fault
 
     def silence(self, labels: Labels, now: datetime) -> Silence | None:
         """The silence that holds for these labels for longest; None when there is none."""
@@ -56,7 +58,7 @@ class Lookout:
         texts += [text for one in settings.inhibit for text in (*one.by, *one.of, *one.same)]
         self._racked = any("rack" in text for text in texts)
         self._situation = NOTHING
-        self._looked = self._nodes_looked = float("-inf")
+        self._looked = self._nodes_looked = self._votes_looked = float("-inf")
 
     def look(self, now: float) -> Situation:
         """The situation at monotonic `now`, at most a little old."""
@@ -74,6 +76,11 @@ class Lookout:
             racks = {node.subject.key: node.rack for node in nodes if node.rack}
             self._situation = replace(self._situation, racks=racks)
             self._nodes_looked = now
+        if now - self._votes_looked >= VOTES_SECONDS:
+            votes = self._hub.records(RecordKind.OPINION, limit=_MOST_VOTES)
+            said = feedback(readable(votes, Opinion.from_record))
+            self._situation = replace(self._situation, feedback=said)
+            self._votes_looked = now
         return self._situation
 
     def _standing(self) -> tuple[Incident, ...]:

@@ -78,15 +78,7 @@ def false_alarm(incident: Incident, by: str, note: str, at: datetime) -> list[Re
         at,
         id_=f"s-{_digest(incident.id, FALSE)[:8]}",
     )
-    opinion = Opinion(
-        id=f"{incident.id}:{_digest(incident.id, by)}",
-        incident=incident.id,
-        fault=incident.fault,
-        subject=incident.subject,
-        by=by,
-        useful=False,
-        at=at,
-    )
+    opinion = Opinion.given(incident, by, useful=False, at=at)
     taken = Acknowledgement(
         id=_id(incident, FALSE, by, note),
         incident=incident.id,

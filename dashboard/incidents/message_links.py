@@ -18,13 +18,21 @@ from gpuvigil.clock import Clock, to_text
 from gpuvigil.errors import GpuvigilError
 from gpuvigil.hub_client import Hub
 from gpuvigil.matching.matchers import Matcher, labels_of
-from gpuvigil.model import Acknowledgement, Incident, Record, RecordKind, Silence, readable
+from gpuvigil.model import (
+    Acknowledgement,
+    Incident,
+    Opinion,
+    Record,
+    RecordKind,
+    Silence,
+    readable,
+)
 from gpuvigil.web.signed_links import PATH, Seal
 
 from ..data.seen import entry
 from ..layout.typed_text import LONGEST_NAME, cleaned
 from .answer_page import POLICY, page, stands
-from .usefulness import counted, opinion
+from .usefulness import counted
 
 LARGEST_FORM_BYTES = 4096
 SILENCE = timedelta(hours=4)
@@ -154,7 +162,9 @@ def _matchers(incident: Incident) -> list[Matcher]:
 
 def _opinion(useful: bool) -> Callable[[Incident, str, str, datetime], tuple[Record, str]]:
     def made(incident: Incident, by: str, _token: str, now: datetime) -> tuple[Record, str]:
-        return opinion(incident, by, useful, now).to_record(), counted(incident, useful)
+        return Opinion.given(incident, by, useful=useful, at=now).to_record(), counted(
+            incident, useful
+        )
 
     return made
 

@@ -30,7 +30,7 @@ from .filters import Filters
 from .hub_queries import MOST, NEWEST, Past, Similar, Story, newest_past, similar, story
 from .listing import listing, standing_entry
 from .messages import channels
-from .story import Hands, Taken, hands, timeline
+from .story import Hands, Taken, hands, on_trial, timeline
 
 # What ended is looked up this often; a long list of it less often.
 NEWEST_SECONDS = 5.0
@@ -120,11 +120,11 @@ def _story(asked: Filters, now: datetime) -> None:
         )
         return
     holding = hands(found, now)
-    silenced = [
-        el("p", line, class_="empty", role="status", key=f"silence-{place}")
-        for place, line in enumerate(silences(found.silences, now))
+    notes = [
+        el("p", line, class_="empty", role="status", key=f"note-{place}")
+        for place, line in enumerate([*on_trial(found), *silences(found.silences, now)])
     ]
-    show("story", *old, *silenced, story_drawing.head(found, holding, asked, now))
+    show("story", *old, *notes, story_drawing.head(found, holding, asked, now))
     acknowledgement.form(found.incident, holding, key)
     _body(found, asked, now)
     _more(found, holding, key, now)

@@ -94,6 +94,17 @@ def covered_by(story: Story) -> str:
     return last.cause.what
 
 
+def on_trial(story: Story) -> list[str]:
+    """Why it is in the digest and no message, where its verdict has yet to prove itself here."""
+    newest = max((int(one.body.get("number") or 0) for one in story.notices), default=0)
+    reasons = {
+        str(one.body.get("reason"))
+        for one in story.notices
+        if one.body.get("number") == newest and one.body.get("verdict") == "on_trial"
+    }
+    return [f"{reason[:1].upper()}{reason[1:]}." for reason in sorted(reasons)]
+
+
 def whose(incident: Incident) -> str:
     """Who is hit."""
     impact = incident.impact

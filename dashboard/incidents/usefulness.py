@@ -1,8 +1,5 @@
 """Whether it was worth a message: one person's word on an incident, also when it is over."""
 
-import hashlib
-from datetime import datetime
-
 import streamlit as st
 
 from gpuvigil.clock import SystemClock
@@ -13,20 +10,6 @@ from gpuvigil.model import Incident, Opinion
 from ..data import live
 from ..layout import own_name
 from ..layout.tree import el, show
-
-
-def opinion(incident: Incident, by: str, useful: bool, at: datetime) -> Opinion:
-    """What is written; the same person's next word on it replaces it, by whichever page."""
-    named = "\0".join((incident.id, by))
-    return Opinion(
-        id=f"{incident.id}:{hashlib.sha256(named.encode()).hexdigest()[:24]}",
-        incident=incident.id,
-        fault=incident.fault,
-        subject=incident.subject,
-        by=by,
-        useful=useful,
-        at=at,
-    )
 
 
 def counted(incident: Incident, useful: bool) -> str:
@@ -61,7 +44,7 @@ def _send(incident: Incident, useful: bool) -> None:
     if not by:
         state[f"worth-said-{incident.id}"] = "Not counted: enter your name first."
         return
-    record = opinion(incident, by, useful, SystemClock().now()).to_record()
+    record = Opinion.given(incident, by, useful=useful, at=SystemClock().now()).to_record()
     try:
         live.shared().questions.tell(lambda hub: hub.write_records([record]))
     except HubError as error:

@@ -3,11 +3,11 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from accounting.usage.allocations import MOST_RECORDS
 from gpuvigil.clock import SystemClock, to_text
@@ -15,16 +15,18 @@ from gpuvigil.config import Config, load
 from gpuvigil.config.startup import fail, parser
 from gpuvigil.errors import GpuvigilError
 from gpuvigil.hub_client import Hub
-from gpuvigil.model import UNREADABLE, Opinion, RecordKind
+from gpuvigil.model import Incident, Opinion, Record, RecordKind, readable
 from gpuvigil.state_directory import config_of_up
 from gpuvigil.store.configured import hubs
 
 from ..judge.claims import Claim, claims
 from ..replay import Replay
+from . import rule_counts
 from .backtest_command import add_span, play_past, recorded, span
 from .past import BLOCK
 from .proposals import Proposal, limits, proposals, votes_on
 
+_Read = TypeVar("_Read")
 _LAST = "7d"
 _SHOWN = 5
 
@@ -37,20 +39,30 @@ def main(arguments: Sequence[str]) -> int:
         config = load(config_of_up(chosen.config))
         start, end = span(chosen, SystemClock().now(), _LAST)
         with closing(hubs(config)()) as hub:
-            today, found = tried(hub, config, start, end, quiet=not sys.stderr.isatty())
+            opinions = _all(hub, RecordKind.OPINION, Opinion.from_record)
+            incidents = _all(hub, RecordKind.INCIDENT, Incident.from_record)
+            quiet = not sys.stderr.isatty()
+            today, found = tried(hub, config, opinions, start, end, quiet=quiet)
     except GpuvigilError as error:
         return fail(commands.prog, error)
     told = [one for one in today if one.loud_from is not None and one.opened_at >= start]
+    rules = rule_counts.counted(opinions, incidents, config.alerts.proven)
     result = {"from": to_text(start), "to": to_text(end), "told": len(told)}
     if chosen.form == "json":
-        print(json.dumps({**result, "limits": [said(one) for one in found]}, indent=2))
+        each = {"limits": list(map(said, found)), "rules": list(map(asdict, rules))}
+        print(json.dumps({**result, **each}, indent=2))
     else:
-        print("\n".join(lines(found, result)))
+        print("\n".join([*lines(found, result), *rule_counts.lines(rules)]))
     return 0
 
 
 def tried(
-    hub: Hub, config: Config, start: datetime, end: datetime, quiet: bool = True
+    hub: Hub,
+    config: Config,
+    opinions: Sequence[Opinion],
+    start: datetime,
+    end: datetime,
+    quiet: bool = True,
 ) -> tuple[list[Claim], list[Proposal]]:
     """What is raised with the site's limits, and what each of the others would change."""
     settings = config.analyzer
@@ -58,13 +70,13 @@ def tried(
     as_it_is = Replay(settings, ahead=BLOCK)
     known = play_past(hub, [as_it_is, *others.values()], start, end, "tune", quiet=quiet)
     today = claims(as_it_is.transitions)
-    opinions = []
-    for record in hub.records(RecordKind.OPINION, limit=MOST_RECORDS):
-        with suppress(*UNREADABLE):
-            opinions.append(Opinion.from_record(record))
     voted = votes_on(recorded(hub, known), today, opinions, start)
     would = {limit: claims(replay.transitions) for limit, replay in others.items()}
     return today, proposals(today, would, voted, start)
+
+
+def _all(hub: Hub, kind: RecordKind, read: Callable[[Record], _Read]) -> tuple[_Read, ...]:
+    return tuple(readable(hub.records(kind, limit=MOST_RECORDS), read))
 
 
 def said(one: Proposal) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from gpuvigil.faults.trial import STARTS_ON_TRIAL
 from gpuvigil.lifecycle import STANDING, State
 from gpuvigil.model import Incident, Record, Severity, Subject, Transition
 
@@ -34,7 +35,7 @@ class Claim:
     pages: tuple[datetime, ...] = ()  # when it woke somebody: opened, returned or became critical
     members: tuple[str, ...] = ()  # keys of all subjects that it was ever about
     source: str = ""
-    # From when on it was more than a note (info); None is never.
+    # From when on it was a message and no note (info), nor on trial as shipped; None is never.
     loud_from: datetime | None = None
 
     @property
@@ -130,8 +131,9 @@ def _said(incident: Incident) -> Said:
 
 
 def _is_loud(incident: Incident) -> bool:
-    return incident.severity is not Severity.INFO
+    """Whether it is told as a message as shipped: what is on trial is in the digest."""
+    return incident.severity is not Severity.INFO and incident.fault not in STARTS_ON_TRIAL
 
 
 def _wakes(incident: Incident) -> bool:
-    return incident.severity is Severity.CRITICAL and not incident.late
+    return incident.severity is Severity.CRITICAL and _is_loud(incident) and not incident.late

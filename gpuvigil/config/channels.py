@@ -244,6 +244,11 @@ class AlertsSettings:
     metrics_listen: str = setting("127.0.0.1", "address of the /metrics of alerts")
     metrics_port: int = setting(-1, "its port; 0 takes a free one, -1 serves none")
     digest_at: str = setting("08:00", "when digests are told, in UTC")
+    proven: tuple[str, ...] = setting(
+        (),
+        "faults on trial that are told as messages without having been right here; all: every one;"
+        " none: not one of them, whatever was right",
+    )
     update_seconds: float = setting(
         300.0, "an update of an incident, or that it came back, goes out at most this often"
     )
@@ -299,6 +304,7 @@ class AlertsSettings:
             yield "", 0, "digest_at", f"{self.digest_at!r} is not a time of the day like 08:00"
         if self.runbook_url and not _is_web_address(self.runbook_url):
             yield "", 0, "runbook_url", f"{self.runbook_url!r} is not an http or https address"
+        yield from self._wrongly_proven()
         channels, hours = set(self.names()), {one.name for one in self.times}
         for number, route in enumerate(self.routes):
             for key, known in (
@@ -311,6 +317,20 @@ class AlertsSettings:
                     if name not in known:
                         there = ", ".join(sorted(known)) or "none"
                         yield "routes", number, key, f"there is no {name!r}; there are {there}"
+
+    def _wrongly_proven(self) -> Iterator[tuple[str, int, str, str]]:
+        if not self.proven:
+            return
+        # A node, which reads no other part of it, proves nothing.
+        from ..faults import FAULTS  # noqa: PLC0415
+        from ..faults.trial import ALL, NONE  # noqa: PLC0415
+
+        words = {ALL, NONE} & set(self.proven)
+        if words and len(self.proven) > 1:
+            yield "", 0, "proven", f"{min(words)!r} stands alone"
+        for name in self.proven:
+            if name not in {*FAULTS, ALL, NONE}:
+                yield "", 0, "proven", f"there is no fault {name!r}; see docs/faults.md"
 
 
 # The lists in `[alerts]` that say which way messages go.

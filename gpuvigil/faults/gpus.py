@@ -1,7 +1,7 @@
 """What can be wrong with one GPU."""
 
 from ..model import EventKind, Severity, Unmeasured
-from .model import About, Blame, EndsBy, EndsJob, Fault, Link, Look, Shows, Stops
+from .model import About, Blame, EndsBy, EndsJob, Fault, Link, Look, Proof, Shows, Stops
 from .played import Played, Told
 from .relations import Explains, Halts, Mended, Reach, Shared, Sign
 
@@ -16,6 +16,7 @@ ROWS = (
         source=f"{_CATALOGUE}, Xid 79; NVML_ERROR_GPU_IS_LOST",
         own_limit=False,
         inferred=False,
+        proof=Proof.PROVEN,
         detector="gpu_lost",
         xids=(79,),
         about=About.GPU,
@@ -54,6 +55,7 @@ ROWS = (
         source=_CATALOGUE,
         own_limit=False,
         inferred=False,
+        proof=Proof.PROVEN,
         detector="gpu_xid",
         xids=(),
         about=About.GPU,
@@ -94,6 +96,7 @@ ROWS = (
         source=f"{_CATALOGUE}, Xid 119: the classic sign of a hung GPU",
         own_limit=False,
         inferred=False,
+        proof=Proof.PROVEN,
         detector="gpu_silent",
         xids=(),
         about=About.GPU,
@@ -139,6 +142,7 @@ ROWS = (
         source="NVIDIA, A100 GPU memory error management",
         own_limit=False,
         inferred=False,
+        proof=Proof.PROVEN,
         detector="gpu_memory",
         xids=(),
         about=About.GPU,
@@ -174,6 +178,7 @@ ROWS = (
         source="NVML's current and maximum link; DCGM's limit for replays",
         own_limit=False,
         inferred=False,
+        proof=Proof.PROVEN,
         detector="gpu_pcie",
         xids=(),
         about=About.GPU,
@@ -219,6 +224,7 @@ ROWS = (
         source="DCGM health, NVLink: replays and recoveries fail, CRC errors warn",
         own_limit=False,
         inferred=False,
+        proof=Proof.PROVEN,
         detector="gpu_nvlink",
         xids=(),
         about=About.GPU,
@@ -254,6 +260,7 @@ ROWS = (
         source="nvmlDeviceGetEccMode and nvmlDeviceGetMigMode against the node's other GPUs",
         own_limit=False,
         inferred=True,
+        proof=Proof.PROVEN,
         detector="gpu_settings",
         xids=(),
         about=About.GPU,

@@ -1,7 +1,7 @@
 """What can be wrong with the machine around the GPUs."""
 
 from ..model import EventKind, Severity
-from .model import About, Blame, Fault, Link, Shows, Stops
+from .model import About, Blame, Fault, Link, Proof, Shows, Stops
 from .played import Played, Told
 from .relations import Explains, Halts, Mended, Reach, Shared, Sign
 
@@ -16,6 +16,7 @@ ROWS = (
         source="machine checks in the kernel log",
         own_limit=False,
         inferred=False,
+        proof=Proof.PROVEN,
         detector="host_memory",
         xids=(),
         about=About.NODE,
@@ -51,6 +52,7 @@ ROWS = (
         source="writes that the spool's disk refused, and bodies given up",
         own_limit=False,
         inferred=False,
+        proof=Proof.PROVEN,
         detector="host_disk",
         xids=(),
         about=About.NODE,
@@ -86,6 +88,7 @@ ROWS = (
         source="the kernel's hwmon and power_supply classes",
         own_limit=False,
         inferred=False,
+        proof=Proof.PROVEN,
         detector="host_sensors",
         xids=(),
         about=About.NODE,
@@ -121,6 +124,7 @@ ROWS = (
         source="the kernel's hwmon class: fault, alarm, or slower than its least",
         own_limit=False,
         inferred=False,
+        proof=Proof.PROVEN,
         detector="host_sensors",
         xids=(),
         about=About.NODE,
@@ -156,6 +160,7 @@ ROWS = (
         source="statvfs in a child with a time limit",
         own_limit=False,
         inferred=False,
+        proof=Proof.PROVEN,
         detector="host_sensors",
         xids=(),
         about=About.NODE,
@@ -191,6 +196,7 @@ ROWS = (
         source="statvfs, blocks and inodes",
         own_limit=False,
         inferred=False,
+        proof=Proof.PROVEN,
         detector="host_sensors",
         xids=(),
         about=About.NODE,
@@ -226,6 +232,7 @@ ROWS = (
         source="when the node's bodies were sent and when they reached the hub",
         own_limit=False,
         inferred=False,
+        proof=Proof.PROVEN,
         detector="clock_wrong",
         xids=(),
         about=About.NODE,

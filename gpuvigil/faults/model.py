@@ -59,6 +59,17 @@ class Shows(str, Enum):
     MEASURED = "as measured"
 
 
+class Proof(str, Enum):
+    """Whether a fault's verdict has been right often enough to be a message wherever it is said.
+
+    What a recorded Xid, a counter or a setting names by itself is proven; so is an inference that was
+    judged on simulated fleets. One that nobody has ever judged starts in the digest.
+    """
+
+    PROVEN = "proven"
+    ON_TRIAL = "on trial"  # until it was right at the site: `gpuvigil.faults.trial`
+
+
 class Blame(str, Enum):
     """What is to blame: a part of the machine that wears out, a user, or neither."""
 
@@ -157,6 +168,7 @@ class Fault(Described):
     # Concluded from what others do or from what is absent, not reported by the device or the kernel:
     # a person looks before a node is taken out of service for it.
     inferred: bool
+    proof: Proof
     detector: str  # which finds it: a module of `analyzer/detectors`
     xids: tuple[
         int, ...

@@ -1,7 +1,7 @@
 """What can be wrong with the network: ports and switches."""
 
 from ..model import EventKind, Severity
-from .model import About, Blame, EndsBy, EndsJob, Fault, Link, Look, Shows, Stops
+from .model import About, Blame, EndsBy, EndsJob, Fault, Link, Look, Proof, Shows, Stops
 from .played import Grows, Played, Told, Turns, port
 from .relations import Explains, Halts, Mended, Reach, Shared, Sign
 
@@ -18,6 +18,7 @@ ROWS = (
         source="gpud: a port that was up and is down for 4 minutes is a drop",
         own_limit=False,
         inferred=False,
+        proof=Proof.PROVEN,
         detector="port_down",
         xids=(),
         about=About.PORT,
@@ -57,6 +58,7 @@ ROWS = (
         source="gpud: down and up again 3 times is a flap",
         own_limit=False,
         inferred=False,
+        proof=Proof.PROVEN,
         detector="port_down",
         xids=(),
         about=About.PORT,
@@ -94,6 +96,7 @@ ROWS = (
         source="NVSentinel: more than 120 symbol errors in an hour; peers clean",
         own_limit=False,
         inferred=False,
+        proof=Proof.PROVEN,
         detector="port_errors",
         xids=(),
         about=About.PORT,
@@ -132,6 +135,7 @@ ROWS = (
         source="ours: up at less than it was, or than nearly all others of the same name",
         own_limit=True,
         inferred=False,
+        proof=Proof.PROVEN,
         detector="port_degraded",
         xids=(),
         about=About.PORT,
@@ -176,6 +180,7 @@ ROWS = (
         source="ours: its card stops the switch for 5 % of the time, has no buffers, or counts pause storms",
         own_limit=True,
         inferred=False,
+        proof=Proof.PROVEN,
         detector="port_receiver",
         xids=(),
         about=About.PORT,
@@ -214,6 +219,7 @@ ROWS = (
         source="ours: its card sends again more than once a second, and ten times as often as its peers",
         own_limit=True,
         inferred=True,
+        proof=Proof.PROVEN,
         detector="port_losses",
         xids=(),
         about=About.PORT,
@@ -252,6 +258,7 @@ ROWS = (
         source="ours: 75 °C and more for a minute, or a fault that the module tells",
         own_limit=True,
         inferred=False,
+        proof=Proof.PROVEN,
         detector="port_module",
         xids=(),
         about=About.PORT,
@@ -287,6 +294,7 @@ ROWS = (
         source="NVSentinel: more than 100 discards per second; ours: it waits 3 times as long as before",
         own_limit=True,
         inferred=True,
+        proof=Proof.PROVEN,
         detector="port_congested",
         xids=(),
         about=About.PORT,
@@ -325,6 +333,7 @@ ROWS = (
         source="the same port of several nodes went down within a minute",
         own_limit=False,
         inferred=True,
+        proof=Proof.PROVEN,
         detector="switch_down",
         xids=(),
         about=About.SWITCH,
@@ -362,6 +371,7 @@ ROWS = (
         source="as of one port, on three nodes; NVSentinel: more than 100 discards per second; ours: it waits 3 times as long as before",
         own_limit=True,
         inferred=True,
+        proof=Proof.PROVEN,
         detector="port_congested",
         xids=(),
         about=About.SWITCH,

@@ -1,7 +1,7 @@
 """What can be wrong with how the network is set up and cabled."""
 
 from ..model import Severity
-from .model import About, Blame, Fault, Link, Shows, Stops
+from .model import About, Blame, Fault, Link, Proof, Shows, Stops
 from .played import Grows, Played, port, rails
 from .relations import Halts, Mended, Shared
 
@@ -19,6 +19,7 @@ ROWS = (
         source="ours: 1,000 marked packets in half an hour, and no congestion notification sent",
         own_limit=True,
         inferred=False,
+        proof=Proof.PROVEN,
         detector="port_ecn",
         xids=(),
         about=About.PORT,
@@ -57,6 +58,7 @@ ROWS = (
         source="ours: the leaf of that port on 80 % of at least 5 hosts of its pod",
         own_limit=True,
         inferred=True,
+        proof=Proof.PROVEN,
         detector="port_miswired",
         xids=(),
         about=About.PORT,
@@ -98,6 +100,7 @@ ROWS = (
         source="ours: 80 % of at least 5 hosts of its pod have rails that it lacks, and few others lack them",
         own_limit=True,
         inferred=True,
+        proof=Proof.PROVEN,
         detector="rail_missing",
         xids=(),
         about=About.NODE,
@@ -139,6 +142,7 @@ ROWS = (
         source="ours: four of five ports of that name on at least 4 other nodes have it, and this one has nothing else",
         own_limit=True,
         inferred=True,
+        proof=Proof.ON_TRIAL,
         detector="port_setup",
         xids=(),
         about=About.PORT,

@@ -1,7 +1,7 @@
 """What can be wrong with a node: its driver, its fabric, and what it has and tells."""
 
 from ..model import EventKind, Severity
-from .model import About, Blame, EndsBy, EndsJob, Fault, Link, Look, Shows, Stops
+from .model import About, Blame, EndsBy, EndsJob, Fault, Link, Look, Proof, Shows, Stops
 from .played import Played, Told
 from .relations import Explains, Halts, Mended, Reach, Shared, Sign
 
@@ -14,6 +14,7 @@ ROWS = (
         source="NVIDIA Fabric Manager guide, a class per SXid",
         own_limit=False,
         inferred=False,
+        proof=Proof.PROVEN,
         detector="nvswitch_error",
         xids=(),
         about=About.NODE,
@@ -55,6 +56,7 @@ ROWS = (
         source="a driver call that does not return can hold a lock that every other call needs",
         own_limit=False,
         inferred=False,
+        proof=Proof.PROVEN,
         detector="driver_silent",
         xids=(),
         about=About.NODE,
@@ -93,6 +95,7 @@ ROWS = (
         source="NVML_ERROR_DRIVER_NOT_LOADED while the PCI bus has NVIDIA GPUs",
         own_limit=False,
         inferred=False,
+        proof=Proof.PROVEN,
         detector="driver_not_loaded",
         xids=(),
         about=About.NODE,
@@ -128,6 +131,7 @@ ROWS = (
         source="three ticks without data from a node that reported before",
         own_limit=False,
         inferred=True,
+        proof=Proof.PROVEN,
         detector="node_silent",
         xids=(),
         about=About.NODE,
@@ -163,6 +167,7 @@ ROWS = (
         source="nvmlDeviceGetGpuFabricInfoV; CUDA_ERROR_SYSTEM_NOT_READY",
         own_limit=False,
         inferred=False,
+        proof=Proof.PROVEN,
         detector="fabric_down",
         xids=(),
         about=About.NODE,
@@ -199,6 +204,7 @@ ROWS = (
         source="nvmlDeviceGetGpuFabricInfoV, clusterUuid and cliqueId; ours: two nodes within five minutes",
         own_limit=True,
         inferred=True,
+        proof=Proof.PROVEN,
         detector="nvlink_domain",
         xids=(),
         about=About.NODE,
@@ -242,6 +248,7 @@ ROWS = (
         source="the majority of the cluster's nodes with the same GPU model",
         own_limit=False,
         inferred=True,
+        proof=Proof.PROVEN,
         detector="gpus_missing",
         xids=(),
         about=About.NODE,
@@ -277,6 +284,7 @@ ROWS = (
         source="the majority of the rack's inventories",
         own_limit=False,
         inferred=True,
+        proof=Proof.PROVEN,
         detector="driver_drift",
         xids=(),
         about=About.NODE,

@@ -1,7 +1,7 @@
 """What makes a GPU slow, or its job."""
 
 from ..model import EventKind, Severity, job_holder
-from .model import About, Blame, Fault, Link, Shows, Stops
+from .model import About, Blame, Fault, Link, Proof, Shows, Stops
 from .played import Fields, Grows, Held, Played, Turns
 from .relations import Explains, Halts, Mended, Reach, Shared, Sign
 
@@ -17,6 +17,7 @@ ROWS = (
         source="nvml.h, clock event reasons 0x20 and 0x40",
         own_limit=False,
         inferred=True,
+        proof=Proof.PROVEN,
         detector="gpu_hot",
         xids=(),
         about=About.GPU,
@@ -60,6 +61,7 @@ ROWS = (
         source="nvml.h, clock event reason 0x80, HW power brake",
         own_limit=False,
         inferred=False,
+        proof=Proof.PROVEN,
         detector="gpu_power",
         xids=(),
         about=About.GPU,
@@ -95,6 +97,7 @@ ROWS = (
         source="no clock event explains it, and its neighbours run faster",
         own_limit=False,
         inferred=True,
+        proof=Proof.PROVEN,
         detector="gpu_clocks",
         xids=(),
         about=About.GPU,
@@ -135,6 +138,7 @@ ROWS = (
         source="NVML's utilisation against its power and its SM activity; the limits are ours",
         own_limit=True,
         inferred=True,
+        proof=Proof.PROVEN,
         detector="gpu_sensor",
         xids=(),
         about=About.GPU,
@@ -179,6 +183,7 @@ ROWS = (
         source="ours: each GPU's own clock under load half an hour ago; no clock event explains it",
         own_limit=True,
         inferred=True,
+        proof=Proof.ON_TRIAL,
         detector="clocks_lowered",
         xids=(),
         about=About.NODE,
@@ -230,6 +235,7 @@ ROWS = (
         source="ours: the job's other GPUs wait for it, which they did not before",
         own_limit=True,
         inferred=True,
+        proof=Proof.PROVEN,
         detector="gpu_slow",
         xids=(),
         about=About.GPU,
@@ -277,6 +283,7 @@ ROWS = (
         source="kernels that spin: full utilisation, low power, silent links",
         own_limit=False,
         inferred=True,
+        proof=Proof.PROVEN,
         detector="gpu_hung",
         xids=(),
         about=About.GPU,

@@ -1,7 +1,7 @@
 """What is wrong with how a GPU is used, and not with the machine."""
 
 from ..model import EventKind, Severity, job_holder, process_holder
-from .model import About, Blame, Fault, Link, Shows, Stops
+from .model import About, Blame, Fault, Link, Proof, Shows, Stops
 from .played import GIB, Held, Played, Told
 from .relations import Halts, Mended, Shared, Sign
 
@@ -16,6 +16,7 @@ ROWS = (
         source=f"{_CATALOGUE}: codes of programs",
         own_limit=False,
         inferred=False,
+        proof=Proof.PROVEN,
         detector="gpu_xid",
         xids=(),
         about=About.GPU,
@@ -54,6 +55,7 @@ ROWS = (
         source="job_defense_shield warns after 60 minutes at 0 %",
         own_limit=False,
         inferred=True,
+        proof=Proof.PROVEN,
         detector="gpu_idle_held",
         xids=(),
         about=About.GPU,
@@ -101,6 +103,7 @@ ROWS = (
         source="ours; SM activity under 50 %: NVIDIA's DCGM user guide, Profiling Metrics",
         own_limit=True,
         inferred=True,
+        proof=Proof.PROVEN,
         detector="gpu_underused",
         xids=(),
         about=About.GPU,
@@ -148,6 +151,7 @@ ROWS = (
         source="memory in use and no allocation, for longer than a job takes to clean up",
         own_limit=False,
         inferred=True,
+        proof=Proof.PROVEN,
         detector="gpu_memory_held",
         xids=(),
         about=About.GPU,

@@ -1,8 +1,10 @@
 """Whether somebody found a message useful, or noise."""
 
+import hashlib
 from dataclasses import dataclass
 from datetime import datetime
 
+from .incident import Incident
 from .record import Record, RecordKind
 from .subject import Subject
 
@@ -18,6 +20,20 @@ class Opinion:
     by: str
     useful: bool
     at: datetime
+
+    @classmethod
+    def given(cls, incident: Incident, by: str, *, useful: bool, at: datetime) -> "Opinion":
+        """Somebody's word at `at`; the same person's next word on the incident replaces it, wherever it is said."""
+        named = "\0".join((incident.id, by))
+        return cls(
+            id=f"{incident.id}:{hashlib.sha256(named.encode()).hexdigest()[:24]}",
+            incident=incident.id,
+            fault=incident.fault,
+            subject=incident.subject,
+            by=by,
+            useful=useful,
+            at=at,
+        )
 
     def to_record(self) -> Record:
         """Kind `opinion`; its parent is the incident, the version its time in microseconds."""

@@ -19,7 +19,7 @@ from dashboard.incidents.closing import MUTED, false_alarm, handed_over, matcher
 from dashboard.incidents.covers import covered, members
 from dashboard.incidents.export import as_json, as_markdown
 from dashboard.incidents.hub_queries import Similar, Story
-from dashboard.incidents.story import Taken, hands, timeline
+from dashboard.incidents.story import Taken, hands, on_trial, timeline
 from dashboard.incidents.story_drawing import place
 from gpuvigil.matching.matchers import covered as silenced
 from gpuvigil.matching.matchers import labels_of
@@ -34,6 +34,7 @@ from gpuvigil.model import (
     GroupKind,
     Impact,
     Incident,
+    Record,
     RecordKind,
     Rma,
     RmaState,
@@ -261,6 +262,29 @@ def test_closing_as_false_counts_mutes_and_says_so_once() -> None:
     assert not silence.holds(NOON + MUTED)
     again = false_alarm(LOST, "Ann", "bench test", NOON + MINUTE)
     assert [it.id for it in again] == [it.id for it in records]
+
+
+def decision(number: int, channel: str, verdict: str, reason: str) -> Record:
+    body = {"number": number, "channel": channel, "verdict": verdict, "reason": reason}
+    return Record(
+        kind=RecordKind.NOTICE,
+        id=f"{LOST.id}:{channel}:{number}",
+        at=NOON,
+        subject=LOST.subject.key,
+        body=body,
+    )
+
+
+def test_what_is_on_trial_is_marked_with_what_it_waits_for() -> None:
+    tried = ("on_trial", "on trial here: goes to the digest until it was right 3 times")
+    first = tuple(decision(1, name, *tried) for name in ("chat", "pager"))
+    found = story_of(LOST, notices=(decision(1, "mail", "below_minimum", "info"), *first))
+    assert on_trial(found) == [
+        "On trial here: goes to the digest until it was right 3 times.",
+    ]
+    later = (*first, decision(2, "chat", "first", "first message"))
+    assert on_trial(story_of(LOST, notices=later)) == []
+    assert on_trial(story_of(LOST, notices=())) == []
 
 
 def test_who_was_handed_it_has_it() -> None:

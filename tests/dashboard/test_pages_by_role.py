@@ -12,7 +12,6 @@ from accounting.people.roles import HOLDER_OF_THE_LINK, Person, Role
 from dashboard.data import live
 from dashboard.data.questions import Questions
 from dashboard.data.snapshot import Snapshot
-from dashboard.incidents.usefulness import opinion
 from dashboard.layout.frame import PAGES
 from dashboard.layout.search import find
 from dashboard.pipeline.hub_queries import tokens_told
@@ -23,6 +22,7 @@ from gpuvigil.model import (
     Acknowledgement,
     Audit,
     Deed,
+    Opinion,
     Record,
     RecordKind,
     Silence,
@@ -253,8 +253,10 @@ def test_who_has_a_name_closes_by_it_and_others_see_no_form(hub: HubProcess) -> 
     test.session_state[f"gives-{incident().id}"] = "a colleague"  # as no browser can
     test.button(key=f"Close as false-{incident().id}").click().run()
     kept = hub.hub().records(RecordKind.OPINION, parent=incident().id)
-    assert opinion(incident(), ME, False, NOON).id in {one.id for one in kept}
-    assert opinion(incident(), "a colleague", False, NOON).id not in {one.id for one in kept}
+    assert Opinion.given(incident(), ME, useful=False, at=NOON).id in {one.id for one in kept}
+    assert Opinion.given(incident(), "a colleague", useful=False, at=NOON).id not in {
+        one.id for one in kept
+    }
 
 
 def _acknowledgement(id_: str, by: str = "somebody else") -> Record:

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluation.judge.claims import Claim, Said
+from evaluation.judge.claims import Claim, Said, claims
 from evaluation.judge.fault_names import names
 from evaluation.judge.matching import ECHO, Verdict, judge
 from evaluation.judge.tally import Tally, tally
 from evaluation.play import with_hidden
 from gpuvigil.model import SWITCH_DEVICE, Severity, Subject
 from simulator.fleet import Truth
+from tests.alerts.examples import opened
 from tests.evaluation.made import NOON, gpu, node, port
 
 END = NOON + timedelta(hours=4)
@@ -72,6 +73,19 @@ def test_a_claim_that_names_the_fault_in_time_is_right_in_everything() -> None:
     assert outcome.cause
     assert outcome.action
     assert outcome.exactly_one
+
+
+@pytest.mark.parametrize(("fault", "found"), [("gpu_clocks", True), ("clocks_lowered", False)])
+@pytest.mark.parametrize("severity", [Severity.WARNING, Severity.CRITICAL])
+def test_what_is_on_trial_is_in_the_digest_and_neither_finds_nor_is_wrong(
+    fault: str, found: bool, severity: Severity
+) -> None:
+    at = NOON + timedelta(hours=1.01)
+    said = claims([opened(fault=fault, subject=HERE, severity=severity, at=at)])
+    (outcome,), _ = judge([truth(fault="stuck clocks")], said)
+    assert outcome.found is found
+    assert bool(said[0].pages) is (found and severity is Severity.CRITICAL)
+    assert bool(tally([], said, 1, DAY).wrong) is found
 
 
 def test_a_fault_of_which_nobody_spoke_is_missed() -> None:

@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 
 from evaluation.backtest.proposals import TRIED, Limit, limits, proposals, votes_on
+from evaluation.backtest.rule_counts import counted
+from evaluation.backtest.rule_counts import lines as rule_lines
 from evaluation.backtest.tune_command import lines, main
 from evaluation.judge.claims import Claim
 from evaluation.replay import Replay
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import AnalyzerSettings
-from gpuvigil.model import Opinion, Record, Severity
+from gpuvigil.model import Opinion, Record, Severity, Subject
+from tests.alerts.examples import REAL, an_incident
 from tests.evaluation.made import NOON, gpu, port
 from tests.evaluation.test_backtest import MINUTE, claim, trouble
 from tests.evaluation.test_backtest import lines as as_lines
@@ -111,6 +114,27 @@ def test_notes_count_for_nobody_and_the_best_stand_first() -> None:
     assert told[-1] == "  [analyzer] port_down_seconds = 60 in gpuvigil.toml"
 
 
+def test_rules_are_counted_with_those_on_trial_first() -> None:
+    tried = an_incident(fault="port_setup", subject=REAL)
+    several = [replace(tried, id=f"i-{number}") for number in range(5)]
+    lost = an_incident(id="i-7", subject=REAL)
+    played = replace(tried, id="i-9", subject=Subject(cluster="simulated", node="n1"))
+    never = replace(tried, id="i-8", state="dismissed")
+    votes = [
+        Opinion.given(one, "ada", useful=useful, at=NOON)
+        for one, useful in ((several[0], True), (several[1], False), (lost, False))
+    ]
+    rows = counted(votes, [*several, lost, played, never], ())
+    assert list(rule_lines(rows)) == [
+        "",
+        "What people said of incidents here, by rule:",
+        "  port_setup: 1 right, 1 wrong, 3 not judged; on trial",
+        "  gpu_lost: 0 right, 1 wrong, 0 not judged; proven",
+    ]
+    assert list(rule_lines([])) == []
+    assert not counted(votes, [], ("all",))[0].on_trial
+
+
 @pytest.mark.server
 @pytest.mark.site
 def test_a_hub_is_asked_for_its_past(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,4 +171,12 @@ def test_a_hub_is_asked_for_its_past(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert (longer["more"], longer["noise"], longer["recommended"]) == ([], 1, True)
     assert (sooner["fewer"], sooner["more"]) == ([], [])
     assert found["told"] == 3
+    (rule,) = found["rules"]
+    assert rule == {
+        "rule": "port_down",
+        "right": 0,
+        "wrong": 1,
+        "unjudged": 0,
+        "on_trial": False,
+    }
     assert {one["key"] for one in found["limits"]} == set(TRIED)

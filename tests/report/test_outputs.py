@@ -167,7 +167,7 @@ def test_the_csv_has_every_number_of_the_json(report: Report, data: dict[str, An
     sheet.same("scattered", "", data, {"gpu_hours": "scattered_gpu_hours"})
     for number, one in enumerate(data["actions"], 1):
         sheet.same("action", str(number), one, {"gpu_hours_a_day": "gpu_hours_a_day"})
-    answered = {name: name for name in ("noise", "useful", "incidents")}
+    answered = {name: name for name in ("noise", "useful", "incidents", "unjudged")}
     for one in data["rules"]:
         sheet.same("rule", one["rule"], one, answered)
     times_match(sheet, data)

@@ -5,13 +5,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from accounting.usage.query import usage as asked
-from gpuvigil.model import SIMULATED_CLUSTER
+from gpuvigil.model import SIMULATED_CLUSTER, Opinion, Severity
 from tests.browser.accessibility import violations
 from tests.report.weeks import END, START, WEEK, eventful, idle, incident, inventory, share, usage
 from tests.report.weeks import gpu as gpu_of
@@ -89,6 +91,32 @@ def test_the_report_of_a_real_cluster_has_the_numbers_of_the_query(fed: HubProce
     assert [row["rule"] for row in found["rules"]] == ["gpu_idle_held", "port_down", "gpu_lost"]
     assert b"simon" not in done.stdout
     assert b"sim-001" not in done.stdout
+
+
+def test_a_rule_on_trial_is_in_the_digest_until_three_of_its_incidents_were_useful(
+    tmp_path: Path,
+) -> None:
+    with QuickHub(tmp_path) as process:
+        hub, facts = process.hub(), eventful()
+        tried = incident("port_setup", severity=Severity.WARNING)
+        hub.write_records(one.to_record() for one in facts.usage.buckets)
+        hub.write_records(one.to_record() for one in facts.inventories)
+        hub.write_records([tried.to_record()])
+
+        def told_in() -> list[tuple[bool, int]]:
+            (found,) = json.loads(report(process, *SPAN, "-o", "json").stdout)["reports"]
+            return [(row["on_trial"], row["unjudged"]) for row in found["rules"]]
+
+        assert told_in() == [(True, 1)]
+        votes = [
+            Opinion.given(replace(tried, id=id_), "ann", useful=True, at=END)
+            for id_ in ("i-1", "i-2", tried.id)
+        ]
+        hub.write_records(one.to_record() for one in votes[:2])
+        assert told_in() == [(True, 1)]
+        vote = replace(votes[2], at=START + timedelta(days=2))
+        hub.write_records([vote.to_record()])
+        assert told_in() == [(False, 0)]
 
 
 def test_the_simulated_cluster_is_reported_when_it_is_asked_for(fed: HubProcess) -> None:

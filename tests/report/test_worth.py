@@ -1,5 +1,7 @@
 """Which rules people call noise."""
 
+from dataclasses import replace
+
 import pytest
 
 from report.build import build
@@ -31,6 +33,19 @@ def test_without_answers_nothing_is_said_of_it_and_praise_is_no_noise() -> None:
     assert "Worth being told?" not in html([build(facts())])
     praised = build(facts(incidents=[incident()], opinions=[answer("gpu_lost", True)]))
     assert "1 answer to messages, none of them noise." in html([praised])
+
+
+def test_a_rule_on_trial_is_shown_with_what_nobody_has_judged() -> None:
+    tried = incident("port_setup")
+    waits = facts(incidents=[tried], on_trial=frozenset({"port_setup", "clocks_lowered"}))
+    (row,) = build(waits).rules
+    assert (row.rule, row.incidents, row.unjudged, row.on_trial) == ("port_setup", 1, 1, True)
+    for text in (html([build(waits)]), markdown([build(waits)])):
+        assert "digest: on trial" in text
+        assert "Nobody has said yet whether what is on trial is right." in text
+    said = replace(answer("port_setup", True), incident=tried.id)
+    (row,) = build(replace(waits, opinions=(said,), on_trial=frozenset())).rules
+    assert (row.useful, row.unjudged, row.on_trial) == (1, 0, False)
 
 
 def test_a_rule_of_another_version_goes_by_its_own_name() -> None:
