@@ -28,7 +28,7 @@ from gpuvigil.model.expected_nodes import is_retired
 from gpuvigil.schedulers.out_of_service import DELETED, USUAL, Checks, name_of
 from gpuvigil.topology import Files
 
-from .evidence.planned_silence import LAST_WORDS
+from .evidence.planned_silence import went_on
 from .window.copied import Copied
 from .window.driver_since import DriverSince
 from .window.holdings import Holding, Holdings
@@ -295,7 +295,7 @@ def _stands(
         return (event.subject, EventKind.BOOT) not in later
     if event.kind not in _STANDING or _passes(event):
         return False
-    if event.kind in _WORDS and heard is not None and heard > event.at + LAST_WORDS:
+    if event.kind in _WORDS and heard is not None and went_on(event, heard):
         return False
     places = (event.subject, event.subject.of_node())
     return not any((place, cure) in later for place in places for cure in _STANDING[event.kind])

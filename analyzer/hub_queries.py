@@ -30,7 +30,7 @@ from gpuvigil.model.selftest_nodes import over
 from gpuvigil.store import Store
 
 from .analysis import Reading
-from .evidence.planned_silence import LAST_WORDS
+from .evidence.planned_silence import BATCH, LAST_WORDS
 from .fleet_state import MEMORY
 from .incidents.acknowledgement import pending
 from .incidents.book import Book, rebuild
@@ -273,7 +273,7 @@ def beginning(hub: Hub, now: datetime, patience: Patience) -> Beginning:
         if incident.since < since:
             node = incident.subject.of_node().key
             # The last word of a node may lie before its last body, from which its silence counts.
-            before = incident.since - LAST_WORDS
+            before = incident.since - LAST_WORDS - BATCH
             records += hub.records(RecordKind.EVENT, subject=node, since=before)
     return Beginning(
         sequence=sequence,

@@ -12,6 +12,8 @@ from ..window.window import Span, Window
 
 # From the last word to the last body, and back: a machine that goes down ends its services in turn.
 LAST_WORDS = timedelta(minutes=2)
+# What a node kept to send at once may come as much later, and may be all that came for as long.
+BATCH = timedelta(minutes=5)
 # A machine of eight GPUs that is started anew is back within a quarter of an hour; one that is not
 # after an hour hangs on its way. And a node whose collector somebody stopped is not watched by anybody.
 _BACK_WITHIN = timedelta(hours=1)
@@ -77,14 +79,16 @@ def lived_until(
     return max((since, *(event.at for event in window.node_events(node, *words))))
 
 
-def _last_word(window: Window, node: Subject, since: datetime) -> Event | None:
-    """The newest word that it goes, if nothing was heard of the node long after it.
+def went_on(word: Event, heard: datetime) -> bool:
+    """Whether a node was heard too long after a word that it goes. A collector that stops has sent all."""
+    later = LAST_WORDS + (BATCH if word.kind is EventKind.SHUTDOWN else timedelta(0))
+    return heard - word.at > later
 
-    Who sends numbers only every few minutes may have sent none for as long before or after it.
-    """
-    long = LAST_WORDS + timedelta(seconds=window.waited.get(node.key, 0.0))
+
+def _last_word(window: Window, node: Subject, since: datetime) -> Event | None:
+    """The newest word that it goes, if nothing was heard of the node long after it."""
     words = list(window.node_events(node, *_WORDS))
-    goes = [e for e in words if e.kind is not EventKind.BOOT and since - e.at <= long]
+    goes = [e for e in words if e.kind is not EventKind.BOOT and not went_on(e, since)]
     if not goes:
         return None
     # A machine that goes down stops its collector, too.

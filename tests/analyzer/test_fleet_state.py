@@ -103,7 +103,7 @@ def test_the_last_word_of_a_node_is_known_for_as_long_as_it_is_away(word: EventK
     fleet.forget(NOON + 9 * DAY, heard={node().key: NOON + MINUTE})
     assert fleet.events()[node().key] == (said,)
     # Its node came back.
-    fleet.forget(NOON + 9 * DAY, heard={node().key: NOON + 3 * MINUTE})
+    fleet.forget(NOON + 9 * DAY, heard={node().key: NOON + 8 * MINUTE})
     assert kinds(fleet) == []
     boot = event(EventKind.BOOT, node(), NOON + MINUTE)
     assert kinds(after(said.to_record(), boot.to_record(), at_day=9)) == ["boot"]
