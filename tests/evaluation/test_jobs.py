@@ -79,8 +79,8 @@ def test_who_is_slow_from_its_job_s_start_is_of_that_job_and_not_of_a_larger_one
 ):
     long = replace(BARE, days=1.0, mix=(("even", 0.5), ("talking inside", 0.5)))
     jobs = build(long).plan.jobs
-    first, then = next(
-        (a, b) for a in jobs for b in jobs
+    then = next(
+        b for a in jobs for b in jobs
         if a.end == b.start and set(b.gpus) < set(a.gpus) and 0.0 < b.start < 80000.0
     )  # fmt: skip
     order = FaultOrder(
