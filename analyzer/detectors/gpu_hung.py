@@ -271,7 +271,11 @@ def spinning(window: Window) -> frozenset[Subject]:
 
 
 def _working(window: Window, _asked: None = None) -> frozenset[Subject]:
-    return working(window)
+    """Those that work, and those that neither spun nor idled all the while, as in a light evaluation."""
+    rows = window.get("gpu", Span.RECENT)
+    least = rows.values(_BUSY.column)
+    light = (least > job_steps.IDLE_PERCENT) & (least < _BUSY_PERCENT)
+    return working(window) | frozenset(gpu for gpu, _ in rows.where(light))
 
 
 def working(window: Window) -> frozenset[Subject]:

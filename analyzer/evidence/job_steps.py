@@ -36,15 +36,15 @@ NEEDS = (
 )
 
 # `step_phase`, and what a rank does in it that the others wait for.
-_COLLECTIVE, _PAUSES, _STOPPED = 2, frozenset({3, 4}), 5
+_COLLECTIVE, PAUSES, _STOPPED = 2, frozenset({3, 4}), 5
 _DOES = {0: "still at its own work", 1: "waits for its input", _STOPPED: "stopped by a signal"}
 _DOES_NOTHING = "its GPU is idle while the others' spin"
 _WORK, _INPUT = 0, 1
 # Who waits in a collective spins: fully used, at little more than the power of an open context. Who does
 # nothing is not used at all.
-BUSY_PERCENT, POWER_SHARE, _IDLE_PERCENT = 98, 0.4, 5
+BUSY_PERCENT, POWER_SHARE, IDLE_PERCENT = 98, 0.4, 5
 # It saves and evaluates for the others.
-_FIRST_RANK = 0
+FIRST_RANK = 0
 # Without a step for so long, and for so many of the longest hundredth of its own steps.
 STEP_SECONDS, STEP_TIMES = 60.0, 5.0
 # Where ranks say that the others wait for some of them, no longer gap than their own is waited out.
@@ -173,12 +173,12 @@ def _idle(late: Sequence[tuple[Subject, Row]]) -> list[tuple[Subject, Row]]:
     spinning = sum(_spins(row) for _, row in late)
     if len(idle) + spinning < len(late) or len(idle) >= spinning:
         return []
-    may_pause = any(row[PHASE] is None and row[_RANK] in {None, _FIRST_RANK} for _, row in idle)
+    may_pause = any(row[PHASE] is None and row[_RANK] in {None, FIRST_RANK} for _, row in idle)
     return [] if may_pause else idle
 
 
 def _does_nothing(row: Row) -> bool:
-    return row[_BUSY] is not None and row[_BUSY] < _IDLE_PERCENT
+    return row[_BUSY] is not None and row[_BUSY] < IDLE_PERCENT
 
 
 def _spins(row: Row) -> bool:
@@ -234,7 +234,7 @@ def _gone(window: Window, dead: list[tuple[Subject, Row]]) -> Gone | None:
     # What was read before says nothing of whether it waits, nor does what was read too soon after.
     others = [(gpu, row) for gpu, row in others if row["at"] > since and not _is_early(row)]
     waiting = [row for _, row in others if _waits(row)]
-    pausing = [row for _, row in others if row[PHASE] in _PAUSES]
+    pausing = [row for _, row in others if row[PHASE] in PAUSES]
     if not waiting and not pausing:
         return None
     return Gone(
@@ -274,16 +274,16 @@ def _has_ended_a_step(row: Row, since: datetime) -> bool:
 
 def _is_early(row: Row) -> bool:
     """Whether it had no time to wait yet: its last step was on its way when the other rank died."""
-    return row[PHASE] not in _PAUSES and bool(row[AGE] < _WAIT_SECONDS)
+    return row[PHASE] not in PAUSES and bool(row[AGE] < _WAIT_SECONDS)
 
 
 def _waits(row: Row) -> bool:
-    return row[PHASE] not in _PAUSES and bool(row[AGE] >= _WAIT_SECONDS)
+    return row[PHASE] not in PAUSES and bool(row[AGE] >= _WAIT_SECONDS)
 
 
 def _pauses(row: Row) -> bool:
     seconds = row[_PHASE_SECONDS]
-    return row[PHASE] in _PAUSES and seconds is not None and seconds < PAUSE_SECONDS
+    return row[PHASE] in PAUSES and seconds is not None and seconds < PAUSE_SECONDS
 
 
 def _said(window: Window, gpus: Iterable[Subject]) -> list[tuple[Subject, Row]]:

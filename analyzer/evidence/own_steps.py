@@ -35,6 +35,7 @@ _LEAST_OWN, _MOST_OWN = (
 )
 CLOCK = Aggregate(function=Function.MEAN, field="sm_clock_hertz")
 _WATTS = Aggregate(function=Function.MEAN, field="power_watts")
+_PAUSED = Aggregate(function=Function.MAX, field=job_steps.PHASE)
 _ASKED = (_MEAN, _COUNT, _LEAST_OWN, _MOST_OWN, CLOCK, _WATTS)
 NEEDS = (
     Need(
@@ -43,7 +44,7 @@ NEEDS = (
         fields=(OWN, FIRST, INPUT, STEP, "rank", job_steps.AGE, job_steps.P99),
     ),
     Need(measurement="gpu", span=Span.RECENT, aggregates=_ASKED),
-    Need(measurement="gpu", span=Span.STEADY, aggregates=_ASKED),
+    Need(measurement="gpu", span=Span.STEADY, aggregates=(*_ASKED, _PAUSED)),
     Need(measurement="gpu", span=Span.TREND, aggregates=(_MEAN, _COUNT)),
 )
 
@@ -289,8 +290,13 @@ def _limits(by: _Limits, apart: Floats, least: float) -> Floats:
 
 
 def _draws(window: Window, rows: Rows, job: Codes, known: Mask) -> Floats:
-    """What each GPU draws at its clock beside the middle of its job, as a logarithm: now, and for a while."""
-    found = []
+    """What each GPU draws at its clock beside the middle of its job, as a logarithm: now, and for a while.
+
+    Of who saves for the others, which spin meanwhile, that says nothing while the span has a pause.
+    """
+    found, pauses = [], window.get("gpu", Span.STEADY).beside(rows, _PAUSED.column)
+    saves = (rows.values("rank") == job_steps.FIRST_RANK) & (pauses >= min(job_steps.PAUSES))
+    known = known & ~saves
     for span in (Span.RECENT, Span.STEADY):
         of = window.get("gpu", span)
         watts, clock = (

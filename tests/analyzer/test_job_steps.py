@@ -198,6 +198,7 @@ def test_a_rank_that_the_others_wait_for_is_told_sooner_than_a_pause_of_all(
 
 
 WATTS = {"power_limit_watts": 700.0}
+FULL = {**WATTS, "utilization_percent": 98}
 
 
 @pytest.mark.parametrize(
@@ -213,7 +214,13 @@ WATTS = {"power_limit_watts": 700.0}
 def test_a_job_that_tells_its_steps_alone_may_be_at_an_evaluation_while_its_gpus_work(
     phase: int | None, watts: float, age: float, count: int
 ) -> None:
-    said = {**LATE, **WATTS, "step_age_seconds": age, "power_watts": watts, "step_phase": phase}
+    said = {**LATE, **FULL, "step_age_seconds": age, "power_watts": watts, "step_phase": phase}
+    assert len(found(job(said, said))) == count
+
+
+@pytest.mark.parametrize(("percent", "count"), [(5, 1), (6, 0), (97, 0), (98, 1)])
+def test_or_at_a_light_one_while_they_neither_idle_nor_spin(percent: int, count: int) -> None:
+    said = {**LATE, **WATTS, "power_watts": 130.0, "utilization_percent": percent}
     assert len(found(job(said, said))) == count
 
 
@@ -223,7 +230,7 @@ def test_a_job_that_tells_its_steps_alone_may_be_at_an_evaluation_while_its_gpus
 def test_a_job_that_tells_its_steps_alone_may_be_at_a_checkpoint_while_its_node_writes(
     megabytes: float, age: float, count: int
 ) -> None:
-    said = {**LATE, **WATTS, "step_age_seconds": age, "power_watts": 120.0}
+    said = {**LATE, **FULL, "step_age_seconds": age, "power_watts": 120.0}
     scene = job(said, said).changed(node(1), {"shared_write_bytes": 0})
     scene = scene.turned(node(1), "shared_write_bytes", 0.0, megabytes * 1e6, 60.0)
     assert len(found(scene)) == count

@@ -327,6 +327,21 @@ def test_a_lower_clock_says_that_it_is_the_machine(clock: float, kind: str) -> N
     assert it.title.startswith("GPU slows its job down") is (kind == "slow_rank")
 
 
+@pytest.mark.parametrize(
+    ("rank", "phase", "kind"),
+    [(0, 3, "uneven_stage"), (0, 4, "uneven_stage"), (0, 2, "slow_rank"), (1, 3, "slow_rank")],
+)
+def test_what_the_first_rank_draws_says_nothing_where_it_may_have_saved_for_the_others(
+    rank: int, phase: int, kind: str
+) -> None:
+    """At some moment of the steady span."""
+    slow = own(1.3, 1.3, power_watts=0.9 * GPU_FIELDS["power_watts"])
+    scene = job({rank: {**slow, "step_phase": 2}})
+    once = scene.changed(gpu(*RANKS[rank]), {"step_phase": phase}, 40.0)
+    (it,) = found(once.changed(gpu(*RANKS[rank]), {"step_phase": 2}, 30.0))
+    assert it.condition == kind
+
+
 def test_two_of_a_node_at_a_lower_clock_are_their_node_at_once() -> None:
     slow = own(1.3, sm_clock_hertz=1_800_000_000)
     (it,) = found(job({4: slow, 5: slow}, seconds=30.0))
