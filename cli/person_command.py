@@ -19,7 +19,7 @@ from gpuvigil.config.startup import configured_anywhere, fail, parser
 from gpuvigil.errors import ConfigError, GpuvigilError
 from gpuvigil.hub_client import service_hubs
 from gpuvigil.model import Deed
-from gpuvigil.private_files import UMASK
+from gpuvigil.private_files import UMASK, refuse_root_for
 from gpuvigil.state_directory import config_of_up
 
 
@@ -50,8 +50,9 @@ def main(arguments: Sequence[str]) -> int:
     os.umask(UMASK)
     try:
         config = load(chosen.config if chosen.config is not None else config_of_up(None))
-        accounts = Accounts(config.dashboard.secrets_directory)
         chosen.secrets = config.dashboard.secrets_directory
+        refuse_root_for(chosen.secrets, options.prog)
+        accounts = Accounts(chosen.secrets)
         done = _VERBS[chosen.verb](accounts, chosen)
         if done:
             _told(config, chosen.name, done, options.prog)

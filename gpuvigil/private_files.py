@@ -1,11 +1,27 @@
 """Files that nobody but their owner may read, whatever the umask is."""
 
 import os
+import pwd
 from pathlib import Path
 
 from .errors import ConfigError
 
 UMASK = 0o077
+
+
+def refuse_root_for(folder: Path, program: str) -> None:
+    """ConfigError for root where a folder is another's, who could not read what root makes there."""
+    owner = folder.stat().st_uid if folder.exists() else 0
+    if os.geteuid() != 0 or owner == 0:
+        return
+    try:
+        name = pwd.getpwuid(owner).pw_name
+    except KeyError:
+        name = f"#{owner}"
+    raise ConfigError(
+        f"{folder} is {name}'s, who could not read what root writes there; run it as"
+        f" 'runuser -u {name} -- {program} ...'"
+    )
 
 
 def sync_folder(folder: Path) -> None:

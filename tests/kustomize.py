@@ -110,13 +110,20 @@ def _with_map(found: Sequence[Object], generator: Object, folder: Path) -> list[
         raise ValueError(f"{name}: is to be made once, and replaced only where it is")
     data = {file: (folder / file).read_text(encoding="utf-8") for file in generator["files"]}
     made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+    for before in (one for one in found if identity(one) == ("ConfigMap", name)):
+        made["metadata"] = before["metadata"]  # what replaces it keeps its labels
     return [*others, made]
 
 
 def _patched(found: Sequence[Object], change: Object) -> list[Object]:
-    if identity(change) not in {identity(one) for one in found}:
-        raise ValueError(f"no {identity(change)} to patch")
-    return [merged(one, change) if identity(one) == identity(change) else one for one in found]
+    whose = _in_namespace(change)
+    if whose not in map(_in_namespace, found):
+        raise ValueError(f"no {whose} to patch")
+    return [merged(one, change) if _in_namespace(one) == whose else one for one in found]
+
+
+def _in_namespace(one: Object) -> tuple[str, str, str | None]:
+    return (*identity(one), one["metadata"].get("namespace"))
 
 
 def merged(one: Mapping[str, Any], change: Mapping[str, Any]) -> Object:
@@ -135,20 +142,22 @@ def merged(one: Mapping[str, Any], change: Mapping[str, Any]) -> Object:
 
 
 def _merged_list(ours: Sequence[Object], theirs: Sequence[Object], by: str) -> list[Object]:
-    kept = {one[by]: one for one in ours}
+    first: dict[Any, Object] = {one[by]: {} for one in theirs}  # what a patch names comes first
+    kept = {**first, **{one[by]: one for one in ours}}
     for one in theirs:
         if one.get("$patch") == "delete":
-            if kept.pop(one[by], None) is None:
+            if not kept.pop(one[by]):
                 raise ValueError(f"no {one[by]} to delete")
         else:
-            kept[one[by]] = merged(kept.get(one[by], {}), one)
+            kept[one[by]] = merged(kept[one[by]], one)
     return list(kept.values())
 
 
 def _label(one: Object, labels: Object) -> None:
     one["metadata"].setdefault("labels", {}).update(labels["pairs"])
     if labels.get("includeTemplates"):
-        for _, template in templates([one]):
+        claims = one.get("spec", {}).get("volumeClaimTemplates", ())
+        for template in (*(it for _, it in templates([one])), *claims):
             template["metadata"].setdefault("labels", {}).update(labels["pairs"])
 
 

@@ -2,18 +2,21 @@
 
 import json
 import platform
+import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
 from datetime import timedelta
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from accounting.usage.query import clusters, usage
 from gpuvigil import __version__
 from gpuvigil.clock import to_text
+from gpuvigil.config import Config
 from gpuvigil.config.mistakes import limits, mistakes
 from gpuvigil.errors import GpuvigilError
 from gpuvigil.model import Incident, Inventory, Opinion, RecordKind, readable
@@ -23,6 +26,12 @@ from .reading import Site
 from .redaction import Redactor
 
 _DOCTOR_SECONDS = 60.0
+# These say what another program told, and it names what people called their models.
+_QUOTES = frozenset({"inference server"})
+_NAME = re.compile(r"[\w.-]+")
+_WORD = re.compile(r"[^.,\s]+")
+_HASHED = re.compile(r"name-[0-9a-f]{10}|\d+")
+_KERNEL = re.compile(r"\d+(?:[.-]\d+)*")  # what a site adds to the numbers may be its name
 Contents = Mapping[str, Any]
 
 
@@ -55,26 +64,63 @@ def evidence(site: Site, redactor: Redactor, length: timedelta) -> Contents:
 
 def about(site: Site) -> Contents:
     """Versions, of ours and of what runs it."""
-    packages = {str(one.metadata["Name"]): str(one.version) for one in distributions()}
     return {
         "version": __version__,
         "python": platform.python_version(),
-        "release": platform.release(),
+        "release": kernel(platform.release()),
         "machine": platform.machine(),
         "made_at": to_text(site.now),
-        "packages": dict(sorted(packages.items(), key=lambda it: it[0].lower())),
+        "packages": dict(sorted(_packages())),
     }
+
+
+def _packages() -> Iterator[tuple[str, str]]:
+    """What gpuvigil needs, as it is installed; what a site has beside it may be named after the site."""
+    installed = {_plain(str(one.metadata["Name"])): one for one in distributions()}
+    wanted = ["gpuvigil"]
+    while wanted:
+        name = wanted.pop()
+        found = installed.pop(name, None)
+        if found is not None:
+            yield name, str(found.version)
+            wanted += [_plain(it[0]) for one in found.requires or () if (it := _NAME.match(one))]
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _settings(site: Site, redactor: Redactor) -> Contents:
     """Numbers and switches with who set them; of mistakes only where they are."""
     wrong = mistakes(site.file, site.environment)
-    places = [redactor.words(one.partition(": ")[0]) for one in wrong]
+    places = [_place(redactor, one.partition(": ")[0]) for one in wrong]
     if wrong:
         return {"mistakes_at": places}
     found = limits(site.file, site.environment)
     own = [one for one in found if one.origin != "default"]
     return {"mistakes_at": [], "set_here": [[one.key, one.value] for one in own]}
+
+
+def _place(redactor: Redactor, text: str) -> str:
+    """Where a mistake is: a line and keys of ours; a word that is no key of ours may be anything."""
+    ours = {*_keys(Config), "line", "cannot", "read"}
+
+    def shown(found: re.Match[str]) -> str:
+        word = found[0]
+        is_ours = word in ours or _HASHED.fullmatch(word) is not None
+        return word if is_ours else redactor.name(word)
+
+    return _WORD.sub(shown, redactor.words(text))
+
+
+def _keys(settings: Any, section: str = "") -> Iterator[str]:
+    """Every key of the configuration, and the variables that set one."""
+    for name, kind in get_type_hints(settings).items():
+        yield name
+        yield f"GPUVIGIL_{section}_{name}".upper()
+        for inner in (kind, *get_args(kind)):
+            if is_dataclass(inner):
+                yield from _keys(inner, name)
 
 
 def _doctor(site: Site, redactor: Redactor) -> Contents:
@@ -93,7 +139,9 @@ def _doctor(site: Site, redactor: Redactor) -> Contents:
             {
                 "what": redactor.words(one["what"]),
                 "state": one["state"],
-                "text": redactor.words(one["text"]) if site.knows_names() else "",
+                "text": redactor.words(one["text"])
+                if site.knows_names() and one["what"] not in _QUOTES
+                else "",
             }
             for one in said
         ]
@@ -114,12 +162,18 @@ def _fleet(site: Site, redactor: Redactor) -> list[Contents]:
                 "models": dict(Counter(gpu.model for one in own for gpu in one.gpus)),
                 "ports": dict(Counter(port.kind for one in own for port in one.ports)),
                 "drivers": dict(Counter(one.driver or "" for one in own)),
-                "kernels": dict(Counter(one.kernel or "" for one in own)),
+                "kernels": dict(Counter(kernel(one.kernel or "") for one in own)),
                 "collectors": dict(Counter(one.version for one in own)),
                 "ticks": dict(Counter(f"{one.tick_seconds:g}" for one in own)),
             }
         )
     return found
+
+
+def kernel(release: str) -> str:
+    """The numbers of a kernel's release."""
+    found = _KERNEL.match(release)
+    return "" if found is None else found[0]
 
 
 def _coverage(site: Site, redactor: Redactor, length: timedelta) -> list[Contents]:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from gpuvigil.config import Config
 from gpuvigil.model import Allocation, Incident, Inventory, RecordKind, readable
@@ -18,11 +19,27 @@ from .redaction import Redactor
 
 _SECRET_WORDS = ("url", "token", "password", "secret", "key", "user")
 _MOST_BYTES = 64 * 1024
+_LEAST_PART = 6  # a shorter part of an address may be a word of ours, such as `api`
 
 
 def redactor(site: Site) -> Redactor:
     """One that knows this site."""
-    return Redactor(names=set(_names(site)), secrets=set(_secrets(site.config, site.environment)))
+    told = set(_secrets(site.config, site.environment))
+    names, parts = {*_names(site)}, set(told)
+    for address in filter(None, map(_address, told)):
+        names |= {address.hostname or "", address.username or ""}
+        # An error names one part of an address without the others.
+        of_it = (address.password or "", address.query, *address.path.split("/"))
+        parts |= {one for one in (*of_it, *map(unquote, of_it)) if len(one) >= _LEAST_PART}
+    return Redactor(names=names, secrets=parts)
+
+
+def _address(text: str) -> SplitResult | None:
+    try:
+        found = urlsplit(text) if "://" in text else None
+    except ValueError:
+        return None
+    return found
 
 
 def _names(site: Site) -> Iterator[str]:

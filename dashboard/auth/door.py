@@ -17,6 +17,7 @@ from gpuvigil.config import Config, load
 from gpuvigil.config.startup import fail, parser
 from gpuvigil.errors import ConfigError, GpuvigilError
 from gpuvigil.log import Log
+from gpuvigil.private_files import refuse_root_for
 from gpuvigil.state_directory import config_of_up
 from gpuvigil.web.signed_links import PATH
 
@@ -162,6 +163,7 @@ def main(arguments: Sequence[str]) -> int:
                 f"there are no secrets in {directory}: start the dashboard first, or name its"
                 " configuration with --config"
             )
+        refuse_root_for(directory, options.prog)
         print(new_link(directory, config.alerts.external_url))
         if said := _beside(config, directory):
             print(f"{options.prog}: {said}", file=sys.stderr)

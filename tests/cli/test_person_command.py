@@ -1,6 +1,7 @@
 """`gpuvigil person` and `gpuvigil audit`, on a real hub."""
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,8 @@ import pytest
 
 from cli import audit_command, person_command
 from dashboard.auth.accounts import Accounts
+from dashboard.auth.door import main as url_command
+from dashboard.auth.keys import Keys
 from tests.hub.in_process import HubThread
 from tests.servers import HubProcess
 
@@ -115,3 +118,21 @@ def test_without_a_hub_a_person_is_added_all_the_same_and_the_log_is_said_to_lac
 def test_no_password_can_be_given_where_other_users_of_a_machine_read_it() -> None:
     with pytest.raises(SystemExit):
         person_command.main(["add", "ada", "--role", "own", "--password", PASSWORD])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_root_is_told_as_whom_to_run_it_where_the_folder_is_anothers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site = configured(tmp_path, '[hub]\nurl = "http://127.0.0.1:9"\n')
+    Keys(site.secrets)  # as the dashboard makes it
+    os.chown(site.secrets, 65534, 65534)
+    add = ("add", "mira", "--role", "operator", "--password-file", str(site.password))
+    assert site.person(*add) == 2
+    assert "runuser -u nobody -- gpuvigil person" in capsys.readouterr().err
+    assert not (site.secrets / "people.json").exists()
+    assert url_command(["--config", str(site.config)]) == 2
+    assert "runuser -u nobody -- gpuvigil url" in capsys.readouterr().err
+    os.chown(site.secrets, 0, 0)
+    assert site.person(*add) == 0
+    assert url_command(["--config", str(site.config)]) == 0

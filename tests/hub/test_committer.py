@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -141,6 +142,6 @@ def test_what_drains_does_not_wait_for_the_usual_commit_and_live_rows_come_with_
         told: list[Outcome] = []
         assert committer.put(a_body("a", number, told, row="backlog"))
         assert committer.put(a_body("live", number))
-        wait_until("it is committed", told.__len__, 15.0)
+        wait_until("it is committed", partial(bool, told), 15.0)
     wait_until("all are", lambda: rows(store) == ["a", "a", "live", "live"], 15.0)
     committer.stop()

@@ -5,14 +5,17 @@ import stat
 import tarfile
 import time
 from datetime import datetime, timedelta, timezone
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from cli.bundle.bundle_command import evidence_main, support_main
+from cli.bundle.contents import about, kernel, support
 from cli.bundle.logs import logs
 from cli.bundle.reading import Site
 from cli.bundle.redaction import Redactor
+from cli.bundle.site import redactor
 from gpuvigil.config import Config, load
 from gpuvigil.model import (
     Allocation,
@@ -25,6 +28,7 @@ from gpuvigil.model import (
     Subject,
     pod_holder,
 )
+from tests.collector.inference.pages import InferenceServer, good, page
 from tests.servers import HubProcess, QuickHub
 
 SECRET = "zebra-Quartz.77_needle"
@@ -179,6 +183,8 @@ def test_where_names_cannot_be_read_no_free_text_is_in_a_bundle(
         f"/home/{SECRET}/x",
         "10.1.2.3",
         "fe80:0:0:0:1:2:3:4",
+        "2001:db8::17",
+        "fe80::1",
         "AKIA0123456789abcdefGHIJ",
     ],
 )
@@ -260,6 +266,92 @@ def test_a_site_without_files_of_logs_gets_its_journal_or_how_to_read_them(tmp_p
         assert (in_pod[0], "kubectl -n gpuvigil logs" in in_pod[1]) == ({}, True)
         program.write_text(f"#!/bin/sh\necho '{line}'; exit 1\n", encoding="utf-8")
         assert told()[0] == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("[ada-lovelace]\nx = 1", "line 1"),
+        ("[hub]\nada-lovelace = 1", "hub"),
+        ('[hub]\n"ada lovelace" = 1', "hub"),
+        ("[analyzer]\ntrend_seconds = true", "line 2, analyzer.trend_seconds"),
+        ("", "GPUVIGIL_HUB_PORT"),
+    ],
+)
+def test_of_a_mistake_its_line_and_keys_of_ours_are_told(
+    tmp_path: Path, line: str, kept: str
+) -> None:
+    file = tmp_path / "ada.toml"
+    file.write_text(f"{line}\n", encoding="utf-8")
+    environment = {"GPUVIGIL_ADA_LOVELACE": "1", "GPUVIGIL_HUB_PORT": "x"}
+    site = Site(config=Config(), file=file, hub=None, now=AT, environment=environment)
+    told = support(site, redactor(site), None)["settings.json"]["mistakes_at"]
+    assert kept in "\n".join(told)
+    assert not [one for one in ("ada", "ADA", "lovelace") if one in "".join(told)]
+
+
+def test_a_part_of_an_address_is_hidden_where_it_stands_alone(tmp_path: Path) -> None:
+    file = tmp_path / "gpuvigil.toml"
+    url = f"https://ada:{SECRET}@metrics.falcon.example:9090/hooks/T0-{SECRET}?key=short7"
+    file.write_text(f'[switches]\nurl = "{url}"\n', encoding="utf-8")
+    site = Site(config=load(file), file=file, hub=None, now=AT, environment={})
+    hide = redactor(site)
+    for text in (
+        "metrics.falcon.example: Connection refused",
+        'password authentication failed for user "ada"',
+        f"no {SECRET} here",
+        f"no such path: T0-{SECRET}",
+        "key=short7",
+    ):
+        said = hide.words(text)
+        assert not [one for one in ("falcon", '"ada"', SECRET, "short7") if one in said], said
+
+
+@pytest.mark.parametrize(
+    ("release", "told"),
+    [
+        ("6.8.0-45-falconlabs", "6.8.0-45"),
+        ("5.15.0-1041.falcon", "5.15.0-1041"),
+        ("6.1.0", "6.1.0"),
+        ("falcon", ""),
+    ],
+)
+def test_of_a_kernel_the_numbers_are_told(release: str, told: str) -> None:
+    assert kernel(release) == told
+
+
+def test_packages_that_gpuvigil_does_not_need_are_not_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "falcon_tools-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: falcon-tools\nVersion: 1.0\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert metadata.version("falcon-tools") == "1.0"
+    packages = about(Site(config=Config(), file=None, hub=None, now=AT))["packages"]
+    assert {
+        "gpuvigil",
+        "duckdb",
+        "h11",
+    } <= packages.keys()  # itself, what it needs, and what that needs
+    assert "falcon-tools" not in packages
+
+
+@pytest.mark.server
+def test_what_people_call_their_models_is_not_in_a_bundle(tmp_path: Path) -> None:
+    with QuickHub(tmp_path / "hub") as hub, InferenceServer(good(page("vllm-0.9"))) as server:
+        file = tmp_path / "gpuvigil.toml"
+        file.write_text(
+            f'[hub]\nurl = "{hub.url}"\nservice_token_file = "{hub.service_token_file}"\n'
+            f'[collector]\ngpus = false\nspool_directory = "{tmp_path}/spool"\n'
+            f'inference_urls = ["{server.url}"]\n',
+            encoding="utf-8",
+        )
+        out = tmp_path / "s.tar.gz"
+        assert support_main(["--config", str(file), "--out", str(out)]) == 0
+    doctor = opened(out)["doctor.json"]
+    assert "inference server" in doctor
+    assert "qwen" not in doctor
 
 
 def test_a_log_line_of_another_form_is_left_out() -> None:

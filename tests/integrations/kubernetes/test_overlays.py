@@ -1,11 +1,14 @@
 """The whole product as Kustomize renders it: every part is there, fits the others, and has no more rights than it needs."""
 
 import json
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tomllib
+import yaml
 
 from gpuvigil.command_line import COMMANDS
 from gpuvigil.config import load
@@ -24,6 +27,31 @@ PARTS = {"hub", "analyzer", "alerts", "dashboard", "collector", "watcher"}
 @pytest.fixture(params=FOLDERS, ids=lambda it: it.name)
 def rendered(request: pytest.FixtureRequest) -> list[Object]:
     return render(request.param)
+
+
+@pytest.mark.server
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is missing")
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda it: it.name)
+def test_kubectl_renders_the_same(folder: Path) -> None:
+    done = subprocess.run(
+        ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    real = {identity(one): one for one in yaml.safe_load_all(done.stdout)}
+    assert real == {identity(one): one for one in render(folder)}
+
+
+def test_a_patch_without_a_namespace_fits_nothing(tmp_path: Path) -> None:
+    for file in (FOLDER / "overlays" / "unprivileged").iterdir():
+        text = file.read_text(encoding="utf-8").replace("../../base", str(FOLDER / "base"))
+        (tmp_path / file.name).write_text(text, encoding="utf-8")
+    assert render(tmp_path)
+    patch = tmp_path / "collector.yaml"
+    lines = patch.read_text(encoding="utf-8").splitlines()
+    kept = [line for line in lines if not line.strip().startswith("namespace:")]
+    patch.write_text("\n".join(kept), encoding="utf-8")
+    with pytest.raises(ValueError, match="to patch"):
+        render(tmp_path)
 
 
 def only(found: list[Object], kind: str, name: str) -> Object:
@@ -234,7 +262,7 @@ def test_lists_are_merged_by_their_keys() -> None:
     one = {"env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}], "args": [1, 2]}
     change: dict[str, Any] = {"env": [{"name": "B", "value": None, "x": 3}], "args": [4]}
     assert merged(one, change) == {
-        "env": [{"name": "A", "value": "1"}, {"name": "B", "x": 3}],
+        "env": [{"name": "B", "x": 3}, {"name": "A", "value": "1"}],
         "args": [4],
     }
     gone = {"env": [{"name": "A", "$patch": "delete"}]}
