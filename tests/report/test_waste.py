@@ -21,7 +21,7 @@ from report.build import build
 from report.content import Report
 from report.inputs import Past
 from report.waste import Wasted, advice, wasted
-from tests.report.week_of_jobs import SAID, numbers
+from tests.report.week_of_jobs import SAID, numbers, week
 from tests.report.weeks import END, START, WEEK, bucket, facts, gpu, idle, incident, share, usage
 
 NOBODY = Prices()
@@ -312,6 +312,14 @@ def test_what_would_help_is_about_the_larger_part(
         replace(holdings(usage(held).buckets, NOBODY, HALF)[0], idle=168.0), unfilled, said.value
     )
     assert advice(one) == helps
+
+
+def test_what_was_lost_costs_what_it_costs_its_teams() -> None:
+    """On GPUs of two models at two prices."""
+    report = build(week())
+    lost, teams = rows(report, "losses"), rows(report, "teams")
+    cost = sum(lost[kind]["cost"] for kind in ("occupied but idle", "occupied and inefficient"))
+    assert cost == pytest.approx(teams["all"]["wasted_cost"], abs=1.0)
 
 
 def test_one_team_alone_has_no_table() -> None:
