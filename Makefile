@@ -82,6 +82,7 @@ bench: $(VENV)/dev ## measure, write benchmarks/*.json and docs/benchmarks.md (o
 	$(BIN)/python -m benchmarks.stores
 	$(BIN)/python -m benchmarks.slurm
 	$(BIN)/python -m benchmarks.usage
+	$(BIN)/python -m benchmarks.report
 	$(BIN)/python -m benchmarks.passes
 	$(BIN)/python -m benchmarks.fleet
 	$(BIN)/python -m scripts.docs

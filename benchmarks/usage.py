@@ -11,7 +11,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -45,12 +45,12 @@ REPEATS = 5
 def main() -> int:
     """Measure and write the result."""
     load_average = os.getloadavg()[0]
-    records, rolled = _rolled_up()
+    records, rolled = rolled_up(Fleet())
     with (
         tempfile.TemporaryDirectory(prefix="gpuvigil-bench-") as name,
         HubProcess(Path(name)) as hub,
     ):
-        _keep(hub.hub(), records)
+        keep(hub.hub(), records)
         asked = _asked(hub)
     result = {
         "about": {
@@ -70,9 +70,8 @@ def main() -> int:
     return 0
 
 
-def _rolled_up() -> tuple[list[Record], dict[str, Any]]:
+def rolled_up(fleet: "Fleet") -> tuple[list[Record], dict[str, Any]]:
     """All records of the week, and the processor time that they took."""
-    fleet = _Fleet()
     cpu, clock, records = 0.0, 0.0, list[Record]()
     hours, sixes, quarters = list[Ledger](), list[Ledger](), list[Ledger]()
     for number in range(DAYS * DAY // BUCKET):
@@ -104,7 +103,7 @@ def _rolled_up() -> tuple[list[Record], dict[str, Any]]:
     }
 
 
-class _Fleet:
+class Fleet:
     """A cluster of one model whose nodes have a job each for some hours, one after another."""
 
     def __init__(self) -> None:
@@ -113,8 +112,8 @@ class _Fleet:
         self._of = [nodes[gpu // PER_NODE] for gpu in range(GPUS)]
         self._uuids = [f"GPU-{gpu:08x}-1234-5678-9abc-def012345678" for gpu in range(GPUS)]
         self._nodes = nodes
-        self._book = Book.of(self._allocations())
-        self._roster = Roster.of(self._inventories())
+        self._book = Book.of(self.allocations())
+        self._roster = Roster.of(self.inventories())
         self._tags = {
             "cluster": pa.array(np.repeat(["c"], GPUS * MINUTES)),
             "node": pa.array(np.repeat(self._of, MINUTES)),
@@ -122,7 +121,8 @@ class _Fleet:
             "model": pa.array(np.repeat(["NVIDIA H100 80GB HBM3"], GPUS * MINUTES)),
         }
 
-    def _allocations(self) -> Iterator[Allocation]:
+    def allocations(self) -> Iterator[Allocation]:
+        """Who had each GPU from when to when, GPU by GPU within a job."""
         length = timedelta(hours=JOB_HOURS)
         for number in range(len(self._nodes)):
             shift = timedelta(minutes=number % (JOB_HOURS * 60))
@@ -143,7 +143,8 @@ class _Fleet:
     def _subject(self, gpu: int) -> Subject:
         return Subject(cluster="c", node=self._of[gpu], gpu=self._uuids[gpu])
 
-    def _inventories(self) -> Iterator[Inventory]:
+    def inventories(self) -> Iterator[Inventory]:
+        """Of each node."""
         for number, node in enumerate(self._nodes):
             own = range(number * PER_NODE, (number + 1) * PER_NODE)
             yield Inventory(
@@ -224,7 +225,8 @@ class _Fleet:
         )
 
 
-def _keep(hub: Hub, records: list[Record]) -> None:
+def keep(hub: Hub, records: Sequence[Record]) -> None:
+    """Write them, few at a time: those of usage are large."""
     for first in range(0, len(records), 20):
         hub.write_records(records[first : first + 20])
 

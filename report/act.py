@@ -30,6 +30,7 @@ class Lost:
     who: str
     hours: _Amount | None
     part: bool = False  # of the row above it
+    cost: float | None = None  # at its holders' own prices; None: at the mean of the cluster's
 
 
 def losses(past: Past, rows: Sequence[Wasted]) -> tuple[Lost, ...]:
@@ -40,13 +41,15 @@ def losses(past: Past, rows: Sequence[Wasted]) -> tuple[Lost, ...]:
     idle = sum(one.idle for one in rows)
     blind = seconds.unattributed > 0 and seconds.allocated <= 0
     broken = capacity.faults(seconds) + seconds.lost_repair
+    stopped = [min(one.held.excused, one.held.idle) for one in rows]
     return (
         Lost(key="broken", label="broken", who="operations", hours=_one(broken / HOUR)),
         Lost(
             key="stopped",
             label="held, while a fault stopped the job",
             who="operations",
-            hours=_one(sum(min(one.held.excused, one.held.idle) for one in rows)),
+            hours=_one(sum(stopped)),
+            cost=_cost(rows, stopped),
         ),
         Lost(
             key="out",
@@ -72,12 +75,14 @@ def losses(past: Past, rows: Sequence[Wasted]) -> tuple[Lost, ...]:
             label="occupied but idle",
             who="holders",
             hours=None if blind else (idle, idle + sum(_dark(one) for one in rows)),
+            cost=_cost(rows, [one.idle for one in rows]),
         ),
         Lost(
             key="unfilled",
             label="occupied and inefficient",
             who="programmers",
             hours=_one(sum(one.little for one in rows)) if past.wastes else None,
+            cost=_cost(rows, [one.little for one in rows]),
         ),
         Lost(
             key="network",
@@ -125,12 +130,14 @@ def _row(one: Lost, before: _Amount | None, owned: float, rate: float | None) ->
     low, high = exact(one.hours[0]), exact(one.hours[1])
     known = low == high
     change = moved(low, before[0]) if known and before and before[0] == before[1] else None
+    by_rate = None if rate is None else one.hours[0] * rate
+    cost = by_rate if one.cost is None else one.cost
     return (
         label,
         one.who,
         low if known else (low, high),
         rounded(100 * one.hours[0] / owned, 1) if owned and known else None,
-        exact(one.hours[0] * rate) if rate is not None and known else None,
+        exact(cost) if cost is not None and known else None,
         change,
     )
 
@@ -145,6 +152,16 @@ def lasted(one: Incident, start: datetime, end: datetime) -> float:
     """Hours within a span."""
     until = min(one.resolved_at or end, end)
     return max((until - max(one.since, start)).total_seconds(), 0.0) / HOUR
+
+
+def _cost(rows: Sequence[Wasted], hours: Sequence[float]) -> float | None:
+    """What these hours of each holder cost together; None where none has a price."""
+    found = [
+        of_one * one.held.price
+        for one, of_one in zip(rows, hours, strict=True)
+        if one.held.price is not None
+    ]
+    return sum(found) if found else None
 
 
 def _dark(one: Wasted) -> float:

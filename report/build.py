@@ -123,7 +123,7 @@ def _case(
             )
     case = Case(
         team=facts.team,
-        said=facts.prices.said,
+        said=lambda amount: f"{formatting.money(amount)} {facts.currency}",
         usage=usage,
         cover=cover,
         figures={one.key: one for one in now},

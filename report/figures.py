@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from accounting.usage import Seconds, share_percent
 from gpuvigil.model import GpuState
+from gpuvigil.schedulers.out_of_service import LostTo
 
 from .content import Figure, Part
 from .coverage import Coverage, allocated_range, used_range
@@ -109,15 +110,15 @@ def _idle(usage: Counted, rows: Sequence[Wasted], digits: int) -> Figure:
 
 def _service(usage: Counted, digits: int) -> Figure:
     """The first of them: what is not in service nobody can use."""
-    away = usage.seconds.unavailable / HOUR
-    known = usage.seconds.known > 0
+    seconds = usage.seconds
+    lost = near(sum(map(seconds.lost, LostTo)) / HOUR, digits)
     return Figure(
         key="in_service_percent",
         label="In service",
         unit="percent",
-        value=rounded(usage.seconds.in_service_percent, 1),
+        value=rounded(seconds.in_service_percent, 1),
         more_is="better",
-        note=f"{near(away, digits):,.{digits}f} GPU-h unavailable" if known else "",
+        note=f"{lost:,.{digits}f} of owned GPU-h lost" if seconds.judged > 0 else "",
     )
 
 

@@ -30,8 +30,14 @@ def percent(value: float | None, digits: int = 0) -> str:
 
 
 def lasting(value: float | None) -> str:
-    """Hours that something lasted: `31.5 h`."""
-    return NONE if value is None else f"{value:,.1f}{GAP}h"
+    """Hours that something lasted: `8.3 h`, `168 h`."""
+    return NONE if value is None else f"{_short(value, 1)}{GAP}h"
+
+
+def _short(value: float, digits: int) -> str:
+    """Without decimals that are all 0."""
+    text = f"{value:,.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def at(moment: datetime | None, zone: tzinfo = timezone.utc) -> str:
@@ -92,15 +98,15 @@ def _tenths(value: float) -> int:
 
 
 def money(value: float) -> str:
-    """An amount without its currency: `1,240` or `3.20`."""
-    return f"{value:,.{0 if value >= 100 else 2}f}"
+    """An amount without its currency: `1,240`, `79` or `3.20`."""
+    return f"{value:,.{0 if value >= 10 else 2}f}"
 
 
 def energy(kwh: float) -> str:
-    """`412.5 kWh` or `94.3 MWh`."""
+    """`412.5 kWh`, `40 kWh` or `94.3 MWh`."""
     if kwh >= _MEGA_FROM:
         return f"{kwh / 1000:,.{1 if kwh >= 100 * _MEGA_FROM else 2}f}{GAP}MWh"
-    return f"{kwh:,.{1 if kwh >= 10 else 2}f}{GAP}kWh"
+    return f"{_short(kwh, 1 if kwh >= 10 else 2)}{GAP}kWh"
 
 
 def carbon(kilograms: float) -> str:
@@ -198,7 +204,7 @@ def noisiest(report: "Report") -> str:
 
 def _tried(rule: str) -> str:
     command = tried_on_the_past(rule)
-    return f" What another limit would have raised says: {command}" if command else ""
+    return f" To see what another limit would have raised: {command}" if command else ""
 
 
 def small(text: str) -> str:

@@ -1,5 +1,6 @@
 """Everything that a report is made of, read once through the hub."""
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -232,17 +233,26 @@ def _history(
         weeks.append(_week(found.ledger.holders))
     while weeks and not weeks[-1]:
         weeks.pop()
-    return tuple(reversed(weeks)), _why_no_more(calendar, span, len(whole), len(weeks), kept)
+    if len(whole) == len(starts) or len(weeks) + 1 < len(whole):
+        return tuple(reversed(weeks)), ""  # what was never counted nobody misses
+    why = _why_no_more(calendar, span, len(weeks), kept, now - starts[-1])
+    return tuple(reversed(weeks)), why
 
 
 def _why_no_more(
-    calendar: Calendar, span: tuple[datetime, datetime], whole: int, found: int, kept: timedelta
+    calendar: Calendar,
+    span: tuple[datetime, datetime],
+    found: int,
+    kept: timedelta,
+    needed: timedelta,
 ) -> str:
-    """Only where the rest is not kept: what was never counted nobody misses."""
-    if whole > TREND - 1 or found + 1 < whole:
-        return ""
+    """How far they go, and how long usage has to be kept for all of them."""
     over = f"Trends go over {calendar.spans(found + 1, span)}" if found else "There are no trends"
-    return f"{over}: usage is kept for {duration(kept)} (`hub.records_days`)."
+    days = math.ceil(needed / timedelta(days=1))
+    return (
+        f"{over}: usage is kept for {duration(kept)}. With hub.records_days = {days} from now on they will go"
+        f" over {calendar.spans(TREND, span)}."
+    )
 
 
 def _week(holders: pa.Table) -> Week:

@@ -1,5 +1,8 @@
 """Sentences about the report itself, the same in every output that people read."""
 
+from accounting.usage import BUCKET
+from gpuvigil.clock import duration
+
 from . import formatting
 from .content import Report
 
@@ -7,9 +10,8 @@ from .content import Report
 def coverage_words(report: Report) -> tuple[str, ...]:
     """How much is known, and which nodes are not in it."""
     method = report.method
-    missing = formatting.counted(method.quarters_missing, "quarter")
-    verb = "was" if method.quarters_missing == 1 else "were"
-    holes = f"{missing} of {method.quarters:,} {verb} not counted at all"
+    missing, whole = (duration(it * BUCKET) for it in (method.quarters_missing, method.quarters))
+    holes = f"{missing} of {whole} were not counted at all"
     if method.quarters and not method.quarters_missing:
         holes = "no quarter of an hour is missing"
     said = [
@@ -28,6 +30,6 @@ def made(report: Report) -> str:
     method = report.method
     collectors = ", ".join(method.collector_versions) or "none"
     return (
-        f"Made by gpuvigil {method.version} at {formatting.at(report.made_at)} {report.made_at:%Y} UTC; "
+        f"Made by gpuvigil {method.version} on {formatting.day(report.made_at)}, {report.made_at:%H:%M} UTC; "
         f"collectors: {collectors}."
     )

@@ -26,6 +26,9 @@ MOST_JOBS, MOST_GROUPS, LEAST_GROUPS = 10, 12, 2
 LEAST_SHARE = 0.005
 NO_NAME = {"account": "no team", "user": "no user", "project": "no project"}
 _HARDLY_USED = frozenset(one.value for one in HARDLY_USED)
+_ABOUT_IDLE = _HARDLY_USED | {Advice.FEWER.value}
+# Where the advice of an hour only names what is wrong.
+_TO_DO = {Advice.LITTLE.value: "profile it: its kernels are small"}
 _Any = TypeVar("_Any")
 
 
@@ -237,14 +240,14 @@ def _by(
             (f"{len(rest):,} more", of_rest, [o for k in rest for o in earlier.get(k, ())])
         )
     rows = tuple(
-        _group(key, of_key, None if before is None else _sum(old), trends.get(key), facts.longer)
+        _group(key, (of_key, None if before is None else _sum(old)), trends.get(key), facts)
         for key, of_key, old in lists
     )
-    total = _group("all", *whole, trends.get(""), facts.longer)
+    total = _group("all", whole, trends.get(""), facts)
     return Sheet(
         key=facet.key,
         heading=facet.heading,
-        caption=f"{facet.one}s, who wasted most first: idle by the rule, or busy and doing little; without hours"
+        caption=f"{facet.one}s, the most wasteful first: idle by the rule, or busy and doing little; without hours"
         " that a fault explains",
         columns=_columns(facet.one, facts, trend=bool(trends)),
         rows=tuple(_cut(row, facts, trend=bool(trends)) for row in rows),
@@ -307,30 +310,33 @@ def reason(one: Wasted) -> str:
 
 
 def advice(one: Wasted) -> str:
-    """What its holder could do."""
-    if one.idle < one.little:
-        return one.advice
-    if one.held.still:
-        return "let them go"
-    return one.advice or "end it when done"
+    """What its holder could do about the larger part of it."""
+    if one.idle >= one.little:
+        if one.held.still:
+            return "let them go"
+        if one.advice not in _ABOUT_IDLE:
+            return "end it when done"
+    return _TO_DO.get(one.advice, one.advice)
 
 
 def _group(
     name: str,
-    now: _Sum,
-    earlier: _Sum | None,
+    sums: tuple[_Sum, _Sum | None],
     trend: tuple[float | None, ...] | None,
-    longer: float,
+    facts: Facts,
 ) -> tuple[Cell, ...]:
+    now, earlier = sums
     used, before = now.used_percent, None if earlier is None else earlier.used_percent
     return (
         name,
         exact(now.allocated),
         used,
         exact(now.idle),
-        exact(now.little),
+        exact(now.little) if facts.now.wastes else None,
         None if now.cost is None else exact(now.cost),
-        moved(now.hours, longer * earlier.hours) if earlier is not None and earlier.rows else None,
+        moved(now.hours, facts.longer * earlier.hours)
+        if earlier is not None and earlier.rows
+        else None,
         rounded(used - before) if used is not None and before is not None else None,
         trend or (),
     )

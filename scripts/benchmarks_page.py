@@ -8,6 +8,7 @@ from scripts import (
     collector_figures,
     page_figures,
     pass_figures,
+    report_figures,
     slurm_figures,
     soak_figures,
     spine_figures,
@@ -22,6 +23,7 @@ from scripts.figures import (
     MESSAGES,
     PAGES,
     PORTS,
+    REPORT,
     SCALE,
     SLURM,
     SPINE,
@@ -56,6 +58,7 @@ _SECTIONS: tuple[tuple[str, tuple[Shown, ...]], ...] = (
     ("### A hundred thousand GPUs", ((SCALE, store_figures.scale),)),
     ("## A pass of the analyzer", ()),
     ("## Usage", ((USAGE, usage_figures.section),)),
+    ("## The report", ((REPORT, report_figures.section),)),
     ("## Asking Slurm", ((SLURM, slurm_figures.section),)),
 )
 # What stands below a heading beside the figures of single runs.

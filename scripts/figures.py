@@ -103,6 +103,13 @@ USAGE = Figure(
     command="python -m benchmarks.usage",
     minutes=3,
 )
+REPORT = Figure(
+    title="The report",
+    place=("report",),
+    code=("accounting/efficiency", "accounting/usage", "hub/records", "report"),
+    command="python -m benchmarks.report",
+    minutes=4,
+)
 SLURM = Figure(
     title="Asking Slurm",
     place=("slurm",),
@@ -127,7 +134,7 @@ FLEET = Figure(
 
 FIGURES = (
     *(SPINE, MESSAGES, PORTS, PAGES, COLLECTOR, INGEST, SUSTAINED, WEEK, SCALE),
-    *(TEN_THOUSAND, HUNDRED_THOUSAND, USAGE, SLURM, RECORDS, FLEET),
+    *(TEN_THOUSAND, HUNDRED_THOUSAND, USAGE, REPORT, SLURM, RECORDS, FLEET),
 )
 
 

@@ -144,7 +144,7 @@ def test_a_span_without_holes_says_so_and_one_with_a_hole_counts_it() -> None:
     missing = replace(whole.method, quarters_missing=1)
     assert coverage_words(whole)[0].endswith("is known; no quarter of an hour is missing.")
     assert coverage_words(replace(whole, method=missing))[0].endswith(
-        "1 quarter of 672 was not counted at all."
+        "15 min of 7 d were not counted at all."
     )
 
 

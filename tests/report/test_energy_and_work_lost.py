@@ -50,10 +50,10 @@ def test_energy_is_the_teams_and_what_nobody_held_and_adds_up_to_all() -> None:
     found = rows(build(priced(two_weeks(), pue=1.5, carbon_grams=300.0)).sheet("energy"))
     # A week of 4 GPUs at 400 W: 268.8 kWh of 537.6 kWh of eight; with PUE 1.5 and 300 g/kWh 121 kg.
     assert found == {
-        "vision": ["268.8 kWh", "403.2 kWh", "121 kg", "0.00 kWh"],
+        "vision": ["268.8 kWh", "403.2 kWh", "121 kg", "0 kWh"],
         "speech": ["134.4 kWh", "201.6 kWh", "60 kg", "+134.4 kWh"],
         "held by nobody": ["134.4 kWh", "201.6 kWh", "60 kg", "−134.4 kWh"],
-        "all": ["537.6 kWh", "806.4 kWh", "242 kg", "0.00 kWh"],
+        "all": ["537.6 kWh", "806.4 kWh", "242 kg", "0 kWh"],
     }
 
 

@@ -62,7 +62,15 @@ def test_quarters_go_as_far_back_as_they_are_kept_whole_and_the_report_says_so(
 def test_a_quarter_that_is_alone_has_no_trend_and_says_why(hub: HubAtHand) -> None:
     found = asked(hub, "quarter", timedelta(days=200))
     assert found.history == ()
-    assert found.notes == ("There are no trends: usage is kept for 200 d (`hub.records_days`).",)
+    (note,) = found.notes
+    assert note.startswith("There are no trends: usage is kept for 200 d. With hub.records_days = ")
+
+
+def test_with_what_the_report_says_it_takes_there_are_eight_quarters(hub: HubAtHand) -> None:
+    (note,) = asked(hub, "quarter", timedelta(days=400)).notes
+    days = int(note.partition("hub.records_days = ")[2].split()[0])
+    assert asked(hub, "quarter", timedelta(days=days)).trend_word == "8 quarters"
+    assert asked(hub, "quarter", timedelta(days=days - 1)).trend_word == "7 quarters"
 
 
 def test_what_was_never_counted_is_not_missed(hub: HubAtHand) -> None:

@@ -20,8 +20,8 @@ from report import formatting
 from report.build import build
 from report.content import Report
 from report.inputs import Past
-from report.waste import wasted
-from tests.report.week_of_jobs import SAID, numbers
+from report.waste import Wasted, advice, wasted
+from tests.report.week_of_jobs import SAID, numbers, week
 from tests.report.weeks import END, START, WEEK, bucket, facts, gpu, idle, incident, share, usage
 
 NOBODY = Prices()
@@ -284,7 +284,7 @@ def test_teams_are_told_with_hours_money_and_what_changed() -> None:
         "gpu_hours": 672.0,
         "used": 80.0,
         "idle_gpu_hours": 336.0,
-        "unfilled_gpu_hours": 0.0,
+        "unfilled_gpu_hours": None,  # no hour was judged
         "wasted_cost": 672.0,
         "wasted_change": 168.0,
         "used_change": 20.0,
@@ -292,6 +292,38 @@ def test_teams_are_told_with_hours_money_and_what_changed() -> None:
     }
     assert teams["all"]["used_trend"] == (65.0, 70.0)
     assert teams["speech"]["wasted_change"] == 0.0
+    judged = facts(usage(now))
+    nothing = WasteHour(cluster="alpha", start=START, wastes=(), scattered_gpus=0)
+    judged = replace(judged, now=replace(judged.now, wastes=(nothing,)))
+    assert rows(build(judged), "teams")["vision"]["unfilled_gpu_hours"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("said", "unfilled", "helps"),
+    [
+        # Idle and not filled for as long: what is idle comes first, and one little bit more does not.
+        (Advice.LITTLE, 168.0, "end it when done"),
+        (Advice.LITTLE, 169.0, "profile it: its kernels are small"),
+        (Advice.GATHER, 168.0, Advice.GATHER.value),
+        (Advice.BATCH, 169.0, Advice.BATCH.value),
+    ],
+)
+def test_what_would_help_is_about_the_larger_part(
+    said: Advice, unfilled: float, helps: str
+) -> None:
+    held = [share("job 1", gpus=8, quiet=0.0, idle=0.0), share("job 2", gpus=1)]
+    one = Wasted.of(
+        replace(holdings(usage(held).buckets, NOBODY, HALF)[0], idle=168.0), unfilled, said.value
+    )
+    assert advice(one) == helps
+
+
+def test_what_was_lost_costs_what_it_costs_its_teams() -> None:
+    """On GPUs of two models at two prices."""
+    report = build(week())
+    lost, teams = rows(report, "losses"), rows(report, "teams")
+    cost = sum(lost[kind]["cost"] for kind in ("occupied but idle", "occupied and inefficient"))
+    assert cost == pytest.approx(teams["all"]["wasted_cost"], abs=1.0)
 
 
 @pytest.mark.medium
