@@ -33,6 +33,7 @@ from ..evidence.port_rates import (
     Rates,
     jobs_through,
     rates_of,
+    still_slow,
     still_waits,
 )
 from ..evidence.port_rates import NEEDS as RATES
@@ -157,6 +158,8 @@ def _waiting(window: Window, look: Look) -> Iterator[_Waiting]:
     if not slow.any():
         return
     slow &= fabric(window, rates.rows) & still_waits(window, rates)
+    if look.now is Span.STEADY:
+        slow &= still_slow(window, rates)
     echoes = _echoes(window) if slow.any() else set()
     cut = _without_a_rail(window, look) if slow.any() else set()
     for number in np.flatnonzero(slow).tolist():

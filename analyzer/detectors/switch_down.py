@@ -32,6 +32,7 @@ from ..evidence.port_drops import (
     together,
 )
 from ..evidence.switches import switch_of_all
+from ..window.fault_kinds import LINKS_DOWN
 from ..window.rows import Rows
 from ..window.window import Need, Span, Window
 from . import Detector
@@ -89,7 +90,7 @@ def _by_numbers(window: Window, rows: Rows, group: Sequence[Drop]) -> Iterator[D
     hit = {drop.port.of_node() for drop in group}
     beside = {mate for one in hit for mate in mates.get(one, ())} - hit
     span, stood = window.get("port", Span.FLAP), _stood(window)
-    own = {it.subject for it in window.stood if it.fault == "port_down" and not it.resolved_at}
+    own = {it.subject for it in window.stood if it.fault in LINKS_DOWN and not it.resolved_at}
     for node in sorted(beside):
         for port in fabric_ports(window, node):
             row, lately = rows.get(port), span.get(port)

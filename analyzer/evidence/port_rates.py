@@ -47,6 +47,8 @@ _IDLE_BYTES = 10e6
 # ticks, whose length no maker of a card publishes, only the latter says something [own].
 PAUSED_SHARE, _TIMES_SHARE, _TIMES_TICKS = 0.05, 3.0, 4.0
 _EXPLAINS = 0.5
+# Of ten minutes, by how much later than the waits begin what they cost may begin [own].
+_APART = 0.5
 # For so long does what is sent wait in the node's own queue: a round trip through a fabric takes some
 # tens of microseconds, and TCP keeps no more than a millisecond of each connection there
 # (Linux, net/ipv4/tcp_output.c, tcp_small_queue_check) [own].
@@ -223,6 +225,31 @@ def still_waits(window: Window, rates: Rates) -> Mask:
     queued = _waited(waiting, lately(window, rates, SENT))
     found: Mask = (paused >= PAUSED_SHARE) | (ticks >= _TIMES_TICKS * before)
     found |= queued >= np.fmax(QUEUED_SECONDS, _TIMES_QUEUED * rates.queued_before)
+    return found
+
+
+def still_slow(window: Window, rates: Rates) -> Mask:
+    """Of rates over `Span.STEADY`, whose traffic is as low in the last minute, and did not fall long after the waits began.
+
+    A job's own pause of minutes, such as an evaluation, falls by chance into waits that cost nothing.
+    """
+    share = window.settings.window_seconds / window.settings.steady_seconds
+
+    def of_rest(before: Floats, now: Floats, last: Floats) -> Floats:
+        """For which share of the minutes before the last one it was as in that one."""
+        rest = (now - share * last) / (1.0 - share)
+        found: Floats = np.clip(divided(rest - before, last - before), 0.0, 1.0)
+        return found
+
+    traffic = lately(window, rates, RECEIVED) + lately(window, rates, SENT)
+    slow = of_rest(-rates.traffic_before, -rates.traffic, -traffic)
+    paused, ticks = lately(window, rates, PAUSED) / MICROSECONDS, lately(window, rates, TICKS)
+    found: Mask = traffic <= (1.0 - LOOKS[0].least_fall) * rates.traffic_before
+    for before, now, last, waits in (
+        (rates.paused_before, rates.paused, paused, paused >= PAUSED_SHARE),
+        (rates.ticks_before, rates.ticks, ticks, ticks >= _TIMES_TICKS * rates.ticks_before),
+    ):
+        found &= ~(waits & (of_rest(before, now, last) - slow > _APART))
     return found
 
 

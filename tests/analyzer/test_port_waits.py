@@ -176,6 +176,30 @@ def test_all_ports_of_several_nodes_are_told_by_their_switches() -> None:
     assert [it.fault for it in congested(scene)] == ["switch_congested"] * 2
 
 
+def slowed(
+    waits: float, lost: float, seconds: float, back: float = 0.0, counter: str = PAUSED
+) -> Scene:
+    """A port waits for so long, and its job carries less for so long, but for what is back in the last minute."""
+    scene = carrying(FLEET, EVERY, lost, seconds).turned(port(), counter, 1e3, 3e5, waits)
+    for one in EVERY:
+        for way in ("receive_bytes", "transmit_bytes"):
+            scene = scene.turned(one, way, 0.0, 1e9 * back, 60.0)
+    return scene
+
+
+@pytest.mark.parametrize(("back", "is_told"), [(0.0, True), (0.32, True), (0.34, False)])
+def test_a_port_that_carries_again_what_it_did_is_not_congested(back: float, is_told: bool) -> None:
+    assert bool(congested(slowed(400.0, 0.4, 400.0, back))) is is_told
+
+
+@pytest.mark.parametrize("counter", [PAUSED, TICKS])
+@pytest.mark.parametrize(("waits", "is_told"), [(440.0, True), (500.0, False)])
+def test_a_pause_of_the_jobs_own_long_after_a_port_began_to_wait_is_no_congestion(
+    counter: str, waits: float, is_told: bool
+) -> None:
+    assert bool(congested(slowed(waits, 0.4, 200.0, counter=counter))) is is_told
+
+
 def standing(fault: str, subject: Subject, members: Iterable[Subject] = ()) -> Incident:
     keys = tuple(one.key for one in (subject, *members))
     return replace(incident(fault, subject), members=keys)
