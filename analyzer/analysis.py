@@ -36,7 +36,7 @@ from .incidents.acknowledgement import acknowledge, entry_of
 from .incidents.book import Book, advance, hold
 from .incidents.stood import Stood
 from .window.rows import Rows
-from .window.waits import Waits
+from .window.waits import Waited, Waits
 from .window.window import Key, Window
 
 # An incident and its transitions, or more of them: kept together or not at all.
@@ -86,7 +86,7 @@ class Analysis:
         self._slow: Mapping[Subject, Sequence[Finding]] = {}
         self._woken: set[Subject] = set()
         self._waits = Waits()
-        self._waited: Mapping[str, float] = {}
+        self._waited = Waited()
         self._log = Log("analyzer")
         self._failing: Mapping[str, str] = {}
         # What the detectors that failed in the last pass and do not read events would tell of.
