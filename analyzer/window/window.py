@@ -26,6 +26,7 @@ from .holdings import Holding
 from .index import Numbers
 from .out_of_service import NOBODY, Away
 from .rows import Row, Rows
+from .usual_heat import NO_USUAL_HEAT, UsualHeat
 from .waits import Waited
 
 # A node whose tick is not known yet sends at the collector's default.
@@ -92,6 +93,8 @@ class Window:
     heard: Mapping[str, datetime] = field(default_factory=dict)
     # How long the hub lately had to wait for nodes.
     waited: Waited = field(default_factory=Waited)
+    # What GPUs were beyond their peers, as passes before this one saw it.
+    usual_heat: UsualHeat = field(default=NO_USUAL_HEAT, repr=False, compare=False)
     # Since when the hub would have heard a node; silence before that is the hub's own.
     listening_since: datetime | None = None
     # Which nodes are out of service on purpose: detectors look at them as at any other.
