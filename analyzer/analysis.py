@@ -36,7 +36,8 @@ from .incidents.acknowledgement import acknowledge, entry_of
 from .incidents.book import Book, advance, hold
 from .incidents.stood import Stood
 from .window.rows import Rows
-from .window.waits import Waits
+from .window.usual_heat import NO_USUAL_HEAT, UsualHeat
+from .window.waits import Waited, Waits
 from .window.window import Key, Window
 
 # An incident and its transitions, or more of them: kept together or not at all.
@@ -86,7 +87,8 @@ class Analysis:
         self._slow: Mapping[Subject, Sequence[Finding]] = {}
         self._woken: set[Subject] = set()
         self._waits = Waits()
-        self._waited: Mapping[str, float] = {}
+        self._waited = Waited()
+        self._usual_heat = NO_USUAL_HEAT
         self._log = Log("analyzer")
         self._failing: Mapping[str, str] = {}
         # What the detectors that failed in the last pass and do not read events would tell of.
@@ -151,13 +153,13 @@ class Analysis:
         findings = [finding for them in found.values() for finding in them]
         believed, unseen = book.believed(fresh=True), _faults(self._detectors, failed)
         seen = observe(window, findings, book.standing(), believed, unseen)
-        waits = waited_for(window)
+        waits, usual_heat = waited_for(window), _learned(self._detectors, window, failed)
         reads_not = [d for d in self._detectors if not d.reads_events]
         slow = [finding for d in reads_not for finding in found[d.name]]
         with self._lock:
             self._tell(failed, whole=True)
             self._reading, self._unseen = reading, _faults(reads_not, failed)
-            self.waited_for = waits
+            self.waited_for, self._usual_heat = waits, usual_heat
             self._slow = _by_node(slow)
             # A scheduler may have spoken since the pass began.
             away = self._fleet.away(reading.now, reading.heard)
@@ -249,6 +251,7 @@ class Analysis:
             declared=self._declared,
             heard=reading.heard,
             waited=self._waited,
+            usual_heat=self._usual_heat,
             listening_since=reading.listening_since,
             clocks=reading.clocks,
             away=self._fleet.away(reading.now, reading.heard),
@@ -310,6 +313,12 @@ def _find(
             last = traceback.extract_tb(error.__traceback__)[-1]
             failed[detector.name] = f"{error!r} at {Path(last.filename).name}:{last.lineno}"
     return found, failed
+
+
+def _learned(detectors: Iterable[Detector], window: Window, failed: Collection[str]) -> UsualHeat:
+    """What the next pass knows; as much as before where a detector failed that learns."""
+    learn = (d.learns for d in detectors if d.learns is not None and d.name not in failed)
+    return next((learns(window) for learns in learn), window.usual_heat)
 
 
 def _faults(detectors: Iterable[Detector], names: Collection[str]) -> frozenset[str]:

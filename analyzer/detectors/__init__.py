@@ -20,6 +20,7 @@ from datetime import datetime
 
 from gpuvigil.model import Finding, Incident
 
+from ..window.usual_heat import UsualHeat
 from ..window.window import Need, Window
 
 
@@ -43,3 +44,5 @@ class Detector:
     would_show: Callable[[Window, Incident], bool | None] | None = None
     # When an incident was seen last that nothing can show any more.
     lapsed: Callable[[Window, Incident], datetime | None] | None = None
+    # What later windows know of this one.
+    learns: Callable[[Window], UsualHeat] | None = None

@@ -12,7 +12,7 @@ from gpuvigil.faults.symptoms import HARDWARE_THERMAL, SOFTWARE_THERMAL
 from gpuvigil.model import Evidence, Finding, Incident, Subject
 from gpuvigil.store import Aggregate, Function
 
-from ..evidence import heat, memory_heat, own_past
+from ..evidence import heat, memory_heat, own_past, usual_heat
 from ..evidence.claims import Claim, findings
 from ..evidence.grouping import by_node, by_rack, rack_mates
 from ..evidence.heat import (
@@ -68,6 +68,10 @@ _GPU_KELVIN, _RISE = 5.0, 0.3
 # Where so many GPUs tell how far heatsinks of the model differ, so many deviations, and no less than so
 # much of the rise of a GPU that changed.
 _TELL, _DEVIATIONS, _LEAST_RISE = 24, 5.0, 0.16
+# Of what creeps: peers that come and go move what is beyond them by 6 to 8 K on fleets that are unlike
+# each other, so that it must be as much as against peers; but it need not do harm yet at its power limit,
+# where an H100 has 55 to 75 °C.
+_CREPT_CELSIUS = 70.0
 _DEVIATION_OF_MEDIAN = 1.4826  # a normal distribution's, of the median of the distances
 # A heatsink that hardly touches shows itself at any load: so many kelvins, and so many times what power
 # explains. A GPU that draws no more than a free one harms nobody's work: of the power limit, or watts.
@@ -93,7 +97,13 @@ _NODE_GPUS, _HALF, _RACK_GPUS, _RACK_NODES = 3, 0.5, 6, 2
 _OTHER_NODES = 2
 # Names of evidence, by which a standing incident tells what it rests on.
 _SLOWED, _CORE, _PAST = "slowed down by heat", "core", "half an hour ago"
-_PEERS = "peers"
+_USUAL, _PEERS = "usually", "peers"
+# What a GPU is held against, and by which name.
+_AGAINST = (
+    (own_past.own_past_of, _PAST),
+    (usual_heat.beyond_usual, _USUAL),
+    (heat_of, _PEERS),
+)
 
 
 def hot_gpus(window: Window) -> list[Finding]:
@@ -113,7 +123,7 @@ def says_whether_hot(window: Window, incident: Incident) -> bool | None:
     past or its peers shows only where it can be held against peers now, or where it became cooler.
     """
     told = {item.name for item in incident.evidence if item.peers}
-    told |= {item.name for item in incident.evidence} & {_SLOWED, _PAST}
+    told |= {item.name for item in incident.evidence} & {_SLOWED, _PAST, _USUAL}
     rows = window.get("gpu", Span.STEADY)
     if told == {_SLOWED}:
         return _is_at_work(window, incident.subject)
@@ -124,7 +134,8 @@ def says_whether_hot(window: Window, incident: Incident) -> bool | None:
         return None
     if _PAST in told and _became_cooler(window, numbers):
         return True
-    return _shows_beside_peers(window, rows, numbers, incident)
+    found = usual_heat.beyond_usual(window) if _USUAL in told else heat_of(window)
+    return _shows(rows, found, numbers, incident)
 
 
 def _became_cooler(window: Window, numbers: list[int]) -> bool:
@@ -134,15 +145,15 @@ def _became_cooler(window: Window, numbers: list[int]) -> bool:
     return bool(len(known) and np.median(known) <= -_COOLER_KELVIN)
 
 
-def _shows_beside_peers(window: Window, rows: Rows, numbers: list[int], incident: Incident) -> bool:
-    """Whether peers tell of it now: not while the load changes, and of a heatsink not at rest.
+def _shows(rows: Rows, found: Heat, numbers: list[int], incident: Incident) -> bool:
+    """Whether it can be told now: not while the load changes, and of a heatsink not at rest.
 
     Of several GPUs half must tell. One whose power nobody reads is never held against peers.
     """
-    seen = np.isfinite(heat_of(window).kelvin[numbers])
+    seen = np.isfinite(found.kelvin[numbers])
     if incident.subject.kind == "gpu":
         is_cooling = incident.condition == "cooling"
-        told = _is_told_by_its_node(rows, heat_of(window))
+        told = _is_told_by_its_node(rows, found)
         shows = _is_awake(rows) if is_cooling else works(rows) & told
         return bool(seen.all() and shows[numbers].all())
     return int(seen.sum()) >= max(min(_NODE_GPUS, len(numbers)), 0.5 * len(numbers))
@@ -240,17 +251,17 @@ def _explained(slowed: list[Claim], hotter: list[Claim]) -> tuple[list[Claim], l
 
 
 def _hotter(window: Window) -> list[Claim]:
-    """Against its own past first, then against the same slot of other nodes.
+    """Against its own past first, then against its usual place beside its peers, then against those.
 
-    What peers say of a node of which the past tells already adds nothing.
+    What the next says of a node of which one tells already adds nothing.
     """
     rows = window.get("gpu", Span.STEADY)
-    if not len(rows):
-        return []
-    by_past = _beyond(window, rows, own_past.own_past_of(window), _PAST)
-    told = {claim.subject.of_node() for claim in by_past}
-    by_peers = _beyond(window, rows, heat_of(window), _PEERS)
-    return [*by_past, *(claim for claim in by_peers if claim.subject.of_node() not in told)]
+    found: list[Claim] = []
+    for of, than in _AGAINST if len(rows) else ():
+        told = {claim.subject.of_node() for claim in found}
+        more = _beyond(window, rows, of(window), than)
+        found += [claim for claim in more if claim.subject.of_node() not in told]
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,7 +293,10 @@ def _limits_of(rows: Rows, found: Heat, than: str) -> tuple[_Limits, _Limits]:
         rise=_RISE,
         share=1.0,
     )
-    return limits, limits
+    if than == _PEERS:
+        return limits, limits
+    limits = replace(limits, least=_CREPT_CELSIUS, share=_ON_THE_WAY)
+    return limits, replace(limits, share=1.0)
 
 
 def _beyond(window: Window, rows: Rows, found: Heat, than: str) -> list[Claim]:
@@ -456,11 +470,11 @@ class _Claimed:
             kelvin = float(self.found.lately[self.rows.index.number(subject) or 0])
         told = Evidence(name=_CORE, value=f"{celsius:.0f} °C at {watts:.0f} W {span}")
         usual = f"{celsius - kelvin:.0f} °C at that power"
-        evidence = (
-            (told, Evidence(name=_PAST, value=f"at most {usual}"))
-            if self.than == _PAST
-            else (replace(told, peers=usual),)
-        )
+        evidence = {
+            _PAST: (told, Evidence(name=_PAST, value=f"at most {usual}")),
+            _USUAL: (told, Evidence(name=_USUAL, value=usual)),
+            _PEERS: (replace(told, peers=usual),),
+        }[self.than]
         return Claim(condition=condition, subject=subject, since=row["last_at"], evidence=evidence)
 
 
@@ -487,4 +501,5 @@ DETECTOR = Detector(
     source="nvml.h, clock event reasons; degrees per watt against peers",
     would_show=says_whether_hot,
     lapsed=lapsed,
+    learns=usual_heat.learned,
 )

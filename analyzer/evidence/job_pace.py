@@ -38,7 +38,9 @@ _CLOCK = Aggregate(function=Function.MEAN, field="sm_clock_hertz")
 _ACTIVE = Aggregate(function=Function.MEAN, field="sm_activity_percent")
 _MOVED = Aggregate(function=Function.INCREASE, field="nvlink_receive_bytes")
 _BUSY = Aggregate(function=Function.MIN, field="utilization_percent")
-_ASKED = (_WATTS, _CLOCK, _ACTIVE, _MOVED)
+_USED = Aggregate(function=Function.MEAN, field="utilization_percent")
+_MEANS = (_WATTS, _CLOCK, _ACTIVE, _USED)
+_ASKED = (*_MEANS, _MOVED)
 NEEDS = (
     Need(measurement="gpu", span=Span.RECENT, aggregates=(*_ASKED, _BUSY)),
     Need(measurement="gpu", span=Span.STEADY, aggregates=_ASKED),
@@ -61,6 +63,9 @@ _FEW = 6.0
 _DEVIATION_OF_MEDIAN = 1.4826  # a normal distribution's, of the median of the distances
 # Of the job's pace, what may be gone at most: an evaluation is slower than any fault.
 MOST_LOSS = 0.4
+# Who waits for a GPU spins, and is used as before. A job whose middle GPU lost so much of the lost pace in
+# utilisation waits for something else, such as its input.
+_IDLES = 0.5
 # Who waits for a share of the time draws more than it would at rest, by a fifth of that share at least.
 _LEAST_OF_LOSS = 0.2
 # Power goes with the clock times the square of the voltage, which follows it in part.
@@ -174,7 +179,7 @@ def change_of(window: Window, look: Look) -> Change | None:
     slow &= (lost <= MOST_LOSS) & _goes_on(one, lost, _pace(lately, before))
     slow &= (below & _stands_out(one, draws, slow)) | (slower & _stands_out(one, clock, slow))
     slow &= recent.beside(rows, _BUSY.column)[some] >= _BUSY_PERCENT
-    slow &= counted(one, slow) <= _MOST_SHARE * peers
+    slow &= (counted(one, slow) <= _MOST_SHARE * peers) & ~_pauses(one, lost, now, before)
     back = ((draws >= far) | (clock >= far_clock)) & (peers >= PEERS) & (lost <= -look.least_loss)
     part = np.where(clock <= -look.least_clock, _share(clock, late[1]), _share(draws, late[0]))
     told = [draws, clock, peers, now[_WATTS.column], now[_CLOCK.column], slow, back, part]
@@ -267,14 +272,14 @@ def less_done(window: Window, gpu: Subject, look: Look) -> Evidence | None:
 
 def _now(rows: Rows, of: Rows) -> Numbers:
     """The means of a span in the order of `rows`, and bytes per second."""
-    found = {it.column: of.beside(rows, it.column) for it in (_WATTS, _CLOCK, _ACTIVE)}
+    found = {it.column: of.beside(rows, it.column) for it in _MEANS}
     found[_MOVED.column] = divided(of.beside(rows, _MOVED.column), seconds(of, rows))
     return found
 
 
 def _before(rows: Rows, long: Rows) -> Numbers:
     """What the long span has beyond the one of `rows`, which it ends with."""
-    found = means_before(rows, long, (it.column for it in (_WATTS, _CLOCK, _ACTIVE)))
+    found = means_before(rows, long, (it.column for it in _MEANS))
     length = seconds(long, rows)
     moved = long.beside(rows, _MOVED.column) - rows.values(_MOVED.column)
     found[_MOVED.column] = divided(moved, length - seconds(rows))
@@ -316,6 +321,13 @@ def _goes_on(job: Codes, lost: Floats, pace: Floats) -> Mask:
     """Whether each one's job lost in the last minute about what it did in the mean, by its GPUs' pace then."""
     lately = -per_group(job, pace)[0]
     found: Mask = (lately >= _BACK * lost) & (lately <= _DOWN * lost)
+    return found
+
+
+def _pauses(job: Codes, lost: Floats, now: Numbers, before: Numbers) -> Mask:
+    """Whether each one's job is used less by about what it lost."""
+    used, _ = per_group(job, _ratio(now, before, _USED.column))
+    found: Mask = used <= -_IDLES * lost
     return found
 
 

@@ -120,6 +120,17 @@ def test_where_half_are_slow_none_is_to_blame() -> None:
     assert found(slowed(scene)) == []
 
 
+@pytest.mark.parametrize(("percent", "count"), [(88, 0), (89, 1), (None, 1)])
+def test_a_job_whose_gpus_pause_waits_for_its_input_and_not_for_one_of_them(
+    percent: int | None, count: int
+) -> None:
+    """93 % before, and a tenth of the pace is lost; who waits for a GPU spins."""
+    scene = QUIET.changed(gpu(), LESS, 65)
+    for subject in GPUS[1:]:
+        scene = scene.changed(subject, {"utilization_percent": percent}, 65)
+    assert len(found(slowed(scene))) == count
+
+
 def test_it_takes_a_job_that_has_its_gpus_to_itself_and_long_enough() -> None:
     scene = slowed(QUIET.changed(gpu(), LESS, 65))
     young = tuple(replace(a, started_at=NOON - timedelta(minutes=4)) for a in scene.allocations)
