@@ -208,7 +208,10 @@ _EVENTS = {
     EventKind.STOPPED: ("collector was stopped", "collectors were stopped", "", None),
     EventKind.XID: ("Xid", "GPUs report Xid", "warn", State.OPEN),
     EventKind.COLLECTIVE: (
-        *("reports where a stalled job's ranks stand", "nodes report where stalled jobs' ranks stand"),
+        *(
+            "reports where a stalled job's ranks stand",
+            "nodes report where stalled jobs' ranks stand",
+        ),
         *("", None),
     ),
 }

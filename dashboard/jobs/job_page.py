@@ -99,7 +99,11 @@ def _over() -> Sequence[Node]:
         return (job_drawing.nothing(f"How it ended is not known yet: {error}."),)
     found: Ending | None = said.value
     if found is None:
-        return (job_drawing.nothing("Nothing is known of this job: no scheduler or collector has reported it."),)
+        return (
+            job_drawing.nothing(
+                "Nothing is known of this job: no scheduler or collector has reported it."
+            ),
+        )
     return job_drawing.ended(found)
 
 

@@ -131,9 +131,7 @@ def checkpoint_words(job: JobNow, now: datetime) -> str:
         return "It does not report checkpoints, and when it began is not known: all its work is at risk."
     if age is None or risk is None:
         most = len(job.gpus) * ((now - job.started_at) / timedelta(hours=1))
-        return (
-            f"It does not report checkpoints: up to {max(most, 0.0):,.1f} GPU-hours are at risk."
-        )
+        return f"It does not report checkpoints: up to {max(most, 0.0):,.1f} GPU-hours are at risk."
     return f"Its last checkpoint is {duration(age)} old: {risk:,.1f} GPU-hours are at risk."
 
 

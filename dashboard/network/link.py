@@ -13,9 +13,7 @@ from ..lists.network import Network
 from ..lists.one_link import End, Link
 
 _ALL = el("p", el("a", "All links", href=page_links.NETWORK))
-_ONE_END = (
-    "The other end is not known: run lldpd on the host, or have gpuvigil read the switches."
-)
+_ONE_END = "The other end is not known: run lldpd on the host, or have gpuvigil read the switches."
 
 
 def page(found: Network, asked: str, now: datetime) -> Sequence[Node]:
@@ -26,7 +24,12 @@ def page(found: Network, asked: str, now: datetime) -> Sequence[Node]:
         link = None
     if link is None:
         return [
-            el("section", el("h2", "No such link"), el("p", "No collector reports this port now."), _ALL)
+            el(
+                "section",
+                el("h2", "No such link"),
+                el("p", "No collector reports this port now."),
+                _ALL,
+            )
         ]
     return each(
         (

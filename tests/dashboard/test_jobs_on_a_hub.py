@@ -155,7 +155,11 @@ def test_a_store_that_does_not_answer_is_said(hub: HubProcess) -> None:
 
 def test_a_job_that_ended_says_how_and_one_that_is_not_known_says_so(hub: HubProcess) -> None:
     assert "it reached its time limit" in seen("job", "time limit", job="5", cluster="prod")
-    seen("job", "Nothing is known of this job: no scheduler or collector has reported it.", job="4711")
+    seen(
+        "job",
+        "Nothing is known of this job: no scheduler or collector has reported it.",
+        job="4711",
+    )
     assert "The link names no job" in said(open_page("job"))
 
 

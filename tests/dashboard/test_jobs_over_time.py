@@ -194,7 +194,7 @@ def test_a_week_ago_is_a_faint_line_only_where_something_was_measured() -> None:
     then = told()
     empty = over_time(grid(START, NOON, STEP), ["n-1"], [], [], [])
     for one, plain in zip(charts(told(), KEYS, then), charts(told(), KEYS), strict=True):
-        assert [it.look for it in one.curves][0] == "before"
+        assert one.curves[0].look == "before"
         assert np.array_equal(one.curves[0].values, plain.curves[-1].values, equal_nan=True)
         assert [it.name for it in one.curves[1:]] == [it.name for it in plain.curves]
     looks = [it.look for one in charts(told(), KEYS, empty) for it in one.curves]
