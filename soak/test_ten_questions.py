@@ -413,7 +413,9 @@ def told(demo: Demo) -> bool:
     lost = any(it.subject == demo.lost for it in demo.standing())
     slow = demo.slow_ports()
     idles = len(demo.standing("gpu_idle_held")) > 1
-    return lost and bool(slow) and idles and bool(demo.standing(of=demo.silent)) and bool(used(demo))
+    return (
+        lost and bool(slow) and idles and bool(demo.standing(of=demo.silent)) and bool(used(demo))
+    )
 
 
 def asked(
