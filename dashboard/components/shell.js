@@ -69,6 +69,8 @@ class Shell {
     this.links = root.querySelector(".links");
     this.form = root.querySelector("form[role=search]");
     this.choices(root.querySelector(".when"));
+    this.menu = root.querySelector(".menu");
+    this.menu.addEventListener("click", () => this.unfold(this.menu.getAttribute("aria-expanded") !== "true"));
     this.theme = root.querySelector("select");
     this.lost = root.querySelector(".lost");
     this.form.addEventListener("submit", (event) => {
@@ -85,6 +87,7 @@ class Shell {
     document.addEventListener("pointerover", this.over);
     document.addEventListener("focusin", this.over);
     this.clock = root.querySelector(".clock");
+    this.zone = root.querySelector(".zone");
     this.timer = setInterval(() => this.listen(), 1000);
   }
 
@@ -100,7 +103,12 @@ class Shell {
     // Who has signed in; the page behind it signs out, and is none of Streamlit's.
     if (data.account) shown.push(["/sign-out", data.account]);
     const said = JSON.stringify([shown, data.current]);
-    if (said !== this.said) this.links.replaceChildren(...shown.map(([path, title]) => this.link(path, title, data.current)));
+    if (said !== this.said) {
+      this.links.replaceChildren(...shown.map(([path, title]) => this.link(path, title, data.current)));
+      this.menu.querySelector(".page").textContent = data.title;
+      this.menu.setAttribute("aria-label", `Pages, now ${data.title}`);
+      this.unfold(false);
+    }
     this.said = said;
     const chosen = localStorage.getItem(CHOSEN);
     this.theme.value = chosen in THEMES ? chosen : "auto";
@@ -113,6 +121,12 @@ class Shell {
     link.textContent = title;
     if (path === current) link.setAttribute("aria-current", "page");
     return link;
+  }
+
+  // On a narrow screen the pages and the colours are behind one button.
+  unfold(open) {
+    this.menu.setAttribute("aria-expanded", String(open));
+    this.root.querySelector("nav").classList.toggle("open", open);
   }
 
   choose(theme) {
@@ -154,11 +168,12 @@ class Shell {
   tick() {
     const at = new Date(), zone = at.getTimezoneOffset();
     const utc = `${at.toISOString().slice(11, 16)} UTC`;
-    const text = zone ? `Now ${utc} · ${at.toTimeString().slice(0, 5)} here` : `Now ${utc}`;
+    const beside = zone && !this.at ? ` · ${at.toTimeString().slice(0, 5)} here` : "";
     const put = (node, words) => {
       if (node.textContent !== words) node.textContent = words;
     };
-    if (!this.at) return put(this.clock, text);
+    put(this.zone, beside);
+    if (!this.at) return put(this.clock, `Now ${utc}`);
     const then = new Date(this.at), here = zone ? ` · ${then.toTimeString().slice(0, 5)} here` : "";
     put(this.clock, said(then));
     const strip = document.querySelector(".gv-past time");

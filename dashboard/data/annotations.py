@@ -26,6 +26,8 @@ MOST_SETUPS = 50_000
 # As many notes as one line of text bears; the chart has all.
 _MOST_SAID = 8
 _LONGEST_LABEL = 24
+# Nearer to an end of a chart than this share of it, half of the longest label has no room.
+_EDGE = 0.15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,8 +153,14 @@ def labelled(
         yield one.at, "" if close else label
 
 
+def align(at: datetime, start: datetime, end: datetime) -> str:
+    """On which side of its line the words of a mark have room in a chart from `start` to `end`."""
+    share = (at - start) / (end - start)
+    return "left" if share < _EDGE else "right" if share > 1 - _EDGE else "center"
+
+
 def sentence(of: Sequence[Note]) -> str:
     """The newest of them in one line; empty for none."""
-    said = "; ".join(f"{moment(one.at)} {one.text}" for one in of[-_MOST_SAID:])
+    said = "; ".join(f"{moment(one.at)}: {one.text}" for one in of[-_MOST_SAID:])
     more = f"{len(of) - _MOST_SAID} more, then " if len(of) > _MOST_SAID else ""
     return f"Done in this time: {more}{said}." if of else ""

@@ -139,7 +139,7 @@ class PastSnapshot(Snapshot):
         if not facts.heard and not gpus.num_rows:
             # Silent nodes would be no news: nobody knows which ones were.
             days = f"{self._config.hub.telemetry_days:g} days"
-            why = f"There are no numbers of this moment: they are kept for {days}."
+            why = f"There are no numbers of this moment: none were recorded, or they are older than {days}."
             view = replace(view, warnings=(f"{why} What records tell is shown.",))
         return Drawn(view=view, gpus=gpus, complete=True, at=0.0, facts=facts)
 

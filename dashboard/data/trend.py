@@ -15,7 +15,7 @@ from gpuvigil.lifecycle import State
 from gpuvigil.model import Incident, Record, Severity, readable
 from gpuvigil.schedulers.out_of_service import LostTo
 
-from .annotations import Note, labelled
+from .annotations import Note, align, labelled
 
 SPAN, WEEK = timedelta(hours=24), timedelta(days=7)
 MOST_MARKS = 40
@@ -217,7 +217,15 @@ def _done(
     ink = colours["muted"]
     text = {"color": ink, "fontSize": letters - 1, "position": "end"}
     return [
-        {**_line(at, label, ink), "label": {"show": bool(label), "formatter": label, **text}}
+        {
+            **_line(at, label, ink),
+            "label": {
+                "show": bool(label),
+                "formatter": label,
+                "align": align(at, start, end),
+                **text,
+            },
+        }
         for at, label in labelled(inside, (), (end - start) * _NEAR)
     ]
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from gpuvigil.clock import EPOCH, moment
 
+from ..data.annotations import align
 from .curves import Chart, Curve
 from .grid import Floats, Grid
 from .marks import Mark, Shade
@@ -164,7 +165,13 @@ def mark_lines(frame: Frame, *, named: bool = True) -> dict[str, Any]:
     data = []
     for mark in frame.marks:
         ink = frame.colours["muted" if mark.good else "failed-text"]
-        label = {"show": named and bool(mark.label), "formatter": mark.label, "color": ink}
+        label: dict[str, Any] = {
+            "show": named and bool(mark.label),
+            "formatter": mark.label,
+            "color": ink,
+            # Words in the middle over a line at the edge would be cut.
+            "align": align(mark.at, frame.window.start, frame.window.end),
+        }
         data.append(
             {"xAxis": _ms(mark.at), "name": mark.label, "label": label, "lineStyle": {"color": ink}}
         )

@@ -7,6 +7,7 @@ from gpuvigil.lifecycle import STANDING
 from gpuvigil.model import (
     Acceptance,
     Acknowledgement,
+    Annotation,
     Incident,
     NodeAction,
     Record,
@@ -45,5 +46,6 @@ def records(hub: Hub, end: datetime) -> Records:
         rmas=tuple(readable(since(RecordKind.RMA), Rma.from_record)),
         acceptances=tuple(readable(since(RecordKind.ACCEPTANCE), Acceptance.from_record)),
         retirements=tuple(readable(since(RecordKind.RETIREMENT), Retirement.from_record)),
+        annotations=tuple(readable(since(RecordKind.ANNOTATION), Annotation.from_record)),
         silences=tuple(readable(hub.records(RecordKind.SILENCE), Silence.from_record)),
     )

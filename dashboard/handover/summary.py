@@ -10,6 +10,7 @@ from gpuvigil.model import (
     Acceptance,
     Acknowledgement,
     Act,
+    Annotation,
     Incident,
     NodeAction,
     Retirement,
@@ -32,6 +33,7 @@ class Records:
     acceptances: Sequence[Acceptance] = ()
     retirements: Sequence[Retirement] = ()
     silences: Sequence[Silence] = ()
+    annotations: Sequence[Annotation] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +112,9 @@ def _done(records: Records) -> Iterable[Done]:
     for gone in records.retirements:
         text = f"retired {gone.node.node}" + (f": {gone.note}" if gone.note else "")
         yield Done(at=gone.at, who=gone.by, text=text, incident="")
+    for said in (it for it in records.annotations if not it.deleted):
+        where = f" on {', '.join(said.nodes)}" if said.nodes else f" in cluster {said.cluster}"
+        yield Done(at=said.at, who=said.by, text=said.note + where, incident="")
     for silence in records.silences:
         text = f"silenced {' '.join(silence.matchers)}: {silence.reason}"
         yield Done(at=silence.at, who=silence.by, text=text, incident="")

@@ -17,11 +17,13 @@ from . import panels, search
 
 _SHELL = (
     '<div class="shell"><nav aria-label="Pages">'
-    '<button class="skip" type="button">Skip to the content</button><span class="brand">gpuvigil</span><span class="links"></span>'
+    '<button class="skip" type="button">Skip to the content</button><span class="brand">gpuvigil</span>'
+    '<button class="menu" type="button" aria-expanded="false" aria-controls="gv-pages"><span aria-hidden="true">☰</span> <span class="page"></span></button>'
+    '<span class="links" id="gv-pages"></span>'
     '<form role="search"><input name="text" type="search" maxlength="200" autocomplete="off"'
     ' aria-label="Search" placeholder="User, job, node, GPU, port, incident"></form>'
     '<span class="when"><button class="pick" type="button" aria-expanded="false" aria-controls="gv-when">'
-    '<span class="clock">Now</span></button>'
+    '<span class="clock">Now</span><span class="zone"></span></button>'
     '<div class="choose" id="gv-when" hidden><b>Look at another time</b><p class="steps"></p>'
     '<form class="at"><label>Time in UTC <input name="at" type="datetime-local" step="1" required></label>'
     '<button type="submit">Go</button><small class="here"></small></form></div></span>'
@@ -85,6 +87,7 @@ def frame(current: Page) -> None:
         data={
             "pages": [[page.path, page.title if page.listed else ""] for page in PAGES],
             "current": current.path,
+            "title": current.title,
             "wall": wall,
             "theme": _theme(wall),
             "account": live.shared().own_name,

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.server
 # What is said of every state when the pointer is on it.
 SAID = {
     Look.ACTIVE: "busy",
-    Look.IDLE: "held, idle now: held, 0 % now",
+    Look.IDLE: "held but idle: held, 0 % now",
     Look.FAILED: "FAILED: missing: lost",
     Look.FREE: "free: held by nobody",
 }
@@ -171,7 +171,7 @@ def test_the_map_is_walked_and_opened_with_the_keyboard(opened: Visit) -> None:
     page = opened.page
     walk_to(page, 4)
     expect(tip(page)).to_contain_text("sim-001 · GPU 4")
-    expect(page.locator(".live")).to_contain_text("held, idle now")
+    expect(page.locator(".live")).to_contain_text("held but idle")
     label = canvas(page).get_attribute("aria-label") or ""
     assert f"{NODES} FAILED" in label
     page.keyboard.press("Enter")
@@ -299,7 +299,7 @@ def test_nothing_on_the_page_is_closed_to_anybody(
     feed.hub.write_records([replace(one, state="resolved", version=2).to_record()])
 
 
-@pytest.mark.parametrize(("width", "height"), [(1440, 900), (1920, 1080), (900, 1200)])
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (1920, 1080), (900, 1200), (390, 844)])
 def test_the_page_fits_its_width(opened: Visit, picture: Path, width: int, height: int) -> None:
     page = opened.page
     page.set_viewport_size({"width": width, "height": height})
@@ -309,7 +309,26 @@ def test_the_page_fits_its_width(opened: Visit, picture: Path, width: int, heigh
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     line = page.get_by_role("navigation").bounding_box()
     assert line is not None
-    assert (line["height"] < 50) is (width >= 1440)  # the pages stand in one row
+    assert line["height"] < 50  # one row; a narrow screen has the pages behind a button
+
+
+def test_on_a_phone_one_button_unfolds_the_pages_and_a_link_leads_to_one(opened: Visit) -> None:
+    page = opened.page
+    page.set_viewport_size({"width": 390, "height": 844})
+    line = page.get_by_role("navigation")
+    menu, network = (
+        line.get_by_role("button", name="Pages, now Overview"),
+        line.get_by_role("link", name="Network", exact=True),
+    )
+    expect(network).to_be_hidden()
+    expect(menu).to_have_text("☰ Overview")
+    menu.click()
+    expect(line.get_by_role("combobox", name="Colours")).to_be_visible()
+    assert violations(page) == []
+    network.click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Network")
+    expect(line.get_by_role("button", name="Pages, now Network")).to_be_visible()
+    expect(network).to_be_hidden()
 
 
 def test_a_page_tells_that_the_hub_went_away_and_recovers(opened: Visit, feed: Feed) -> None:

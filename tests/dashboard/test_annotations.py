@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from accounting.usage.model import cluster_key
-from dashboard.data.annotations import Done, Note, done, labelled, notes, sentence
+from dashboard.data.annotations import Done, Note, align, done, labelled, notes, sentence
 from dashboard.device.marks import Mark, with_notes
 from dashboard.device.window import Window
 from gpuvigil.model import (
@@ -124,7 +124,7 @@ def test_the_hub_is_asked_for_one_node_or_for_all_of_its_cluster(tmp_path: Path)
 
 def test_only_the_newest_are_said_and_how_many_came_before_them() -> None:
     many = [Note(at=NOON, label=f"{n}", text=f"<{n}>") for n in range(9)]
-    assert sentence(many[1:]).startswith("Done in this time: 12:00:00 UTC on 31 Jan <1>; ")
+    assert sentence(many[1:]).startswith("Done in this time: 12:00:00 UTC on 31 Jan: <1>; ")
     assert "1 more, then" in sentence(many)
     assert "<0>" not in sentence(many)
 
@@ -133,6 +133,12 @@ def test_the_first_of_several_notes_has_the_words() -> None:
     two = [Note(at=NOON, label="a", text="a"), Note(at=NOON + SECOND, label="b", text="b")]
     assert list(labelled(two, (), SECOND)) == [(NOON, "a"), (NOON + SECOND, "")]
     assert list(labelled(two, (), SECOND / 2)) == [(NOON, "a"), (NOON + SECOND, "b")]
+
+
+def test_words_at_an_end_of_the_chart_stand_beside_their_line() -> None:
+    shares = {0.0: "left", 0.149: "left", 0.15: "center", 0.85: "center", 0.851: "right"}
+    for share, side in shares.items():
+        assert align(START + share * HOUR, START, NOON) == side
 
 
 def test_where_a_note_is_close_to_an_event_the_event_has_the_words() -> None:

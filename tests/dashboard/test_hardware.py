@@ -94,7 +94,7 @@ def test_the_page_leads_from_each_part_to_its_place() -> None:
     one = texts(["div", {}, *page(replace(shown, rack="r1"))])
     assert "n1" in one
     assert "case 1" not in one
-    assert "No node tells" in texts(["div", {}, *page(replace(shown, rack="r9"))])
+    assert "No node reports rack r9." in texts(["div", {}, *page(replace(shown, rack="r9"))])
 
 
 def test_where_nothing_failed_it_is_said_and_what_is_not_known_is_left_out() -> None:

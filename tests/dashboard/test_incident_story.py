@@ -217,7 +217,7 @@ def test_errors_of_a_port_are_shown_first_and_a_switch_says_why_it_has_no_curve(
     found = evidence_chart.charts(given, subject, NOON)
     assert found[0].key == "errors"
     assert evidence_chart.unseen(subject) == ""
-    assert "no series" in evidence_chart.unseen(replace(subject, device="switch"))
+    assert "not series" in evidence_chart.unseen(replace(subject, device="switch"))
 
 
 @pytest.mark.parametrize("of_collector", [False, True])

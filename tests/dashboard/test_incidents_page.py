@@ -137,7 +137,7 @@ def test_all_that_stand_are_counted_simulated_ones_apart_however_few_are_shown()
         f"{MOST_SHOWN + 50} standing · 50 simulated standing · 1 past incident shown"
     )
     assert (len(found.standing), len(found.past)) == (MOST_SHOWN, 1)
-    assert "and 50 and 50 simulated more that stand" in texts(
+    assert "and 50 and 50 simulated more open" in texts(
         ["div", {}, *drawing.entries(found, NOON, cut=False)]
     )
 

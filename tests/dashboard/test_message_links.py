@@ -230,7 +230,7 @@ def test_a_hub_that_is_away_is_said_and_keeps_the_form_worth_sending_again(
     with served(lambda: Hub("http://127.0.0.1:9", lambda: "t"), clock, tmp_path) as client:
         answer = client.post(link(), data={"by": "ada", "answer": "acknowledge"})
     assert answer.status_code == 503
-    assert "Nothing was kept" in answer.text
+    assert "Not saved" in answer.text
 
 
 def test_the_incident_is_read_as_it_is_now(server: HubProcess, client: httpx.Client) -> None:

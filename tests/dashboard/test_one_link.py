@@ -103,7 +103,7 @@ def test_a_switch_is_known_by_its_name_with_a_domain_and_without(heard: str) -> 
 
 def test_where_nobody_tells_of_the_other_end_the_page_says_what_it_takes() -> None:
     drawn = json.dumps(page(seen(), port(NODES[0]).key, NOW))
-    assert "Nobody tells of the other end" in drawn
+    assert "The other end is not known" in drawn
     assert "No finding." in drawn
     assert "/node?cluster=prod&node=n-1&port=mlx5_0%2F1" in drawn
 
@@ -124,7 +124,7 @@ def test_a_switch_itself_is_shown_with_its_ports() -> None:
     drawn = json.dumps(page(seen(switches=lost), replace(LEAF, port="0").key, NOW))
     assert "silent since" in drawn
     assert '"6 of 6 up"' in drawn
-    assert "Nobody tells of the other end" not in drawn
+    assert "The other end is not known" not in drawn
 
 
 @pytest.mark.parametrize(

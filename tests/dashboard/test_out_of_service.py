@@ -14,6 +14,7 @@ from gpuvigil.model import (
     Acceptance,
     Acknowledgement,
     Act,
+    Annotation,
     Incident,
     NodeAction,
     Retirement,
@@ -196,6 +197,10 @@ def test_a_shift_is_twelve_hours_of_what_opened_ended_and_stands() -> None:
     assert [one.id for one in shift(told, NOON - 2 * HOUR).opened] == ["just within", "just before"]
 
 
+def said(note: str, at: datetime, *nodes: str) -> Annotation:
+    return Annotation(id=note, cluster="c", note=note, by="ann", at=at, nodes=nodes)
+
+
 def test_everything_that_somebody_did_is_told_once_and_newest_first() -> None:
     def at(minutes: int) -> datetime:
         return NOON - timedelta(minutes=minutes)
@@ -212,6 +217,11 @@ def test_everything_that_somebody_did_is_told_once_and_newest_first() -> None:
         rmas=(Rma(state=RmaState.OPEN, at=at(30), note="case 1", **given),),  # type: ignore[arg-type]
         acceptances=(Acceptance(node=N1, by="bob", note="diag passed", at=at(20)),),
         retirements=(Retirement(node=N2, by="bob", note="", at=at(10)),),
+        annotations=(
+            said("BIOS update", at(4), "n1"),
+            said("deploy", at(3)),
+            replace(said("a mistake", at(2)), deleted=True),
+        ),
         silences=(
             Silence(
                 id="s",
@@ -226,6 +236,8 @@ def test_everything_that_somebody_did_is_told_once_and_newest_first() -> None:
     )
     found = shift(told, NOON)
     assert [(one.who, one.text) for one in found.done] == [
+        ("ann", "deploy in cluster c"),
+        ("ann", "BIOS update on n1"),
         ("cid", 'silenced node="n1": cabling'),
         ("bob", "retired n2"),
         ("bob", "accepted n1: diag passed"),

@@ -299,7 +299,9 @@ def test_of_a_moment_without_numbers_that_is_said_and_no_node_is_called_silent(
     hub: HubProcess,
 ) -> None:
     (said,) = view_at(hub, NOW - 20 * HOUR).warnings
-    assert said.startswith("There are no numbers of this moment: they are kept for 14 days.")
+    assert said.startswith(
+        "There are no numbers of this moment: none were recorded, or they are older than 14 days."
+    )
 
 
 KEPT = timedelta(days=10)
