@@ -105,8 +105,9 @@ def money(value: float) -> str:
 def energy(kwh: float) -> str:
     """`412.5 kWh`, `40 kWh` or `94.3 MWh`."""
     if kwh >= _MEGA_FROM:
-        return f"{kwh / 1000:,.{1 if kwh >= 100 * _MEGA_FROM else 2}f}{GAP}MWh"
-    return f"{_short(kwh, 1 if kwh >= 10 else 2)}{GAP}kWh"
+        digits = 1 if kwh >= 100 * _MEGA_FROM else 2 if kwh >= 10 * _MEGA_FROM else 3
+        return f"{_short(kwh / 1000, digits)}{GAP}MWh"
+    return f"{_short(kwh, 1 if kwh >= 100 else 2)}{GAP}kWh"
 
 
 def carbon(kilograms: float) -> str:

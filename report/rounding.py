@@ -46,9 +46,9 @@ def decimals(total_gpu_hours: float) -> int:
 
 
 def energy_kwh(joules: float) -> float:
-    """kWh with three or four digits that mean something; from 1,000 on two decimals of a MWh."""
+    """kWh with four digits, or two decimals: within 0.05 % from 10 kWh on."""
     kwh = joules / 3.6e6
-    for limit, digits in ((10, 2), (1_000, 1), (100_000, -1)):
+    for limit, digits in ((100, 2), (1_000, 1), (10_000, 0), (100_000, -1)):
         if kwh < limit:
             return near(kwh, digits)
     return near(kwh, -2)
