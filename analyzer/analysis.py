@@ -37,7 +37,7 @@ from .incidents.book import Book, advance, hold
 from .incidents.stood import Stood
 from .window.rows import Rows
 from .window.usual_heat import NO_USUAL_HEAT, UsualHeat
-from .window.waits import Waited, Waits
+from .window.waits import Waits
 from .window.window import Key, Window
 
 # An incident and its transitions, or more of them: kept together or not at all.
@@ -87,7 +87,7 @@ class Analysis:
         self._slow: Mapping[Subject, Sequence[Finding]] = {}
         self._woken: set[Subject] = set()
         self._waits = Waits()
-        self._waited = Waited()
+        self._waited: Mapping[str, float] = {}
         self._usual_heat = NO_USUAL_HEAT
         self._log = Log("analyzer")
         self._failing: Mapping[str, str] = {}

@@ -18,11 +18,11 @@ from ..evidence.grouping import by_node, by_rack, rack_mates
 from ..evidence.heat import (
     CELSIUS,
     LIMIT,
-    ROOM_CELSIUS,
     WATTS,
     WORKING_SHARE,
     WORKING_WATTS,
     Heat,
+    at_its_limit,
     heat_of,
     works,
 )
@@ -59,9 +59,6 @@ _LEAST_CELSIUS = 45.0
 # Hosts of one model differ for ever, and no job waits for a core that is warmer than others and stays
 # under this at full power: what only peers tell is told from here on.
 _HARMS_CELSIUS = 80.0
-# Of what a core has at less than two thirds of its limit, much is its air and what it did before: nobody
-# can say what it would have at the limit.
-_TELLS_TIMES = 1.5
 # How much hotter than power explains. Of one GPU beside its node: so many kelvins, and so much of the
 # rise that its power explains; heatsinks differ by some 7 % (one deviation, our 8 x H100).
 _GPU_KELVIN, _RISE = 5.0, 0.3
@@ -287,7 +284,7 @@ def _limits_of(rows: Rows, found: Heat, than: str) -> tuple[_Limits, _Limits]:
         )
         return limits, replace(limits, share=1.0)
     limits = _Limits(
-        full=np.where(_is_told_by_its_node(rows, found), _at_its_limit(rows), np.nan),
+        full=np.where(_is_told_by_its_node(rows, found), at_its_limit(rows), np.nan),
         least=_HARMS_CELSIUS,
         kelvin=np.fmax(_NODE_KELVIN, _NODE_RISE * found.rise),
         rise=_RISE,
@@ -383,18 +380,6 @@ def _is_awake(rows: Rows) -> Mask:
     share = _AWAKE_SHARE * rows.values(LIMIT.column)
     awake: Mask = rows.values(WATTS.column) >= np.where(np.isnan(share), _AWAKE_WATTS, share)
     return awake
-
-
-def _at_its_limit(rows: Rows) -> Floats:
-    """How warm each row's core would be at its power limit; as it is where that is not told, or where
-    it draws too little to tell.
-    """
-    celsius, watts = rows.values(CELSIUS.column), rows.values(WATTS.column)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        times = np.fmax(rows.values(LIMIT.column) / watts, 1.0)
-    tells = times <= _TELLS_TIMES
-    found: Floats = ROOM_CELSIUS + (celsius - ROOM_CELSIUS) * np.where(tells, times, 1.0)
-    return found
 
 
 def _is_left(mean: Floats, lately: Floats) -> Mask:

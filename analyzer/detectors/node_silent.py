@@ -157,19 +157,14 @@ def _is_quiet(finding: Finding) -> bool:
 
 
 def _is_late(window: Window, finding: Finding, share: float = 1.0) -> bool:
-    """Whether nothing but one silence says that anything is wrong with a node, and not for long yet.
+    """Whether nothing but its silence says that anything is wrong with a node, and not for long yet.
 
     `share` of the patience for a lone node is enough, which is longer with one that is often silent
     for minutes: such pauses follow each other by chance. A selftest's nodes are never only late.
     """
-    key = finding.subject.key
-    if (
-        finding.condition not in _NOTHING_TELLS
-        or finding.subject.marked
-        or key in window.waited.drops
-    ):
+    if finding.condition not in _NOTHING_TELLS or finding.subject.marked:
         return False
-    usual = _LONGER * window.waited.usual.get(key, 0.0)
+    usual = _LONGER * window.waited.get(finding.subject.key, 0.0)
     patience = timedelta(seconds=share * (window.settings.silent_verdict_seconds + usual))
     return window.now - lived_until(window, finding.subject, finding.since) < patience
 
@@ -297,22 +292,13 @@ def _finding(window: Window, went: _Went, others: "_Others", alike: int) -> Find
     """What is said of a node, or will be once it is no longer only late."""
     node, since, gone = went.node, went.since, went.gone
     found = _missed(window, went, others, alike) if gone is None else _gone(node, since, gone)
-    drops = _drops(window, node)
-    return replace(found, evidence=(_last_data(window, node), *drops, *found.evidence))
+    return replace(found, evidence=(_last_data(window, node), *found.evidence))
 
 
 def _last_data(window: Window, node: Subject) -> Evidence:
     heard = window.heard.get(node.key)
     value = "none since the hub started" if heard is None else moment(heard)
     return Evidence(name="last data", value=value, limit=f"every {window.tick_seconds(node):g} s")
-
-
-def _drops(window: Window, node: Subject) -> Iterator[Evidence]:
-    """That it was heard all the time but for gaps like this one."""
-    drops = window.waited.drops.get(node.key)
-    if drops:
-        value = f"{len(drops)} times before within the hour, for up to {max(drops):.0f} s"
-        yield Evidence(name="dropped out", value=value)
 
 
 def is_missed(finding: Finding) -> bool:
@@ -482,7 +468,7 @@ def _limit_seconds(window: Window, node: Subject) -> float:
     """
     tick = window.tick_seconds(node)
     limit = silent_after(window.settings.silent_after_seconds, tick).total_seconds()
-    limit = max(limit, _LONGER * window.waited.usual.get(node.key, 0.0))
+    limit = max(limit, _LONGER * window.waited.get(node.key, 0.0))
     row = window.get("node", Span.STEADY).get(node)
     if row is None:
         return limit

@@ -42,6 +42,9 @@ NEEDS = (
 
 # Air of a machine room, to which a core without power would cool down.
 ROOM_CELSIUS = 25.0
+# Of what a core has at less than two thirds of its limit, much is its air and what it did before: nobody
+# can say what it would have at the limit.
+_TELLS_TIMES = 1.5
 # A heatsink shows itself under load; warm air also on a GPU that rests. Of the power limit, or watts
 # where it is not told.
 WORKING_SHARE, WORKING_WATTS = 0.3, 200.0
@@ -85,6 +88,18 @@ def heat_of(window: Window) -> Heat:
         before = lately, window.inventories, _work_out(window, rows)
         _HEAT[rows] = before
     return before[2]
+
+
+def at_its_limit(rows: Rows) -> Floats:
+    """How warm each row's core would be at its power limit; as it is where that is not told, or where
+    it draws too little to tell.
+    """
+    celsius, watts = rows.values(CELSIUS.column), rows.values(WATTS.column)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        times = np.fmax(rows.values(LIMIT.column) / watts, 1.0)
+    tells = times <= _TELLS_TIMES
+    found: Floats = ROOM_CELSIUS + (celsius - ROOM_CELSIUS) * np.where(tells, times, 1.0)
+    return found
 
 
 def works(rows: Rows) -> Mask:

@@ -27,7 +27,6 @@ from .index import Numbers
 from .out_of_service import NOBODY, Away
 from .rows import Row, Rows
 from .usual_heat import NO_USUAL_HEAT, UsualHeat
-from .waits import Waited
 
 # A node whose tick is not known yet sends at the collector's default.
 DEFAULT_TICK_SECONDS = 10.0
@@ -91,8 +90,8 @@ class Window:
     declared: tuple[IdleSettings, ...] = ()
     # When a body of the node last reached the hub, by the hub's clock turned into ours.
     heard: Mapping[str, datetime] = field(default_factory=dict)
-    # How long the hub lately had to wait for nodes.
-    waited: Waited = field(default_factory=Waited)
+    # By node how many seconds the hub lately had to wait for it at most, with nothing wrong.
+    waited: Mapping[str, float] = field(default_factory=dict)
     # What GPUs were beyond their peers, as passes before this one saw it.
     usual_heat: UsualHeat = field(default=NO_USUAL_HEAT, repr=False, compare=False)
     # Since when the hub would have heard a node; silence before that is the hub's own.

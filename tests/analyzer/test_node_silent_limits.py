@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from analyzer.detectors.node_silent import DETECTOR, Hearing, hearing, silent_nodes, waited_for
-from analyzer.window.waits import Waited
 from analyzer.window.window import Window
 from gpuvigil.model import (
     Allocation,
@@ -336,9 +335,9 @@ def test_a_node_that_is_often_silent_for_three_minutes_is_late_for_longer(
 ) -> None:
     """Half as long again as it lately was, beside the nine minutes; another node waits for nobody."""
     scene = quiet(PAIR, {1: seconds}, HERE, silent_verdict_seconds=540.0)
-    often = replace(window(scene), waited=Waited(usual={node(1).key: 180.0}))
+    often = replace(window(scene), waited={node(1).key: 180.0})
     assert len(silent_nodes(often)) == count
-    assert len(silent_nodes(replace(often, waited=Waited(usual={node(2).key: 180.0})))) == 1
+    assert len(silent_nodes(replace(often, waited={node(2).key: 180.0}))) == 1
 
 
 def test_a_node_for_which_its_jobs_wait_is_told_at_once() -> None:
