@@ -229,7 +229,7 @@ def test_one_incident_with_the_jobs_beside_the_card_and_nothing_that_follows_fro
     assert incident_.members == (port().key,)
     assert incident_.impact.holders == ("job 7",)
     assert incident_.impact.text == "job 7 of alice: 1 GPU on 1 node may suffer from this port"
-    assert any("Host is too slow" in covered for covered in incident_.covers)
+    assert any("Host cannot keep up" in covered for covered in incident_.covers)
 
 
 def test_gpus_that_are_lost_beside_it_are_incidents_of_their_own() -> None:
