@@ -21,7 +21,7 @@ _ECHO = timedelta(minutes=12)
 _STEPS = 3.0
 UNEVEN = "uneven_stage"
 # What is said of ranks blames nobody's hardware, but for a lower clock.
-_OF_RANKS = frozenset({UNEVEN, "slow_rank"})
+_OF_RANKS = frozenset({UNEVEN, "slow_rank", "slow_from_start"})
 
 
 @dataclass(slots=True, kw_only=True)

@@ -23,7 +23,11 @@ from ..window.fault_kinds import (
 from ..window.holdings import holder_key
 from ..window.window import Window
 
-_LIMITS = frozenset({"power_limit", "node_power_limit", "rack_power_limit"})
+# Told under one fault, and nothing to do with what else is.
+_APART = (
+    frozenset({"power_limit", "node_power_limit", "rack_power_limit"}),
+    frozenset({"uneven_stage"}),
+)
 _COUNTED = "uncorrected_growth"
 # What one GPU has beyond its node is none of its air's doing.
 _OWN_HEAT = frozenset({"heatsink", "cooling", "memory_hot"})
@@ -129,11 +133,12 @@ def is_apart(cause: Told, what: Told) -> bool:
     """Whether both are told under one fault and still have nothing to do with each other.
 
     That a node is braked is no reason why one of its GPUs has another limit than its peers, nor is a
-    rack's air one for what a GPU has beyond its node. Of a hot node every hot GPU is a part.
+    rack's air one for what a GPU has beyond its node, nor how work was cut one for a rank that turned
+    slow. Of a hot node every hot GPU is a part.
     """
     own_heat = what.subject.kind == "gpu" and what.condition in _OWN_HEAT
-    return (own_heat and spreads(cause)) or (cause.condition in _LIMITS) != (
-        what.condition in _LIMITS
+    return (own_heat and spreads(cause)) or any(
+        (cause.condition in it) != (what.condition in it) for it in _APART
     )
 
 

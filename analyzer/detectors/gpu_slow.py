@@ -44,7 +44,7 @@ _FAULT = FAULTS["gpu_slow"]
 _MOST_NODES = 2
 # So long after it was last seen, with no job that could show it, it is nobody's knowledge any more.
 _LAPSE = timedelta(hours=24)
-_UNEVEN = "uneven_stage"
+_UNEVEN, _TURNED = "uneven_stage", "slow_rank"
 _NODE_ACTION = (
     "Look at the node (storage, CPUs, network, power) before its GPUs; keep it out of large jobs."
 )
@@ -61,15 +61,15 @@ def slow_gpus(window: Window) -> list[Finding]:
     GPU, that speaks.
     """
     told = window.once(own_steps.own_steps, None)
-    by_steps = [] if told is None else [*_sick(told), *_uneven(window, told)]
-    found = {finding.subject: finding for finding in by_steps}
+    notes = [] if told is None else _uneven(window, told)
+    found = {finding.subject: finding for finding in ([] if told is None else _sick(told))}
     for look in LOOKS:
         for finding in _seen(window, look):
             found.setdefault(finding.subject, finding)
     for finding in [] if told is None else _turned(told, found.values()):
         found.setdefault(finding.subject, finding)
-    joined = {gpu for finding in found.values() for gpu in finding.members}
-    return [found[subject] for subject in sorted(found.keys() - joined)]
+    joined = {gpu for finding in (*notes, *found.values()) for gpu in finding.members}
+    return [*notes, *(found[subject] for subject in sorted(found.keys() - joined))]
 
 
 def says_whether_slow(window: Window, incident: Incident) -> bool:
@@ -81,11 +81,11 @@ def says_whether_slow(window: Window, incident: Incident) -> bool:
     gpus = _gpus_of(incident)
     if incident.condition == _UNEVEN:
         return all(
-            _works_as_its_peers(window, gpu) or not _is_its_job_s(window, incident, gpu)
-            for gpu in gpus
+            _is(window, gpu, "alike") or not _is_its_job_s(window, incident, gpu) for gpu in gpus
         )
+    well = ("alike", "as_first") if incident.condition == _TURNED else ("alike",)
     return bool(gpus) and all(
-        _works_as_its_peers(window, gpu)
+        _is(window, gpu, *well)
         or _came_back(window, gpu)
         or _is_as_its_peers(window, incident, gpu)
         for gpu in gpus
@@ -114,11 +114,11 @@ def _gpus_of(incident: Incident) -> list[Subject]:
     return [one for one in map(Subject.parse, incident.members) if one.kind == "gpu"]
 
 
-def _works_as_its_peers(window: Window, gpu: Subject) -> bool:
-    """Whether its rank says that its own work takes no longer than that of its job's others."""
+def _is(window: Window, gpu: Subject, *masks: str) -> bool:
+    """Whether its rank is one of these, by what it tells of its own work."""
     told = window.once(own_steps.own_steps, None)
     place = None if told is None else told.rows.index.number(gpu)
-    return told is not None and place is not None and bool(told.alike[place])
+    return place is not None and any(bool(getattr(told, it)[place]) for it in masks)
 
 
 def _is_its_job_s(window: Window, incident: Incident, gpu: Subject) -> bool:
@@ -211,7 +211,7 @@ def _by_steps(told: own_steps.OwnSteps, node: Subject, rows: Sequence[int]) -> F
         ),
         detector="gpu_slow",
         title=_title(several, bool(told.begun[worst])),
-        condition="slow_rank",
+        condition="slow_from_start" if told.begun[worst] else _TURNED,
         action=_RANK_ACTION,
         source="ours: what each rank tells of its own work in a step",
         own_limit=True,
@@ -227,7 +227,7 @@ def _title(several: bool, begun: bool) -> str:
 
 
 def _uneven(window: Window, told: own_steps.OwnSteps) -> list[Finding]:
-    """A note for each job that gave some of its ranks more to do from the beginning."""
+    """A note for each job that gave some of its ranks more to do from the beginning, of a node however many they are."""
     jobs: dict[int, list[int]] = defaultdict(list)
     for row in np.flatnonzero(told.uneven).tolist():
         jobs[int(told.job[row])].append(row)
@@ -240,7 +240,7 @@ def _note(window: Window, told: own_steps.OwnSteps, rows: Sequence[int]) -> Find
     held = window.held(gpus[0])[0]
     return Finding(
         fault="gpu_slow",
-        subject=gpus[0] if len(gpus) == 1 else gpus[0].of_node(),
+        subject=gpus[0].of_node(),
         severity=Severity.INFO,
         since=_told_at(told, worst),
         evidence=(
@@ -256,8 +256,8 @@ def _note(window: Window, told: own_steps.OwnSteps, rows: Sequence[int]) -> Find
         action="Ask the job's owner to cut its model or its data more evenly; no hardware is suspected.",
         source="ours: what each rank tells of its own work in a step",
         own_limit=True,
-        members=() if len(gpus) == 1 else gpus,
-        holder="" if len(gpus) == 1 else holder_key(held),
+        members=gpus,
+        holder=holder_key(held),
     )
 
 

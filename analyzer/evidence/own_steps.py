@@ -97,6 +97,7 @@ class OwnSteps:
     seconds: Floats  # for how long, of the recent span
     uneven: Mask  # how the work was cut
     alike: Mask
+    as_first: Mask  # as the work was cut, and no slower since
 
 
 def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
@@ -117,15 +118,14 @@ def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
     usual, count = per_group(job, all_of)
     apart, lately, at_first, slower = all_of - usual
     scatter, few = _scatter(window, rows, job, ~np.isnan(own))
-    limits = _Limits(job=job, count=count[0], few=few, scatter=scatter)
+    lower = _runs_lower(job, slower, count[0])
+    by = _by_clock(slower, lower)
+    limits = _Limits(job=job, count=count[0], few=few, scatter=scatter, by_clock=by)
     waits = (count[0] >= PEERS) & _waits_least(job, rows, own)
-    slow, near = (
-        waits & _longer(limits, np.stack([apart, lately]), LEAST, it) for it in (1.0, _NEARLY)
-    )
+    slow, near = waits & _far_off(limits, np.stack([apart, lately]))
     turned, as_before = _turned(limits, np.stack([now - first, mean - first]))
     turned = _turned_lately(window, rows, limits, np.stack([now, mean, first]), turned)
     turned &= waits & (apart > 0.0)
-    lower = _runs_lower(job, slower, count[0])
     was_so = ~turned & ~lower & (at_first >= _WAS_SO * apart)
     begun, draws = slow & was_so, _draws(window, rows, job, ~np.isnan(own))
     odd = (apart >= np.fmax(np.log1p(LEAST), scatter)) & (lately >= _LASTS * apart) & waits
@@ -154,6 +154,7 @@ def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
         & (np.fmax(apart, lately) < _LASTS * np.log1p(LEAST))
         & as_before
         & ~(weak & stands_out),
+        as_first=(count[0] >= PEERS) & as_before & was_so,
     )
 
 
@@ -165,6 +166,7 @@ class _Limits:
     count: Floats
     few: Floats
     scatter: Floats
+    by_clock: Floats  # what a clock makes of it that is lower, and not as low as one that is told
 
 
 def _turned_lately(window: Window, rows: Rows, by: _Limits, told: Floats, turned: Mask) -> Mask:
@@ -267,16 +269,30 @@ def _far(job: Codes, apart: Floats, count: Floats, least: float, few: Floats) ->
 def _turned(by: _Limits, changes: Floats) -> tuple[Mask, Mask]:
     """Which ranks take longer than at first while the others do not, and which do not by half as much.
 
-    By the last steps, or by the mean of the recent span, which scatters less.
+    By the last steps, or by the mean of the recent span, which scatters less. A sound GPU runs at full clocks in
+    its first steps, and lower ones once it is at its power limit: what these explain is no change of the rank.
     """
     apart = _apart(by.job, changes)
-    as_far = apart >= _LASTS * _limits(by, apart, LEAST_CHANGE)
-    return _longer(by, apart, LEAST_CHANGE), ~np.logical_or.reduce(as_far)
+    far = _limits(by, apart, LEAST_CHANGE)
+    apart += by.by_clock
+    return _longer(apart, far), ~np.logical_or.reduce(apart >= _LASTS * far)
 
 
-def _longer(by: _Limits, apart: Floats, least: float, share: float = 1.0) -> Mask:
-    """Who is too far from the middle of its job, or a share of that, by its last steps or the recent span's mean."""
-    (now, lately), (far, far_lately) = apart, share * _limits(by, apart, least)
+def _by_clock(slower: Floats, lower: Mask) -> Floats:
+    """How much less its own clock lets each do, as a logarithm; nothing of a clock that is told as the GPU's."""
+    found: Floats = np.where(lower, 0.0, np.fmin(np.nan_to_num(slower), 0.0))
+    return found
+
+
+def _far_off(by: _Limits, apart: Floats) -> Mask:
+    """Who works so much longer than the middle of its job that it is slow, and who nearly does."""
+    far = _limits(by, apart, LEAST)
+    return np.stack([_longer(apart, far), _longer(apart, _NEARLY * far)])
+
+
+def _longer(apart: Floats, limits: Floats) -> Mask:
+    """Who is too far from the middle of its job, by its last steps or the recent span's mean."""
+    (now, lately), (far, far_lately) = apart, limits
     soon = (now >= far) & (lately >= _LASTS * now)
     surely = (lately >= far_lately) & (now >= _LASTS * lately) & (now <= _MOST_NOW * lately)
     found: Mask = soon | surely

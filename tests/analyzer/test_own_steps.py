@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from analyzer.correlation.causes import hides
 from analyzer.detectors.gpu_slow import DETECTOR, says_whether_slow, slow_gpus
 from gpuvigil.lineprotocol import parse
 from gpuvigil.model import Finding, Severity, Subject
@@ -133,6 +134,36 @@ def test_it_works_a_twentieth_longer_than_at_first_beside_the_others(
     ] == ["slow_rank"]
 
 
+@pytest.mark.parametrize(
+    ("seconds", "clock", "count"),
+    [
+        # 5 % and the 2 % of a GPU that came to its power limit once it was warm.
+        (1.0716, 0.98, 1),
+        (1.0712, 0.98, 0),
+        # A higher clock than the others' makes no rank slow.
+        (1.0501, 1.02, 1),
+        (1.0499, 1.02, 0),
+        # One that is told of is the GPU's own.
+        (1.0501, 0.9599, 1),
+        (1.0501, 0.9601, 0),
+    ],
+)
+def test_what_a_slightly_lower_clock_explains_is_no_change_of_the_rank(
+    seconds: float, clock: float, count: int
+) -> None:
+    scene = job({5: own(seconds, sm_clock_hertz=int(1_980_000_000 * clock))})
+    assert [it.condition for it in found(scene)] == ["slow_rank"] * count
+
+
+def test_that_others_run_at_slightly_lower_clocks_hides_no_rank_of_a_few() -> None:
+    scene = job({1: own(1.1)})
+    for number, place in enumerate(RANKS):
+        clock = 0.985 if number in {2, 3} else 1.0
+        said = {"sm_clock_hertz": int(1_980_000_000 * clock)}
+        scene = scene.changed(gpu(*place), said if number < 4 else {"step_own_seconds": None})
+    assert [(it.condition, it.subject) for it in found(scene)] == [("slow_rank", gpu(1, 1))]
+
+
 @pytest.mark.parametrize(("seconds", "count"), [(1.1001, 1), (1.0999, 0)])
 def test_who_was_so_from_the_beginning_works_a_tenth_longer(seconds: float, count: int) -> None:
     assert [it.condition for it in found(job({5: own(seconds, seconds)}))] == [
@@ -140,7 +171,7 @@ def test_who_was_so_from_the_beginning_works_a_tenth_longer(seconds: float, coun
     ] * count
 
 
-@pytest.mark.parametrize(("watts", "kind"), [(0.9699, "slow_rank"), (0.9701, "uneven_stage")])
+@pytest.mark.parametrize(("watts", "kind"), [(0.9699, "slow_from_start"), (0.9701, "uneven_stage")])
 def test_who_draws_less_than_those_that_wait_has_no_more_to_do_than_they(
     watts: float, kind: str
 ) -> None:
@@ -148,13 +179,13 @@ def test_who_draws_less_than_those_that_wait_has_no_more_to_do_than_they(
     usual = GPU_FIELDS["power_watts"]
     (it,) = found(job({5: own(1.3, 1.3, power_watts=usual * watts)}))
     assert (it.condition, it.severity) == (kind, Severity.INFO)
-    assert ("been slow since the job began" in it.title) is (kind == "slow_rank")
+    assert ("been slow since the job began" in it.title) is (kind == "slow_from_start")
 
 
 @pytest.mark.parametrize(
     ("watts", "lately", "kind"),
     [
-        (0.9699, 0.9848, "slow_rank"),
+        (0.9699, 0.9848, "slow_from_start"),
         (0.9701, 0.9848, "uneven_stage"),
         (0.96, 0.9850, "uneven_stage"),
     ],
@@ -329,7 +360,12 @@ def test_a_lower_clock_says_that_it_is_the_machine(clock: float, kind: str) -> N
 
 @pytest.mark.parametrize(
     ("rank", "phase", "kind"),
-    [(0, 3, "uneven_stage"), (0, 4, "uneven_stage"), (0, 2, "slow_rank"), (1, 3, "slow_rank")],
+    [
+        (0, 3, "uneven_stage"),
+        (0, 4, "uneven_stage"),
+        (0, 2, "slow_from_start"),
+        (1, 3, "slow_from_start"),
+    ],
 )
 def test_what_the_first_rank_draws_says_nothing_where_it_may_have_saved_for_the_others(
     rank: int, phase: int, kind: str
@@ -356,16 +392,18 @@ def test_a_stage_that_has_more_to_do_is_one_note_for_its_job() -> None:
     assert it.holder == "c|job 7"
     assert "ranks: 3 of job 7, from its first steps on; their clocks are as the others'" in told(it)
     (it,) = found(job({1: own(1.5, 1.5)}))
-    assert (it.subject, it.members, it.holder) == (gpu(1, 1), (), "")
+    assert (it.subject, it.members, it.holder) == (node(1), (gpu(1, 1),), "c|job 7")
 
 
-@pytest.mark.parametrize(("seconds", "members"), [(1.0793, (gpu(3), gpu(3, 1))), (1.0791, ())])
+@pytest.mark.parametrize(
+    ("seconds", "members"), [(1.0793, (gpu(3), gpu(3, 1))), (1.0791, (gpu(3),))]
+)
 def test_with_a_rank_that_has_more_to_do_are_those_that_nearly_do(
     seconds: float, members: Sequence[Subject]
 ) -> None:
     """From four fifths of a tenth: so that a stage at the limit is not another note each minute."""
     (it,) = found(job({4: own(1.3, 1.3), 5: own(seconds, seconds)}))
-    assert (it.condition, it.members) == ("uneven_stage", members)
+    assert (it.condition, it.subject, it.members) == ("uneven_stage", node(3), members)
     assert found(job({5: own(1.0793, 1.0793)})) == []
 
 
@@ -394,6 +432,29 @@ def test_what_stands_is_over_once_the_rank_works_as_the_others(
     window = job({5: own(seconds)}).window((DETECTOR,))
     assert says_whether_slow(window, incident("gpu_slow", gpu(3, 1))) is is_fine
     assert says_whether_slow(window, incident("gpu_slow", gpu(9))) is False
+
+
+@pytest.mark.parametrize(("times", "is_fine"), [(1.024, True), (1.025, False)])
+def test_a_rank_of_a_heavier_stage_is_slow_no_more_once_it_is_nearly_as_at_first(
+    times: float, is_fine: bool
+) -> None:
+    """Told from a twentieth on, over within half of that: not in and out at one limit."""
+    turned = incident("gpu_slow", gpu(3, 1))
+    for condition, over in (("slow_rank", is_fine), ("slow_from_start", False)):
+        scene = job({5: own(1.3 * times, 1.3)})
+        stands = replace(turned, condition=condition)
+        assert says_whether_slow(scene.window((DETECTOR,)), stands) is over
+
+
+def test_a_note_about_stages_and_a_rank_of_one_that_turned_slow_do_not_hide_each_other() -> None:
+    stage = {4: own(1.3, 1.3), 5: own(1.3, 1.3)}
+    (note,) = found(job(stage))
+    assert gpu(3, 1) in note.members
+    left, slow = found(job({**stage, 5: own(1.5, 1.3)}))
+    assert (left.fingerprint, left.members) == (note.fingerprint, (gpu(3),))
+    assert (slow.condition, slow.subject) == ("slow_rank", gpu(3, 1))
+    assert not hides(note, slow)
+    assert not hides(slow, note)
 
 
 def test_a_note_about_stages_stands_until_they_are_even_or_the_job_is_over() -> None:
@@ -550,11 +611,10 @@ def test_of_uneven_stages_who_works_longer_and_draws_least_is_slow(
 ) -> None:
     """By 3 % below any other: however unevenly the work was cut, who has more to do draws no less."""
     them = found(staged(5, 1.23, watts))
-    assert [(it.subject, it.condition) for it in them] == [(gpu(3, 1), "slow_rank")] * count
+    assert [(it.subject, it.condition) for it in them] == [(gpu(3, 1), "slow_from_start")] * count
     assert all(it.title.startswith("A rank of the job has been slow since") for it in them)
-    says = says_whether_slow(
-        staged(5, 1.23, watts).window((DETECTOR,)), incident("gpu_slow", gpu(3, 1))
-    )
+    stands = replace(incident("gpu_slow", gpu(3, 1)), condition="slow_from_start")
+    says = says_whether_slow(staged(5, 1.23, watts).window((DETECTOR,)), stands)
     # Once told it stands, whatever it draws, until it works as the others.
     assert says is False
 
