@@ -155,7 +155,7 @@ def test_one_click_takes_it_and_silences_its_fault_at_its_place(hub: HubProcess)
     silence = f"silence-{LOST.id}"
     assert test.button(key=silence).label == "Acknowledge, silence 4 h"
     test.button(key=silence).click().run()
-    assert "write your name first" in said(test)
+    assert "enter your name first" in said(test)
     assert client.records(RecordKind.SILENCE) == ()
     test.text_input(key=f"name-{LOST.id}").set_value("Ann")
     test.button(key=silence).click().run()
@@ -197,7 +197,7 @@ def test_without_a_name_nothing_is_sent(hub: HubProcess) -> None:
     client.write_records([LOST.to_record()])
     wait_until("the incident", lambda: live.current().view().attention)
     test = send(open_page("incidents", incident=LOST.id), "  ", "a note")
-    assert "write your name first" in said(test)
+    assert "enter your name first" in said(test)
     assert note_field(test).value == "a note"
     assert acknowledgements(client) == []
 
@@ -228,7 +228,7 @@ def test_on_one_that_is_taken_the_form_adds_a_note(hub: HubProcess) -> None:
     test = open_page("incidents", incident=LOST.id)
     assert "Taken by Bob" in said(test)
     send(test, "Ann", "")
-    assert "write a note first" in said(test)
+    assert "enter a note first" in said(test)
     send(test, "Ann", "replaced the cable")
     assert "replaced the cable" in said(test)
     (kept,) = acknowledgements(client)
@@ -283,7 +283,7 @@ def test_the_incidents_say_once_since_when_they_are_old_once_the_hub_is_gone(
 
 def test_before_the_hub_ever_answered_the_pages_say_so(hub: HubProcess) -> None:
     hub.stop()
-    assert "how the pipeline does is not known" in said(open_page("pipeline"))
+    assert "the state of the pipeline is not known" in said(open_page("pipeline"))
     assert "What is over is not known" in said(open_page("incidents"))
 
 
