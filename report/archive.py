@@ -3,7 +3,8 @@
 from datetime import datetime
 
 from gpuvigil.hub_client import Hub
-from gpuvigil.model import Letter, RecordKind, ReportRun, readable
+from gpuvigil.model import RecordKind, readable
+from gpuvigil.model.report_run import Letter, ReportRun
 
 from .revised import Kept
 

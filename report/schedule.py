@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from accounting.usage.model import floor
 from gpuvigil.config import ReportSettings
 from gpuvigil.errors import ConfigError
-from gpuvigil.model import ReportRun
+from gpuvigil.model.report_run import ReportRun
 
 from .calendar import Calendar, Span, days_before, recognized
 from .cron import Cron, parsed

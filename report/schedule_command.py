@@ -12,7 +12,7 @@ from gpuvigil.errors import ConfigError, GpuvigilError
 from gpuvigil.hub_client import Hub, service_hubs
 from gpuvigil.log import Log
 from gpuvigil.loop import Persistence, run_steps
-from gpuvigil.model import LetterState
+from gpuvigil.model.report_run import LetterState
 from gpuvigil.state_directory import config_of_up
 
 from .archive import letters_of, runs

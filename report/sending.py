@@ -25,7 +25,8 @@ from gpuvigil.config import Config, ReportSettings
 from gpuvigil.errors import GpuvigilError
 from gpuvigil.hub_client import Hub
 from gpuvigil.log import Log
-from gpuvigil.model import Letter, LetterState, RecordKind, ReportRun, Severity, Subject, readable
+from gpuvigil.model import RecordKind, Severity, Subject, readable
+from gpuvigil.model.report_run import Letter, LetterState, ReportRun
 from gpuvigil.web.page_links import report_page
 
 from .archive import kept_since, letters_of, runs

@@ -11,7 +11,6 @@ from gpuvigil.hub_client import Hub
 from gpuvigil.model import (
     Acceptance,
     Act,
-    Annotation,
     NodeAction,
     Record,
     RecordKind,
@@ -20,6 +19,7 @@ from gpuvigil.model import (
     Subject,
     readable,
 )
+from gpuvigil.model.annotation import Annotation
 from gpuvigil.schedulers.out_of_service import LostTo, lost_to, name_of
 
 MOST_SETUPS = 50_000

@@ -7,7 +7,6 @@ from gpuvigil.lifecycle import STANDING
 from gpuvigil.model import (
     Acceptance,
     Acknowledgement,
-    Annotation,
     Incident,
     NodeAction,
     Record,
@@ -17,6 +16,7 @@ from gpuvigil.model import (
     Silence,
     readable,
 )
+from gpuvigil.model.annotation import Annotation
 
 from .summary import SHIFT, Records
 

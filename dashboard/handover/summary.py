@@ -10,13 +10,13 @@ from gpuvigil.model import (
     Acceptance,
     Acknowledgement,
     Act,
-    Annotation,
     Incident,
     NodeAction,
     Retirement,
     Rma,
     Silence,
 )
+from gpuvigil.model.annotation import Annotation
 
 SHIFT = timedelta(hours=12)
 _SUSPICION = frozenset({State.SUSPECT.value, State.DISMISSED.value})

@@ -7,7 +7,8 @@ import streamlit as st
 from gpuvigil.clock import moment
 from gpuvigil.errors import HubError
 from gpuvigil.hub_client import Hub
-from gpuvigil.model import Letter, RecordKind, ReportRun, readable
+from gpuvigil.model import RecordKind, readable
+from gpuvigil.model.report_run import Letter, ReportRun
 from gpuvigil.web.markup import joined, tag
 
 from ..components import style

@@ -5,7 +5,6 @@ Times are aware and in UTC. `None` means "not measured" or "not known", and neve
 
 from .acceptance import Acceptance
 from .action import Act, NodeAction
-from .annotation import Annotation
 from .audit import Audit, Deed
 from .cause import Cause, CoveredBy, Ended, EndedBy, Uncovered, cause_from_json, cause_to_json
 from .collected import (
@@ -45,7 +44,6 @@ from .record import (
     RecordKind,
     readable,
 )
-from .report_run import REPORTS, Letter, LetterState, ReportRun
 from .retirement import Retirement
 from .rma import SEEN, Rma, RmaState
 from .setup import Attribute, Setup
@@ -73,7 +71,6 @@ __all__ = [
     "ENDED_STATES",
     "ERROR_COUNTS",
     "MOST_RANKS",
-    "REPORTS",
     "RESERVED_CLUSTERS",
     "SCHEDULER_KINDS",
     "SEEN",
@@ -86,7 +83,6 @@ __all__ = [
     "Act",
     "Allocation",
     "AllocationState",
-    "Annotation",
     "Attribute",
     "Audit",
     "Beside",
@@ -112,8 +108,6 @@ __all__ = [
     "Incident",
     "Inventory",
     "Job",
-    "Letter",
-    "LetterState",
     "Nic",
     "NodeAction",
     "Opinion",
@@ -123,7 +117,6 @@ __all__ = [
     "RankStand",
     "Record",
     "RecordKind",
-    "ReportRun",
     "Retirement",
     "Rma",
     "RmaState",

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 from datetime import datetime
-from urllib.parse import quote, unquote
 
 from .record import Record, RecordKind
 from .subject import Subject
@@ -31,6 +30,8 @@ class Annotation:
 
     def to_record(self) -> Record:
         """Kind `annotation`; its subject is the cluster, as those of its nodes begin."""
+        from urllib.parse import quote  # noqa: PLC0415 - as in `subject.py`
+
         return Record(
             kind=RecordKind.ANNOTATION,
             id=self.id,
@@ -48,6 +49,8 @@ class Annotation:
     @classmethod
     def from_record(cls, record: Record) -> "Annotation":
         """ValueError, KeyError or TypeError when it is none."""
+        from urllib.parse import unquote  # noqa: PLC0415 - as above
+
         return cls(
             id=record.id,
             cluster=unquote(record.subject),

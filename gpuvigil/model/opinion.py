@@ -1,6 +1,5 @@
 """Whether somebody found a message useful, or noise."""
 
-import hashlib
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -24,6 +23,8 @@ class Opinion:
     @classmethod
     def given(cls, incident: Incident, by: str, *, useful: bool, at: datetime) -> "Opinion":
         """Somebody's word at `at`; the same person's next word on the incident replaces it, wherever it is said."""
+        import hashlib  # noqa: PLC0415 - as in `incident.py`
+
         named = "\0".join((incident.id, by))
         return cls(
             id=f"{incident.id}:{hashlib.sha256(named.encode()).hexdigest()[:24]}",

@@ -15,7 +15,6 @@ from gpuvigil.lifecycle import Signal
 from gpuvigil.matching.silences import made
 from gpuvigil.model import (
     Acceptance,
-    Annotation,
     Audit,
     Deed,
     Impact,
@@ -26,6 +25,7 @@ from gpuvigil.model import (
     Severity,
     Subject,
 )
+from gpuvigil.model.annotation import Annotation
 from tests.alerts.actions.lost import lost_gpu
 from tests.polling import wait_until
 from tests.receiver import OK, Answer, Receiver

@@ -12,7 +12,6 @@ from dashboard.device.window import Window
 from gpuvigil.model import (
     Acceptance,
     Act,
-    Annotation,
     Attribute,
     NodeAction,
     ScheduledNode,
@@ -20,6 +19,7 @@ from gpuvigil.model import (
     Setup,
     Subject,
 )
+from gpuvigil.model.annotation import Annotation
 from tests.hub.in_process import HubThread
 
 from .scene import NOON, node

@@ -14,7 +14,6 @@ from gpuvigil.model import (
     Acceptance,
     Acknowledgement,
     Act,
-    Annotation,
     Incident,
     NodeAction,
     Retirement,
@@ -25,6 +24,7 @@ from gpuvigil.model import (
     Severity,
     Silence,
 )
+from gpuvigil.model.annotation import Annotation
 from gpuvigil.schedulers.out_of_service import LostTo
 from gpuvigil.web.page_links import handover_page
 

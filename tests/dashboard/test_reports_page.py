@@ -14,7 +14,7 @@ from dashboard.reports.page import first, told
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import AnalyzerSettings, Config
 from gpuvigil.hub_client import Hub
-from gpuvigil.model import Letter, LetterState, ReportRun
+from gpuvigil.model.report_run import Letter, LetterState, ReportRun
 from tests.servers import ROOT, QuickHub
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=timezone.utc)

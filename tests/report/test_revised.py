@@ -11,7 +11,8 @@ import pytest
 from accounting.cost.money import Prices
 from accounting.usage import Usage
 from gpuvigil.config import CostSettings, PriceSettings
-from gpuvigil.model import Incident, ReportRun
+from gpuvigil.model import Incident
+from gpuvigil.model.report_run import ReportRun
 from report.build import build
 from report.inputs import Facts
 from report.markdown_format import summary

@@ -29,7 +29,8 @@ from gpuvigil.config import (
 )
 from gpuvigil.hub_client import Hub, service_hubs
 from gpuvigil.log import Log
-from gpuvigil.model import LetterState, RecordKind, ReportRun
+from gpuvigil.model import RecordKind
+from gpuvigil.model.report_run import LetterState, ReportRun
 from report.archive import letters_of, runs
 from report.cron import parsed
 from report.schedule import planned

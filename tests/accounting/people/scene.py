@@ -16,7 +16,6 @@ from gpuvigil.model import (
     Acknowledgement,
     Act,
     Allocation,
-    Annotation,
     Audit,
     Deed,
     Event,
@@ -27,13 +26,10 @@ from gpuvigil.model import (
     Incident,
     Inventory,
     Job,
-    Letter,
-    LetterState,
     NodeAction,
     Opinion,
     Record,
     RecordKind,
-    ReportRun,
     Retirement,
     Rma,
     RmaState,
@@ -44,6 +40,8 @@ from gpuvigil.model import (
     Subject,
     Transition,
 )
+from gpuvigil.model.annotation import Annotation
+from gpuvigil.model.report_run import Letter, LetterState, ReportRun
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 # The person who looks, somebody of their team, a stranger, and an operator.

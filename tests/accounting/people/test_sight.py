@@ -36,9 +36,9 @@ from gpuvigil.model import (
     Incident,
     Record,
     RecordKind,
-    ReportRun,
     Silence,
 )
+from gpuvigil.model.report_run import ReportRun
 
 from .scene import (
     GPU,
