@@ -18,11 +18,13 @@ def test_the_port_that_slows_a_job_down_is_named_with_the_job(
     assert is_possible()
     with running(tmp_path, library, 8) as (job, watched):
         first, second = random.Random(7).sample(job.nodes, 2)
-        (told,) = found = told_of(job, watched, first, 30)
-        assert is_named(found, first), [told.subject.key, told.evidence]
+        found = told_of(job, watched, first, 30)
+        assert is_named(found, first), [(it.subject.key, it.evidence) for it in found]
+        (told,) = found
         assert told.title == "Network is slow: a traffic shaper on the node holds the port back"
-        (told,) = found = told_of(job, watched, second, 30, at_leaf=True)
-        assert is_named(found, second), told
+        found = told_of(job, watched, second, 30, at_leaf=True)
+        assert is_named(found, second), [(it.subject.key, it.evidence) for it in found]
+        (told,) = found
         assert told.title == (
             "Network is slow: the link between a port and its switch holds packets back"
         )
