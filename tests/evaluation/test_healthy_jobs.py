@@ -16,6 +16,7 @@ def played(uneven: float, pauses: float) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_a_fleet_is_played_with_the_detectors_of_jobs_alone() -> None:
     assert {it.name for it in detectors()} == {
         "gpu_clocks", "gpu_hung", "gpu_slow", "node_silent",

@@ -318,6 +318,7 @@ def test_what_would_help_is_about_the_larger_part(
     assert advice(one) == helps
 
 
+@pytest.mark.medium
 def test_what_was_lost_costs_what_it_costs_its_teams() -> None:
     """On GPUs of two models at two prices."""
     report = build(week())
