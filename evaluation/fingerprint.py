@@ -6,6 +6,7 @@ are of, and the last one that changed any of them.
 
 import hashlib
 import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -52,6 +53,14 @@ def checked_out(root: Path = ROOT) -> str:
     found = _git(root, "describe", "--always", "--abbrev=40", "--exclude=*")
     changed = _git(root, "status", "--porcelain", "--", ".", *_WRITTEN)
     return f"{found}-dirty" if changed else found or "unknown"
+
+
+def is_committed(commit: str) -> bool:
+    """Whether figures of what is checked out can be published; one line on stderr says why not."""
+    if commit.endswith("-dirty"):
+        print("figures are published of a commit: commit the changes first", file=sys.stderr)
+        return False
+    return True
 
 
 def _git(root: Path, *words: str) -> str:

@@ -21,6 +21,7 @@ from analyzer.correlation.all_detectors import DETECTORS, Detector
 from gpuvigil.faults import FAULTS, Shows
 from simulator.fleet import build
 
+from .fingerprint import is_committed
 from .fleets import release_seed
 from .job_fleets import HANGS, HOURS, STRAGGLERS, healthy_fleet
 from .job_judge import judged, lines, told
@@ -86,8 +87,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seeds", type=int, nargs="+", help="to tune with: nothing is kept")
     chosen = parser.parse_args(arguments)
     stamped = stamp()
-    if chosen.seeds is None and stamped["commit"].endswith("-dirty"):
-        print("figures are published of a commit: commit the changes first", file=sys.stderr)
+    if chosen.seeds is None and not is_committed(stamped["commit"]):
         return 2
     seeds = chosen.seeds or (release_seed(stamped["commit"], it) for it in count())
     fleets = []

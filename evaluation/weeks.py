@@ -51,6 +51,7 @@ from report.build import build
 from report.inputs import Facts, read
 from report.waste import wasted
 
+from .fingerprint import is_committed
 from .fleets import release_seed
 from .run import stamp
 from .week_plan import PER_NODE, REASONS, TICK, Truth, Week, invented, samples, truth
@@ -316,8 +317,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--hours", type=float, default=24.0)
     chosen = parser.parse_args(arguments)
     commit = stamp()["commit"]
-    if chosen.seeds is None and commit.endswith("-dirty"):
-        print("figures are published of a commit: commit the changes first", file=sys.stderr)
+    if chosen.seeds is None and not is_committed(commit):
         return 2
     seeds = chosen.seeds or [release_seed(commit, it) for it in range(chosen.weeks)]
     off = False
