@@ -307,7 +307,7 @@ def to_do(job: JobNow) -> Node | None:
     up, found = job.holds_up, job.decision
     said = [
         el("li", el("b", "Operator: "), up.action) if up is not None and up.action else None,
-        el("li", el("b", "Job's owner: "), found.advice) if found and found.advice else None,
+        el("li", el("b", "Job's owner: "), job.advice) if job.advice else None,
         el("li", "Not measured: ", ", ".join(found.missing), ".")
         if found and found.missing
         else None,

@@ -128,6 +128,12 @@ class JobNow:
         return None if age is None else at_risk(len(self.gpus), age)
 
     @property
+    def advice(self) -> str:
+        """What may make it faster; nothing while an incident keeps it from its work."""
+        found = self.decision
+        return "" if found is None or self.holds_up is not None else found.advice
+
+    @property
     def holds_up(self) -> Incident | None:
         """The incident that keeps it from its work, if any does."""
         return next((one for one in self.incidents if stops(one) and self._reaches(one)), None)

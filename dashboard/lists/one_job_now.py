@@ -76,7 +76,7 @@ def sentences(found: Running) -> Sequence[str]:
         bound_words(job, found.now),
         held_up_words(job),
         *_pace_words(job),
-        *_advice(job),
+        *filter(None, (job.advice,)),
         checkpoint_words(job, found.now),
         *filter(None, (job_losses.advice(found.reliability, len(job.nodes)),)),
         *_missing(job),
@@ -117,11 +117,6 @@ def _pace_words(job: JobNow) -> Iterator[str]:
         yield f"Its pace is {pace:.0f} % of the hour before."
     if (steps := job.activity.steps if job.activity else None) is not None:
         yield f"A step takes {steps.seconds:.2f} s, by {counted(steps.ranks, 'rank')}."
-
-
-def _advice(job: JobNow) -> Iterator[str]:
-    if job.decision is not None and job.decision.advice:
-        yield job.decision.advice
 
 
 def checkpoint_words(job: JobNow, now: datetime) -> str:

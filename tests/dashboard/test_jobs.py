@@ -334,6 +334,8 @@ def test_why_begins_with_what_bounds_a_job_and_names_what_holds_it_up() -> None:
     )
     assert "Held up by GPU fell off the bus (n-1), since" in said
     assert "it is running" not in said.split("AT ")[0]
+    assert "faster kernels" not in said
+    assert "faster kernels" in " ".join(sentences(replace(now, job=replace(one(), incidents=()))))
     for words in sentences(replace(now, job=replace(one(), decision=None, incidents=()))):
         assert words
     calm = sentences(replace(now, job=one(step_seconds_mean=2.0)))
