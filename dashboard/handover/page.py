@@ -64,7 +64,7 @@ def end_of(asked: str, now: datetime) -> tuple[datetime, str]:
 
 
 def body(found: Shift) -> list[Node | None]:
-    """One sentence, what stands, what was done, and what opened and ended."""
+    """One sentence, what stands, what was done, and what ended; what opened is one of these."""
     return [
         el(
             "p",
@@ -73,24 +73,25 @@ def body(found: Shift) -> list[Node | None]:
             el("a", "Link to this shift", href=page_links.handover_page(found.end)),
             key="sentence",
         ),
-        _incidents("Still stands", found.stands, found.end),
+        _incidents("Still stands", found.stands, found),
         _done(found.done),
-        _incidents("Opened", found.opened, found.end),
-        _incidents("Ended", found.ended, found.end),
+        _incidents("Ended", found.ended, found),
         _silences(found),
     ]
 
 
-def _incidents(name: str, shown: Sequence[Incident], end: datetime) -> Node:
+def _incidents(name: str, shown: Sequence[Incident], of: Shift) -> Node:
     rows = [
         el(
             "li",
             el("span", one.severity.value, class_=f"badge {one.severity.value}"),
+            el("span", "new", class_="badge state") if one.since > of.start else None,
             el("a", one.title, href=page_links.incident_page(one.id)),
-            f" {one.label or one.subject.key}",
+            " ",
+            el("a", one.label or one.subject.key, href=_place(one, of.end), class_="where"),
             " ",
             el("span", "simulated", class_="badge simulated") if one.simulated else None,
-            el("span", f"· {_state(one, end)}", class_="sub"),
+            el("span", f"· {_state(one, of.end)}", class_="sub"),
             key=one.id,
         )
         for one in shown[:_MOST]
@@ -103,6 +104,10 @@ def _incidents(name: str, shown: Sequence[Incident], end: datetime) -> Node:
         el("p", f"and {more} more", class_="more") if more else None,
         key=name,
     )
+
+
+def _place(one: Incident, end: datetime) -> str:
+    return page_links.around(one.subject, one.since, one.resolved_at or end)
 
 
 def _state(one: Incident, end: datetime) -> str:

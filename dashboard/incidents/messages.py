@@ -9,7 +9,7 @@ from gpuvigil.clock import duration, from_text, moment
 from gpuvigil.model import Incident, Record
 from gpuvigil.numbers_in_words import counted
 
-from ..model.delivery_status import NOBODY, told_of
+from ..model.delivery_status import told_of
 
 # What became of a notice, in words and for the eye.
 _STATES = {
@@ -19,6 +19,7 @@ _STATES = {
     "due": "pending",
     "dead": "given up",
 }
+NOBODY = "not sent"
 _KINDS = {"fired": "firing", "updated": "update", "resolved": "resolved"}
 
 
@@ -56,9 +57,15 @@ def channels(notices: Iterable[Record], now: datetime, *, over: bool) -> tuple[C
     for notice in everything:
         found.setdefault(str(notice.body.get("channel") or NOBODY), []).append(notice)
     return tuple(
-        Channel(name=name, summary=last.get(name, ""), messages=_messages(found[name], now))
+        _history(name, found[name], last, now)
         for name in sorted(found, key=lambda it: (it == NOBODY, it))
     )
+
+
+def _history(name: str, said: Sequence[Record], last: Mapping[str, str], now: datetime) -> Channel:
+    messages = _messages(said, now)
+    summary = last[name] if name in last else messages[0].reason
+    return Channel(name=name, summary=summary, messages=messages)
 
 
 def _messages(notices: Sequence[Record], now: datetime) -> tuple[Message, ...]:

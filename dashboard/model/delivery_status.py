@@ -8,8 +8,6 @@ from gpuvigil.clock import duration, from_text, moment
 from gpuvigil.model import Record
 from gpuvigil.numbers_in_words import counted
 
-NOBODY = "no notification sent"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
@@ -36,10 +34,10 @@ def told_of(notices: Iterable[Record], now: datetime, *, over: bool = False) -> 
     nobody = channels.pop("", [])
     told = [_told(channel, said, now) for channel, said in channels.items()]
     told.sort(key=lambda one: (not one.sent, one.channel))
-    # That there was no channel is true only as long as no channel has had a later word.
-    if nobody and all(_order(nobody[-1]) > _order(said[-1]) for said in channels.values()):
-        later = "its last change was not sent"
-        name = later if channels else NOBODY
+    # That no channel was ever configured is said once, by the page of the monitoring; that the last
+    # one was taken away since is news to whoever was told before.
+    if nobody and told and all(_order(nobody[-1]) > _order(it[-1]) for it in channels.values()):
+        name = "its last change was not sent"
         told.append(Told(channel=name, text=_reason(nobody[-1]), sent=False))
     return tuple(told)
 

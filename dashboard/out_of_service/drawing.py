@@ -17,8 +17,11 @@ _WORDS = {
     LostTo.REPAIR: "in repair",
     LostTo.MAINTENANCE: "maintenance",
     LostTo.UNKNOWN: "not known",
+    None: "silent",
 }
-_COLUMNS = ("Node", "Why", "Since", "Who", "Ticket", "Next step", "Last acceptance")
+_COLUMNS = ("Node", "Why", "Since", "Jobs", "Who", "Ticket", "Next step", "Last acceptance")
+# Of a node that several share, so many of its jobs are named.
+_MOST_JOBS = 4
 
 
 def sentence(rows: Sequence[Row]) -> str:
@@ -54,6 +57,7 @@ def _row(row: Row, now: datetime) -> Node:
         el("th", el("a", row.node.node, href=href), " ", _simulated(row), scope="row"),
         el("td", el("b", _WORDS[row.lost_to]), f": {row.why}" if row.why else "", *_incident(row)),
         _since(row, now),
+        el("td", *_jobs(row)),
         el("td", row.who or "–"),
         el("td", row.ticket or "–"),
         el("td", row.step),
@@ -73,9 +77,24 @@ def _incident(row: Row) -> Sequence[Node]:
     return (" ", el("a", row.incident.title, href=link))
 
 
+def _jobs(row: Row) -> Sequence[Node]:
+    """The jobs that are on it, and whose they are."""
+    if not row.jobs:
+        return ("–",)
+    found: list[Node] = []
+    for one in row.jobs[:_MOST_JOBS]:
+        name = str(one.holder)
+        href = page_links.job_page(row.node.cluster, one.holder)
+        found += [", " if found else "", el("a", name, href=href) if href else name]
+        if one.user:
+            found += [" of ", el("a", one.user, href=page_links.user_page(one.user))]
+    more = len(row.jobs) - _MOST_JOBS
+    return (*found, f" and {more} more") if more > 0 else found
+
+
 def _since(row: Row, now: datetime) -> Node:
     if row.since is None:
-        return el("td", "not known")
+        return el("td", "never heard" if row.lost_to is None else "not known")
     said = f"{moment(row.since)}, {duration(now - row.since)}"
     return el("td", el("time", said, datetime=to_text(row.since)))
 

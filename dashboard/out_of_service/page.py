@@ -1,5 +1,8 @@
 """Draws the page of nodes that are out of service."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import streamlit as st
 
 from gpuvigil.errors import HubError
@@ -8,14 +11,15 @@ from gpuvigil.web.markup import joined, tag
 
 from ..components import style
 from ..data import live
+from ..data.views import FleetView
 from ..layout import panels
 from ..layout.tree import el, show
 from . import drawing
 from .hub_queries import known
-from .rows import Known, rows, unknown
+from .rows import Known, Silent, rows, unknown
 
 _SECONDS = 10.0
-_PAST = "Not known for the past: which nodes a scheduler had drained. Nodes with a fault that stops their work are listed."
+_PAST = "Not known for the past: which nodes a scheduler had drained. Silent nodes and those with a fault that stops their work are listed."
 
 
 def draw() -> None:
@@ -37,7 +41,8 @@ def _live() -> None:
         title = tag("h1", "Out of service", class_="gv-page")
         st.html(joined(title, panels.notes([f"What is out of service is not known: {error}"])))
         return
-    found: Known = answer.value
+    told: Known = answer.value
+    found = replace(told, silent=silent(view), allocations=snapshot.allocations())
     listed = rows(found)
     not_known = unknown(found) if shared.at is None else [_PAST]
     st.html(
@@ -59,3 +64,13 @@ def _live() -> None:
             key="accept",
         ),
     )
+
+
+def silent(view: FleetView) -> Sequence[Silent]:
+    """The nodes that nobody hears from now; the selftest's are none."""
+    return [
+        Silent(node=node.subject, gpus=node.gpu_count, heard_at=node.heard_at)
+        for cluster in view.clusters
+        for node in cluster.silent_nodes
+        if not node.subject.marked
+    ]

@@ -6,10 +6,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
 from accounting.hardware.returns import newest, said
+from gpuvigil.faults import FAULTS, Shows
 from gpuvigil.faults.affected import struck
+from gpuvigil.faults.gpu_states import UNHEARD
 from gpuvigil.model import (
     Acceptance,
     Act,
+    Allocation,
     Incident,
     Inventory,
     NodeAction,
@@ -36,9 +39,22 @@ _PARTS = re.compile(
 )
 
 
+# What to do about a node that nobody hears from, as long as no incident says it.
+_UNHEARD_STEP = next(row.action for row in FAULTS.values() if row.shows is Shows.UNHEARD)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silent:
+    """A node that nobody hears from."""
+
+    node: Subject
+    gpus: int
+    heard_at: datetime | None  # None: never
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """The records that say why nodes take no jobs."""
+    """The records that say why nodes take no jobs, and the nodes of which nothing is heard."""
 
     inventories: Sequence[Inventory] = ()
     schedulers: Sequence[Scheduler] = ()
@@ -47,6 +63,8 @@ class Known:
     acceptances: Mapping[str, Acceptance] = field(default_factory=dict)  # by the node's key
     actions: Sequence[NodeAction] = ()
     checks: Checks = field(default_factory=Checks)
+    silent: Sequence[Silent] = ()
+    allocations: Sequence[Allocation] = ()  # that are open
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +73,7 @@ class Row:
 
     node: Subject
     gpus: int
-    lost_to: LostTo
+    lost_to: LostTo | None  # None: it is silent, and nobody says that it is out of service
     why: str
     since: datetime | None
     who: str
@@ -63,6 +81,7 @@ class Row:
     accepted: Acceptance | None
     incident: Incident | None  # the worst that stands there
     ticket: str = ""
+    jobs: Sequence[Allocation] = ()  # whose jobs are on it, one for each holder
 
 
 def rows(known: Known) -> Sequence[Row]:
@@ -86,7 +105,35 @@ def rows(known: Known) -> Sequence[Row]:
             repair = repairs.get(node)
             row = _row(inventory, scheduled, lost, here, repair, known)
             found.append(replace(row, ticket=_ticket(scheduled, repair, names)))
-    return sorted(found, key=_rank)
+    listed = {row.node for row in found}
+    found += [_unheard(it, standing, known) for it in known.silent if it.node not in listed]
+    jobs = _jobs(known.allocations)
+    return sorted((replace(it, jobs=jobs.get(it.node, ())) for it in found), key=_rank)
+
+
+def _unheard(silent: Silent, standing: Mapping[Subject, Sequence[Incident]], known: Known) -> Row:
+    """A node that is down without anybody's word: since when nothing is heard is all that is known."""
+    here = standing.get(silent.node, ())
+    of_silence = next((it for it in here if it.fault in UNHEARD), None)
+    return Row(
+        node=silent.node,
+        gpus=silent.gpus,
+        lost_to=None,
+        why="",
+        since=silent.heard_at or (None if of_silence is None else of_silence.since),
+        who="",
+        step=_UNHEARD_STEP if of_silence is None else of_silence.action or _UNHEARD_STEP,
+        accepted=known.acceptances.get(silent.node.key),
+        incident=of_silence,
+    )
+
+
+def _jobs(allocations: Iterable[Allocation]) -> Mapping[Subject, Sequence[Allocation]]:
+    """Of each node: the first allocation of each of its holders."""
+    found: dict[Subject, dict[str, Allocation]] = {}
+    for one in allocations:
+        found.setdefault(one.subject.of_node(), {}).setdefault(str(one.holder), one)
+    return {node: tuple(held.values()) for node, held in found.items()}
 
 
 def _rank(row: Row) -> tuple[bool, float, list[tuple[int, str]]]:
@@ -225,7 +272,7 @@ def unknown(known: Known) -> Sequence[str]:
     """Why the list may lack nodes: schedulers that do not answer, or none at all."""
     if not known.schedulers:
         return [
-            "No scheduler is connected: only nodes whose faults stop all their GPUs are listed."
+            "No scheduler is connected: only silent nodes and those whose faults stop all their GPUs are listed."
         ]
     return [
         f"The scheduler of {one.told_by.cluster} does not answer: {one.why or 'no reason given'}."

@@ -332,7 +332,7 @@ def test_the_newest_decision_of_a_channel_comes_first_and_what_was_known_then_is
     second = notice(LOST, at=NOON + HOUR, number=2, state="held", snapshot={"broken": True})
     nobody = notice(LOST, channel=None, state="held", number=1)
     found = channels([first, second, nobody], NOON + HOUR, over=False)
-    assert [one.name for one in found] == ["ops", "no notification sent"]
+    assert [one.name for one in found] == ["ops", "not sent"]
     newest, oldest = found[0].messages
     assert (newest.number, newest.said) == (2, ())
     assert oldest.said == ("critical: gpu_lost", "n1 GPU 5", "Xid: 79", "Do now: Drain the node.")

@@ -9,7 +9,7 @@ import pytest
 from dashboard.handover.page import body, end_of
 from dashboard.handover.summary import SHIFT, Records, sentence, shift
 from dashboard.out_of_service import drawing
-from dashboard.out_of_service.rows import Known, rows, ticket, unknown
+from dashboard.out_of_service.rows import Known, Silent, rows, ticket, unknown
 from gpuvigil.model import (
     Acceptance,
     Acknowledgement,
@@ -28,7 +28,7 @@ from gpuvigil.model.annotation import Annotation
 from gpuvigil.schedulers.out_of_service import LostTo
 from gpuvigil.web.page_links import handover_page
 
-from .scene import NOON, gpu, incident, inventory, node
+from .scene import NOON, allocation, gpu, incident, inventory, node
 from .test_incidents_page import texts
 
 N1, N2 = node("n1", "lab"), node("n2", "lab")
@@ -256,3 +256,34 @@ def test_a_link_to_a_shift_shows_the_same_tomorrow() -> None:
     assert end_of("2027-01-31T11:00:00Z", NOON)[0] == NOON
     assert "cannot be read" in end_of("yesterday", NOON)[1]
     assert end_of("", datetime(2026, 1, 1, tzinfo=timezone.utc))[1] == ""
+
+
+def test_a_node_that_nobody_hears_from_is_listed_with_whose_jobs_and_what_to_do() -> None:
+    held = [allocation(gpu(n, N2), "job 7", user="ann") for n in (0, 1)]
+    silent = Silent(node=N2, gpus=8, heard_at=NOON - HOUR)
+    never = Silent(node=node("n3", "lab"), gpus=0, heard_at=None)
+    here = known(silent=(silent, never), allocations=held)
+    first, second = rows(here)
+    assert (first.node, first.lost_to, first.since, len(first.jobs)) == (N2, None, NOON - HOUR, 1)
+    assert "gpuvigil collect" in first.step
+    assert (second.node.node, second.since) == ("n3", None)
+    said = texts(["div", {}, *drawing.table([first, second], NOON)])
+    for words in ("silent", "never heard", "job 7", "ann"):
+        assert words in said
+    assert drawing.sentence([first]) == "1 node out of service with 8 GPUs: 1 silent."
+    # What its incident says counts, and a node with a reason of its own is listed once, for that.
+    told = replace(incident("node_silent", N2, Severity.WARNING), action="Look.", since=NOON)
+    (row,) = rows(known(silent=(silent,), incidents=(told,)))
+    assert (row.step, row.incident) == ("Look.", told)
+    (row,) = rows(known(drained(name="n2"), silent=(silent,)))
+    assert row.lost_to is LostTo.MAINTENANCE
+
+
+def test_what_opened_in_the_shift_is_marked_where_it_stands_or_ended() -> None:
+    def shown(one: Incident) -> str:
+        return texts(["div", {}, *body(shift(Records(incidents=(one,)), NOON))])
+
+    assert "critical new" in shown(opened(SHIFT - SECOND, "within"))
+    assert "critical new" not in shown(opened(SHIFT, "before"))
+    assert "critical new" in shown(opened(SHIFT - SECOND, "within", HOUR))
+    assert "Opened" not in shown(opened(SHIFT - SECOND, "within"))
