@@ -24,7 +24,7 @@ from gpuvigil.lineprotocol import encode
 from gpuvigil.model import SWITCH_DEVICE, Impact, Incident, PortIdentity, Severity, Subject
 from gpuvigil.store.memory import MemoryStore
 from tests.dashboard.scene import gpu, heard, incident, inventory, node, pulses, row
-from tests.dashboard.test_fabric import two_by_two
+from tests.dashboard.test_fabric import changed, two_by_two
 
 NOW = SystemClock().now().replace(microsecond=0)
 GBIT = 10**9
@@ -280,6 +280,19 @@ def test_a_link_says_where_its_cable_ends() -> None:
     assert cell(standing, 0, "link") == "n-1 mlx5_0 → leaf-1 port Ethernet7"
     assert cell(standing, 0, "switch") == "leaf-1"
     assert standing.said.startswith("n-1 mlx5_0 → leaf-1 port Ethernet7: ")
+
+
+def test_where_no_host_heard_it_a_switch_says_where_a_cable_ends() -> None:
+    links = measured(told((port(NODES[0]), BUSY)), ["prod"])
+    at_host = {"peer": "n-1 mlx5_0", "peer_port": 1}
+    before = changed(two_by_two("prod"), "leaf1", 1, **at_host, up=False)
+    found = network(moment(), links, None, before)
+    assert cell(found, 0, "link") == "n-1 mlx5_0 → leaf1 port 1"
+    # A host that was moved hangs at the port that is up.
+    moved = changed(before, "leaf2", 2, **at_host)
+    assert cell(network(moment(), links, None, moved), 0, "switch") == "leaf2"
+    heard = network(moment(switch="leaf-9"), links, None, moved)
+    assert cell(heard, 0, "switch") == "leaf-9"
 
 
 def test_the_command_says_what_to_do_below_its_answer_as_the_page_does() -> None:
