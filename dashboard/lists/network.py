@@ -264,7 +264,8 @@ def _told(
         one.title,
         one.since,
         _some(one.impact.holders),
-        *(_worst(column[here]) for column in _numbers(links)),
+        *(_worst(column[here]) for column in _numbers(links)[:-1]),
+        _slowest(links.gbits[here]),
         one.severity.value,
         one.id,
         subject.node,
@@ -334,6 +335,11 @@ def _known(values: Floats) -> Sequence[float | None]:
 def _worst(values: Floats) -> float | None:
     known = values[np.isfinite(values)]
     return float(known.max()) if len(known) else None
+
+
+def _slowest(speeds: Floats) -> float | None:
+    known = speeds[np.isfinite(speeds)]
+    return float(known.min()) if len(known) else None
 
 
 def _down(findings: Sequence[Incident]) -> Set[Port]:
