@@ -2,7 +2,6 @@
 
 import argparse
 import getpass
-import os
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -14,7 +13,7 @@ from gpuvigil.errors import ConfigError, GpuvigilError
 from gpuvigil.hostlist import expand
 from gpuvigil.hub_client import Hub, service_hubs
 from gpuvigil.model import Deed, RecordKind, readable
-from gpuvigil.model.annotation import Annotation
+from gpuvigil.model.annotation import Annotation, checked, new_id
 from gpuvigil.state_directory import config_of_up
 
 from .silence_command import time
@@ -29,6 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     add.add_argument("--nodes", default="", help="n1,n[3-8]; default: the whole cluster")
     add.add_argument("--cluster", help="their cluster; collector.cluster, if left out")
     add.add_argument("--at", type=time, help="when, as 2026-11-30T08:00:00Z; default: now")
+    add.add_argument("--until", type=time, help="when it was over; default: it is of one moment")
     add.add_argument("--by", default="", help="who; default: the user who runs this")
     verbs.add_parser("list", help="list annotations, oldest first")
     verbs.add_parser("delete", help="take one off the charts").add_argument(
@@ -48,23 +48,15 @@ def main(arguments: Sequence[str]) -> int:
 
 def _add(hub: Hub, chosen: argparse.Namespace, now: datetime) -> None:
     said = Annotation(
-        id=f"n-{os.urandom(4).hex()}",
+        id=new_id(),
         cluster=chosen.cluster,
         note=chosen.note.strip(),
         by=chosen.by.strip() or getpass.getuser(),
         at=chosen.at or now,
+        until=chosen.until,
         nodes=tuple(dict.fromkeys(filter(None, expand(chosen.nodes)))),
     )
-    if not said.note:
-        raise ConfigError("say what was done")
-    known = {(it["cluster"], it["node"]) for it in hub.status()["nodes"]}
-    asked = {(said.cluster, node) for node in said.nodes}
-    if unknown := sorted(node for _, node in asked - known):
-        raise ConfigError(
-            f"the hub knows no node {unknown[0]} in cluster {said.cluster}; see --cluster"
-        )
-    if said.cluster not in {cluster for cluster, _ in known}:
-        raise ConfigError(f"the hub knows no cluster {said.cluster}; name it with --cluster")
+    checked(said, ((it["cluster"], it["node"]) for it in hub.status()["nodes"]))
     _write(hub, said, "", now)
     print(line(said))
 
@@ -88,7 +80,8 @@ def _delete(hub: Hub, chosen: argparse.Namespace, now: datetime) -> None:
 def line(said: Annotation) -> str:
     """An annotation as people read it."""
     where = f"{said.cluster}/{','.join(said.nodes)}" if said.nodes else said.cluster
-    return f"{said.id}  {moment(said.at)}  {where}  {said.by}: {said.note}"
+    until = "" if said.until is None else f" to {moment(said.until)}"
+    return f"{said.id}  {moment(said.at)}{until}  {where}  {said.by}: {said.note}"
 
 
 def _annotations(hub: Hub) -> list[Annotation]:

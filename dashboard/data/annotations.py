@@ -19,7 +19,7 @@ from gpuvigil.model import (
     Subject,
     readable,
 )
-from gpuvigil.model.annotation import Annotation
+from gpuvigil.model.annotation import LONGEST, Annotation
 from gpuvigil.schedulers.out_of_service import LostTo, lost_to, name_of
 
 MOST_SETUPS = 50_000
@@ -37,6 +37,7 @@ class Note:
     at: datetime
     label: str  # over a chart
     text: str
+    until: datetime | None = None  # where it lasted: a band, not a line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +64,9 @@ def done(
     setups = asked(RecordKind.SETUP) and hub.records(
         RecordKind.SETUP, subject=key, until=end, limit=MOST_SETUPS
     )
-    said = hub.records(RecordKind.ANNOTATION, subject=cluster_key(cluster), since=start, until=end)
+    # One that began earlier may last until now.
+    since = start - LONGEST
+    said = hub.records(RecordKind.ANNOTATION, subject=cluster_key(cluster), since=since, until=end)
     told = hub.records(RecordKind.SCHEDULER, subject=cluster_key(cluster))
     return Done(
         setups=tuple(readable(setups, Setup.from_record)),
@@ -93,8 +96,10 @@ def notes(
     said = [one for key, times in found.items() for one in _together(*key, times)]
     for one in told.annotations:
         of_them = nodes is None or any(map(one.is_of, nodes))
-        if start <= one.at < end and of_them and not one.deleted:
-            said.append(Note(at=one.at, label=one.note, text=f"{one.note} (by {one.by})"))
+        over = one.at if one.until is None else one.until
+        if one.at < end and over >= start and of_them and not one.deleted:
+            text = f"{one.note} (by {one.by})"
+            said.append(Note(at=one.at, until=one.until, label=one.note, text=text))
     return tuple(sorted(said, key=lambda one: (one.at, one.text)))
 
 
@@ -139,18 +144,31 @@ def _together(label: str, text: str, times: Sequence[tuple[datetime, Subject]]) 
 
 
 def labelled(
-    of: Iterable[Note], taken: Iterable[datetime], near: timedelta
+    of: Iterable[Note], taken: Iterable[datetime], near: timedelta, start: datetime
 ) -> Iterator[tuple[datetime, str]]:
-    """When each was and its words over a chart, empty where others have `taken` the room `near` it."""
+    """When each was and its words over a chart, empty where others have `taken` the room `near` it.
+
+    What lasts and began before the chart's `start` has its words there.
+    """
     words = list(taken)
     for one in of:
-        close = any(abs(at - one.at) <= near for at in words)
+        begin = max(one.at, start)
+        close = any(abs(at - begin) <= near for at in words)
         if not close:
-            words.append(one.at)
+            words.append(begin)
         label = (
             one.label if len(one.label) <= _LONGEST_LABEL else one.label[: _LONGEST_LABEL - 1] + "…"
         )
-        yield one.at, "" if close else label
+        yield begin, "" if close else label
+
+
+def bands(
+    of: Iterable[Note], start: datetime, end: datetime
+) -> Iterator[tuple[datetime, datetime]]:
+    """From when to when each lasted that did, within a chart from `start` to `end`."""
+    for one in of:
+        if one.until is not None and one.until > start:
+            yield max(one.at, start), min(one.until, end)
 
 
 def align(at: datetime, start: datetime, end: datetime) -> str:
@@ -161,6 +179,10 @@ def align(at: datetime, start: datetime, end: datetime) -> str:
 
 def sentence(of: Sequence[Note]) -> str:
     """The newest of them in one line; empty for none."""
-    said = "; ".join(f"{moment(one.at)}: {one.text}" for one in of[-_MOST_SAID:])
+    said = "; ".join(f"{_when(one)}: {one.text}" for one in of[-_MOST_SAID:])
     more = f"{len(of) - _MOST_SAID} more, then " if len(of) > _MOST_SAID else ""
     return f"Done in this time: {more}{said}." if of else ""
+
+
+def _when(one: Note) -> str:
+    return moment(one.at) + ("" if one.until is None else f" to {moment(one.until)}")

@@ -46,22 +46,26 @@ _DEEDS = {
     RecordKind.SILENCE: Deed.SILENCE,
     RecordKind.OPINION: Deed.OPINION,
     RecordKind.RMA: Deed.RMA,
+    RecordKind.ANNOTATION: Deed.ANNOTATION,
 }
 
 
+def _is_anothers(record: Record) -> bool:
+    """A silence that another ends stays its author's, as does an annotation that another takes away."""
+    return record.kind in {RecordKind.SILENCE, RecordKind.ANNOTATION} and record.version > 1
+
+
 def _said_by(record: Record, name: str) -> Record:
-    """A silence that another ends stays its author's."""
-    if record.kind is RecordKind.SILENCE and record.version > 1:
-        return record
-    return replace(record, body={**record.body, "by": name})
+    return record if _is_anothers(record) else replace(record, body={**record.body, "by": name})
 
 
 def entry(record: Record, person: Person, now: datetime) -> Record:
     """What the audit log says of a record; who has no name in their session only claims one."""
     about, is_silence = record.parent or record.id, record.kind is RecordKind.SILENCE
-    claims = not person.name and not (is_silence and record.version > 1)
+    claims = not person.name and not _is_anothers(record)
     told = (
         f"until {record.body['ends_at']}" if is_silence and record.body.get("ends_at") else "",
+        "deleted" if record.body.get("deleted") else "",
         f"called themselves {record.body.get('by')}" if claims else "",
         f"signed in by {person.way}",
     )

@@ -15,7 +15,7 @@ from gpuvigil.lifecycle import State
 from gpuvigil.model import Incident, Record, Severity, readable
 from gpuvigil.schedulers.out_of_service import LostTo
 
-from .annotations import Note, align, labelled
+from .annotations import Note, align, bands, labelled
 
 SPAN, WEEK = timedelta(hours=24), timedelta(days=7)
 MOST_MARKS = 40
@@ -147,7 +147,10 @@ def chart(  # noqa: PLR0913 - each is one layer of it
             "splitLine": {"lineStyle": {"color": colours["line"]}},
         },
         "series": [
-            _area("allocated", [row[:2] for row in rows], colours["idle"], 0.3, marks),
+            {
+                **_area("allocated", [row[:2] for row in rows], colours["idle"], 0.3, marks),
+                "markArea": _lasted(done, first, now, colours),
+            },
             _area("used", [[row[0], row[2]] for row in rows], colours["busy-high"], 1.0, ()),
             *([] if before is None else _week_ago(before, first, now, colours)),
         ],
@@ -213,7 +216,7 @@ def _done(
     done: Sequence[Note], start: datetime, end: datetime, colours: Mapping[str, str], letters: int
 ) -> list[dict[str, Any]]:
     """Lines of what was done, with its words over the chart as far as there is room."""
-    inside = [it for it in done if it.at >= start]
+    inside = [it for it in done if (it.until or it.at) >= start]
     ink = colours["muted"]
     text = {"color": ink, "fontSize": letters - 1, "position": "end"}
     return [
@@ -226,8 +229,20 @@ def _done(
                 **text,
             },
         }
-        for at, label in labelled(inside, (), (end - start) * _NEAR)
+        for at, label in labelled(inside, (), (end - start) * _NEAR, start)
     ]
+
+
+def _lasted(
+    done: Sequence[Note], start: datetime, end: datetime, colours: Mapping[str, str]
+) -> dict[str, Any]:
+    """Bands of what was done over a while."""
+    ink = {"color": colours["muted"], "opacity": 0.15}
+    data = [
+        [{"xAxis": to_text(since), "itemStyle": ink}, {"xAxis": to_text(until)}]
+        for since, until in bands(done, start, end)
+    ]
+    return {"silent": True, "animation": False, "data": data}
 
 
 def marked(records: Iterable[Record]) -> tuple[Incident, ...]:

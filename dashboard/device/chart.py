@@ -186,21 +186,24 @@ def mark_lines(frame: Frame, *, named: bool = True) -> dict[str, Any]:
 
 
 def mark_areas(frame: Frame) -> dict[str, Any]:
-    """Where incidents stood."""
+    """Where incidents stood, and what somebody annotated lasted."""
     data = [
         [
             {
                 "xAxis": _ms(shade.start),
-                "itemStyle": {
-                    "color": frame.colours["failed" if shade.severity.rank == 0 else "degraded"],
-                    "opacity": 0.1,
-                },
+                "itemStyle": {"color": frame.colours[_shade_ink(shade)], "opacity": 0.1},
             },
             {"xAxis": _ms(shade.end)},
         ]
         for shade in frame.shades
     ]
     return {"silent": True, "animation": False, "data": data}
+
+
+def _shade_ink(shade: Shade) -> str:
+    if shade.severity is None:
+        return "muted"
+    return "failed" if shade.severity.rank == 0 else "degraded"
 
 
 def top(chart: Chart) -> float | None:

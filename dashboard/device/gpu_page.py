@@ -17,7 +17,7 @@ from gpuvigil.web.markup import Html, joined, tag
 from ..components import style
 from ..data import annotations, live
 from ..data.questions import Said
-from ..layout import colours, details, job_links, panels
+from ..layout import annotate, colours, details, job_links, panels
 from . import curves, device_query, drawing, parts, peers, spans, timeline
 from .chart import Frame
 from .device_address import Device
@@ -45,6 +45,7 @@ def draw() -> None:
     st.fragment(_over_time, run_every=pace)()
     st.fragment(_numbers, run_every=refresh)()
     st.fragment(_parts, run_every=PARTS_SECONDS)()
+    annotate.form(found.node.cluster, found.node.node)
 
 
 def _now() -> None:
@@ -139,7 +140,7 @@ def _history(found: Device, story: Story, numbers: Numbers) -> None:
         window=window,
         grid=numbers.grid,
         marks=with_notes(marks(events, window), story.happened.notes, window),
-        shades=shades(incidents, window, now),
+        shades=shades(incidents, window, now, story.happened.notes),
         colours=colours.shown(),
     )
     st.html(timeline.timeline(_rows(found, story, numbers, incidents), window, now, frame.marks))

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from gpuvigil.model import Event, EventKind, Incident, Severity
 
-from ..data.annotations import Note, labelled
+from ..data.annotations import Note, bands, labelled
 from .window import Window
 
 MOST_MARKS = 40
@@ -47,11 +47,11 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shade:
-    """When an incident stood, within the window."""
+    """When an incident stood, or what somebody annotated lasted, within the window."""
 
     start: datetime
     end: datetime
-    severity: Severity
+    severity: Severity | None  # None: it is an annotation's
 
 
 def name(event: Event) -> str:
@@ -88,7 +88,7 @@ def marks(events: Iterable[Event], window: Window) -> tuple[Mark, ...]:
 def with_notes(found: Sequence[Mark], of: Iterable[Note], window: Window) -> tuple[Mark, ...]:
     """The marks of events and those of notes; where two are close, an event has the words."""
     taken = [mark.at for mark in found if mark.label]
-    notes = labelled(of, taken, window.span * _NEAR)
+    notes = labelled(of, taken, window.span * _NEAR, window.start)
     done = (Mark(at=at, label=label, good=True) for at, label in notes)
     return tuple(sorted((*found, *done), key=lambda mark: mark.at))
 
@@ -102,24 +102,36 @@ def _label(group: Sequence[Event]) -> str:
     return name(told) + (f" +{others}" if others else "")
 
 
-def shades(incidents: Iterable[Incident], window: Window, now: datetime) -> tuple[Shade, ...]:
-    """Where incidents that are worth a shade stood; what overlaps is one shade, the gravest's."""
+def shades(
+    incidents: Iterable[Incident], window: Window, now: datetime, of: Iterable[Note] = ()
+) -> tuple[Shade, ...]:
+    """Where incidents that are worth a shade stood, and what lasted of the notes.
+
+    Incidents that overlap are one shade, the gravest's.
+    """
+    lasted = bands(of, window.start, window.end)
+    return (
+        *(Shade(start=a, end=b, severity=None) for a, b in lasted),
+        *_stood(incidents, window, now),
+    )
+
+
+def _stood(incidents: Iterable[Incident], window: Window, now: datetime) -> Sequence[Shade]:
     spans = sorted(
         (max(one.since, window.start), min(one.resolved_at or now, window.end), one.severity)
         for one in incidents
         if one.severity is not Severity.INFO
     )
-    found: list[Shade] = []
+    found: list[tuple[datetime, datetime, Severity]] = []
     for start, end, severity in spans:
         if end <= start:
             continue
-        if found and start <= found[-1].end:
-            last = found[-1]
-            worst = min(last.severity, severity, key=lambda it: it.rank)
-            found[-1] = Shade(start=last.start, end=max(last.end, end), severity=worst)
+        if found and start <= found[-1][1]:
+            first, last, before = found[-1]
+            found[-1] = (first, max(last, end), min(before, severity, key=lambda it: it.rank))
         else:
-            found.append(Shade(start=start, end=end, severity=severity))
-    return tuple(found)
+            found.append((start, end, severity))
+    return [Shade(start=start, end=end, severity=severity) for start, end, severity in found]
 
 
 def least(span: timedelta) -> timedelta:

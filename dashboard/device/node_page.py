@@ -14,7 +14,7 @@ from gpuvigil.web.markup import joined, tag
 
 from ..components import style
 from ..data import annotations, live
-from ..layout import colours, details, panels
+from ..layout import annotate, colours, details, panels
 from . import curves, device_query, drawing, host, ports, small_multiples, spans, timeline, window
 from .chart import Frame
 from .device_address import Device
@@ -38,6 +38,7 @@ def draw() -> None:
         return
     pace = device_query.pace(found, device_query.window(view), view.now)
     st.fragment(_over_time, run_every=pace)()
+    annotate.form(found.node.cluster, found.node.node)
 
 
 def _now() -> None:
@@ -115,7 +116,7 @@ def _history(found: Device, story: Story) -> None:
         marks=with_notes(
             marks(story.happened.events, story.window), story.happened.notes, story.window
         ),
-        shades=shades(story.happened.incidents, story.window, story.now),
+        shades=shades(story.happened.incidents, story.window, story.now, story.happened.notes),
         colours=colours.shown(),
     )
     gpus = _gpus(found, story)
@@ -212,7 +213,7 @@ def _marked(found: Device, story: Story, gpus: Sequence[tuple[str, str]], one: S
             replace(
                 panel,
                 marks=marks(events, story.window),
-                shades=shades(incidents, story.window, story.now),
+                shades=shades(incidents, story.window, story.now, story.happened.notes),
             )
         )
     return replace(one, panels=tuple(panels))
@@ -255,7 +256,7 @@ def _port_marked(found: Device, story: Story, one: Strip) -> Strip:
         own = {subject, found.node}
         events = [it for it in story.happened.events if it.subject in own]
         incidents = [it for it in story.happened.incidents if it.subject in own]
-        shown = shades(incidents, story.window, story.now)
+        shown = shades(incidents, story.window, story.now, story.happened.notes)
         panels.append(replace(panel, marks=marks(events, story.window), shades=shown))
     return replace(one, panels=tuple(panels))
 
@@ -263,7 +264,7 @@ def _port_marked(found: Device, story: Story, one: Strip) -> Strip:
 def _host(found: Device, story: Story, frame: Frame) -> None:
     events = [it for it in story.happened.events if it.subject == found.node]
     incidents = [it for it in story.happened.incidents if it.subject == found.node]
-    shown = shades(incidents, story.window, story.now)
+    shown = shades(incidents, story.window, story.now, story.happened.notes)
     frame = replace(frame, marks=marks(events, story.window), shades=shown)
     drawn = host.charts(story.numbers)
     side_by_side(drawn, frame, "node", columns=3)

@@ -13,7 +13,7 @@ from gpuvigil.web.markup import joined, tag
 
 from ..components import style
 from ..data import live
-from ..layout import panels
+from ..layout import job_links, panels
 from ..layout.tree import Node, el, show
 from .hub_queries import records
 from .summary import Done, Shift, sentence, shift
@@ -71,6 +71,8 @@ def body(found: Shift) -> list[Node | None]:
             el("b", sentence(found)),
             " ",
             el("a", "Link to this shift", href=page_links.handover_page(found.end)),
+            " ",
+            el("a", "Nodes out of service", href=page_links.OUT_OF_SERVICE),
             key="sentence",
         ),
         _incidents("Still stands", found.stands, found),
@@ -92,6 +94,7 @@ def _incidents(name: str, shown: Sequence[Incident], of: Shift) -> Node:
             " ",
             el("span", "simulated", class_="badge simulated") if one.simulated else None,
             el("span", f"· {_state(one, of.end)}", class_="sub"),
+            _suffers(one, of.end),
             key=one.id,
         )
         for one in shown[:_MOST]
@@ -104,6 +107,15 @@ def _incidents(name: str, shown: Sequence[Incident], of: Shift) -> Node:
         el("p", f"and {more} more", class_="more") if more else None,
         key=name,
     )
+
+
+def _suffers(one: Incident, end: datetime) -> Node | None:
+    """Whose work it holds up, as long as it stands."""
+    said, over = one.impact, one.resolved_at is not None and one.resolved_at <= end
+    if over or not said.text:
+        return None
+    named = job_links.nodes(said.text, one.subject.cluster, said.holders, said.users)
+    return el("div", *named, class_="sub")
 
 
 def _place(one: Incident, end: datetime) -> str:

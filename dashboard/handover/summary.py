@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from accounting.hardware.returns import said as rma_said
+from gpuvigil.clock import moment
 from gpuvigil.lifecycle import State
 from gpuvigil.model import (
     Acceptance,
@@ -114,7 +115,8 @@ def _done(records: Records) -> Iterable[Done]:
         yield Done(at=gone.at, who=gone.by, text=text, incident="")
     for said in (it for it in records.annotations if not it.deleted):
         where = f" on {', '.join(said.nodes)}" if said.nodes else f" in cluster {said.cluster}"
-        yield Done(at=said.at, who=said.by, text=said.note + where, incident="")
+        until = "" if said.until is None else f", until {moment(said.until)}"
+        yield Done(at=said.at, who=said.by, text=said.note + where + until, incident="")
     for silence in records.silences:
         text = f"silenced {' '.join(silence.matchers)}: {silence.reason}"
         yield Done(at=silence.at, who=silence.by, text=text, incident="")

@@ -225,7 +225,7 @@ def _history() -> None:
         window=window,
         grid=found.grid,
         marks=with_notes(written, done, window),
-        shades=shades(job.incidents, window, view.now),
+        shades=shades(job.incidents, window, view.now, done),
         colours=colours.shown(),
     )
     show("bounds", strip(bounds, window, part))

@@ -30,7 +30,7 @@ from ..data.changes import Change, Happened, changes
 from ..data.job_queue import queue_of, sentence
 from ..data.questions import PATIENCE_SECONDS
 from ..data.views import FleetView
-from ..layout import colours, not_found, panels
+from ..layout import annotate, colours, not_found, panels
 from ..layout.frame import go, is_fresh, is_wall
 from ..model.cluster import ClusterView
 from . import try_this
@@ -69,9 +69,16 @@ def draw() -> None:
     with left:
         st.fragment(_trend, run_every=TREND_SECONDS)()
         if not is_wall():
+            _annotate()
             st.fragment(_ports, run_every=5 * refresh)()
     with right:
         st.fragment(_changes, run_every=refresh)()
+
+
+def _annotate() -> None:
+    _, found = _shown()
+    if found.cluster is not None and found.cluster.strip.gpus:
+        annotate.form(found.cluster.name)
 
 
 def _follow_old_links() -> None:

@@ -1,10 +1,22 @@
 """What a person says happened in a cluster at a time, so that charts of that time show it."""
 
+import os
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from ..clock import from_text, to_text
+from ..errors import ConfigError
 from .record import Record, RecordKind
 from .subject import Subject
+
+# Maintenance that takes longer is told by several; charts look so far back for one that goes on.
+LONGEST = timedelta(days=30)
+
+
+def new_id() -> str:
+    """A name for an annotation that no other has."""
+    return f"n-{os.urandom(4).hex()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +27,8 @@ class Annotation:
     cluster: str
     note: str
     by: str
-    at: datetime  # when it happened, or will: not when it was written
+    at: datetime  # when it happened or began, or will: not when it was written
+    until: datetime | None = None  # when it was over; None: it is of one moment
     nodes: tuple[str, ...] = ()
     deleted: bool = False
     version: int = 1
@@ -42,6 +55,7 @@ class Annotation:
                 "note": self.note,
                 "by": self.by,
                 "nodes": list(self.nodes),
+                **({} if self.until is None else {"until": to_text(self.until)}),
                 "deleted": self.deleted,
             },
         )
@@ -51,13 +65,35 @@ class Annotation:
         """ValueError, KeyError or TypeError when it is none."""
         from urllib.parse import unquote  # noqa: PLC0415 - as above
 
+        until = record.body.get("until")
         return cls(
             id=record.id,
             cluster=unquote(record.subject),
             note=str(record.body["note"]),
             by=str(record.body["by"]),
             at=record.at,
+            until=None if until is None else from_text(until),
             nodes=tuple(map(str, record.body["nodes"])),
             deleted=bool(record.body.get("deleted", False)),
             version=record.version,
         )
+
+
+def checked(said: Annotation, known: Iterable[tuple[str, str]]) -> Annotation:
+    """The same annotation; ConfigError says what is wrong with it. `known`: cluster and node of each."""
+    if not said.note:
+        raise ConfigError("say what was done")
+    if not said.by:
+        raise ConfigError("an annotation needs somebody's name")
+    if said.until is not None and not timedelta() < said.until - said.at <= LONGEST:
+        raise ConfigError(f"it ends after it begins, and within {LONGEST.days} days")
+    _of_known(said, frozenset(known))
+    return said
+
+
+def _of_known(said: Annotation, known: Collection[tuple[str, str]]) -> None:
+    asked = {(said.cluster, node) for node in said.nodes}
+    if unknown := sorted(node for _, node in asked.difference(known)):
+        raise ConfigError(f"the hub knows no node {unknown[0]} in cluster {said.cluster}")
+    if said.cluster not in {cluster for cluster, _ in known}:
+        raise ConfigError(f"the hub knows no cluster {said.cluster}")

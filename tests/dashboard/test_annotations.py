@@ -1,28 +1,52 @@
 """What was done to nodes, as notes on charts."""
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+from streamlit.testing.v1 import AppTest
 
+from accounting.people.roles import Person, Role
 from accounting.usage.model import cluster_key
-from dashboard.data.annotations import Done, Note, align, done, labelled, notes, sentence
-from dashboard.device.marks import Mark, with_notes
+from dashboard.data import live
+from dashboard.data.annotations import (
+    Done,
+    Note,
+    align,
+    bands,
+    done,
+    labelled,
+    notes,
+    sentence,
+)
+from dashboard.data.questions import Questions
+from dashboard.data.snapshot import Snapshot
+from dashboard.device.marks import Mark, shades, with_notes
 from dashboard.device.window import Window
+from gpuvigil.clock import SystemClock
+from gpuvigil.config import AnalyzerSettings, Config
+from gpuvigil.errors import ConfigError
 from gpuvigil.model import (
     Acceptance,
     Act,
     Attribute,
+    Audit,
+    Deed,
     NodeAction,
+    RecordKind,
     ScheduledNode,
     Scheduler,
     Setup,
     Subject,
 )
-from gpuvigil.model.annotation import Annotation
+from gpuvigil.model.annotation import LONGEST, Annotation, checked
 from tests.hub.in_process import HubThread
+from tests.polling import wait_until
+from tests.servers import ROOT
 
-from .scene import NOON, node
+from .scene import NOON, inventory, node
 
 HOUR, SECOND = timedelta(hours=1), timedelta(seconds=1)
 START = NOON - HOUR
@@ -131,8 +155,8 @@ def test_only_the_newest_are_said_and_how_many_came_before_them() -> None:
 
 def test_the_first_of_several_notes_has_the_words() -> None:
     two = [Note(at=NOON, label="a", text="a"), Note(at=NOON + SECOND, label="b", text="b")]
-    assert list(labelled(two, (), SECOND)) == [(NOON, "a"), (NOON + SECOND, "")]
-    assert list(labelled(two, (), SECOND / 2)) == [(NOON, "a"), (NOON + SECOND, "b")]
+    assert list(labelled(two, (), SECOND, START)) == [(NOON, "a"), (NOON + SECOND, "")]
+    assert list(labelled(two, (), SECOND / 2, START)) == [(NOON, "a"), (NOON + SECOND, "b")]
 
 
 def test_words_at_an_end_of_the_chart_stand_beside_their_line() -> None:
@@ -151,3 +175,109 @@ def test_where_a_note_is_close_to_an_event_the_event_has_the_words() -> None:
     assert first.good
     assert len(first.label) == 24
     assert first.label.startswith("Driver 222")
+
+
+def lasting(begin: timedelta, end: timedelta) -> Annotation:
+    """From so long before noon until so long before it."""
+    return replace(said(begin, "maintenance"), until=NOON - end)
+
+
+def test_what_lasts_is_a_band_as_far_as_it_is_in_the_chart() -> None:
+    half = HOUR / 2
+    for one, band in (
+        (lasting(2 * HOUR, half), [(START, NOON - half)]),
+        (lasting(half, -HOUR), [(NOON - half, NOON)]),
+        (lasting(2 * HOUR, HOUR - SECOND), [(START, START + SECOND)]),
+    ):
+        (note,) = notes(Done(annotations=[one]), START, NOON)
+        assert list(bands([note], START, NOON)) == band
+        (shade,) = shades((), WINDOW, NOON, [note])
+        assert (shade.start, shade.end, shade.severity) == (*band[0], None)
+        (mark,) = with_notes((), [note], WINDOW)
+        assert (mark.at, mark.label) == (band[0][0], "maintenance")
+    assert notes(Done(annotations=[lasting(2 * HOUR, HOUR + SECOND)]), START, NOON) == ()
+    (moment,) = notes(Done(annotations=[said(half, "deploy")]), START, NOON)
+    assert list(bands([moment], START, NOON)) == []
+    (long,) = notes(Done(annotations=[lasting(half, SECOND)]), START, NOON)
+    assert "11:30:00 UTC on 31 Jan to 11:59:59 UTC on 31 Jan: maintenance" in sentence([long])
+
+
+def test_an_annotation_that_lasts_is_kept_as_it_was_said() -> None:
+    one = lasting(HOUR, SECOND)
+    assert Annotation.from_record(one.to_record()) == one
+    assert Annotation.from_record(said(HOUR, "deploy").to_record()).until is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "wrong"),
+    [
+        ({}, ""),
+        ({"until": NOON + SECOND}, ""),
+        ({"until": NOON}, "ends after it begins"),
+        ({"until": NOON + LONGEST}, ""),
+        ({"until": NOON + LONGEST + SECOND}, "within 30 days"),
+        ({"nodes": (node().node,)}, ""),
+        ({"nodes": ("n-9",)}, "no node n-9"),
+        ({"cluster": "elsewhere"}, "no cluster elsewhere"),
+        ({"note": ""}, "say what was done"),
+        ({"by": ""}, "somebody's name"),
+    ],
+)
+def test_what_is_wrong_with_an_annotation_is_said(changed: dict[str, Any], wrong: str) -> None:
+    one = replace(said(timedelta(), "deploy"), **changed)
+    known = [(node().cluster, node().node)]
+    if not wrong:
+        assert checked(one, known) == one
+        return
+    with pytest.raises(ConfigError, match=wrong):
+        checked(one, known)
+
+
+@pytest.mark.server
+def test_an_operator_annotates_on_a_page_and_takes_it_back(tmp_path: Path) -> None:
+    ann = Person(name="ann", role=Role.OPERATOR, way="password")
+    with HubThread(tmp_path) as process:
+        hub = process.hub()
+        hub.write_records([inventory(node(), at=SystemClock().now()).to_record()])
+        snapshot = Snapshot(process.hub, SystemClock(), AnalyzerSettings(), 0.2)
+        questions = Questions(process.hub, SystemClock())
+        people = live.People(asker=lambda: ann)
+        live.install(
+            live.Shared(snapshot=snapshot, questions=questions, config=Config(), people=people)
+        )
+        snapshot.start()
+        wait_until("the node", lambda: snapshot.view().clusters)
+        page = AppTest.from_file(str(ROOT / "dashboard/pages/node.py"), default_timeout=60)
+        page.session_state["runs"] = 1
+        page.query_params["cluster"], page.query_params["node"] = node().cluster, node().node
+        page.run()
+        what, where, begin, end = page.text_input
+        assert where.value == node().node
+        what.set_value("new BIOS")
+        begin.set_value("2026-01-31T11:00:00Z")
+        end.set_value("2026-01-31T10:00:00Z")
+        _press(page, "Annotate")
+        assert not hub.records(RecordKind.ANNOTATION)
+        page.text_input[3].set_value("2026-01-31T12:00:00Z")
+        _press(page, "Annotate")
+        (kept,) = map(Annotation.from_record, hub.records(RecordKind.ANNOTATION))
+        assert (kept.note, kept.by, kept.nodes) == ("new BIOS", "ann", (node().node,))
+        assert (kept.at, kept.until) == (NOON - HOUR, NOON)
+        _press(page, "Take it back")
+        (kept,) = map(Annotation.from_record, hub.records(RecordKind.ANNOTATION))
+        told = [Audit.from_record(one) for one in hub.records(RecordKind.AUDIT)]
+        snapshot.stop()
+        questions.close()
+    assert kept.deleted
+    assert {(one.deed, one.person, one.about) for one in told} == {
+        (Deed.ANNOTATION, "ann", kept.id)
+    }
+    assert sorted(one.detail for one in told) == [
+        "deleted, signed in by password",
+        "signed in by password",
+    ]
+
+
+def _press(page: AppTest, label: str) -> None:
+    next(one for one in page.button if one.label == label).click().run()
+    assert not page.exception

@@ -83,7 +83,7 @@ def test_an_incident_says_what_where_impact_and_what_to_do() -> None:
     assert item["impact"] == [("1 GPU blocked · for 60 s", "")]
     assert item["action"] == "Drain."
     assert item["simulated"] is True
-    assert item["told"] == ["no notification decided yet"]
+    assert item["told"] == []
     assert item["page"] == f"/incidents?incident={one.id}"
     assert item["place"].startswith(f"/gpu?cluster=simulated&node=sim-001&gpu={gpu(5).gpu}&from=")
 
