@@ -34,7 +34,7 @@ test: $(VENV)/dev ## run every test but those of test-sites (needs gcc, Chromium
 
 test-unit: $(VENV)/dev ## run the first tier: no servers, nothing long
 	@$(COMPILED)
-	$(ISOLATED) -m pytest -n $(WORKERS) $(SPREAD) --tier unit $(ARGUMENTS)
+	$(ISOLATED) -m pytest -n $(WORKERS) --dist each --tier unit $(ARGUMENTS)
 
 test-sites: $(VENV)/training ## run the tests that install packages, start a browser or other people's servers, or play days of a fleet
 	@$(COMPILED)
