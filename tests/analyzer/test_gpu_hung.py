@@ -45,7 +45,7 @@ def one(span: float, fields: Mapping[str, Any], job: str | None = None) -> Scene
         ({"power_watts": 280.0}, {"power_watts": 279.9}),
         ({"power_watts": None}, {}),
         ({"power_limit_watts": None}, {}),
-        ({"memory_utilization_percent": 5}, {"memory_utilization_percent": 4}),
+        ({"memory_utilization_percent": 2}, {"memory_utilization_percent": 1}),
         ({"memory_utilization_percent": None}, {}),
         ({"pcie_receive_bytes_per_second": 50e6}, {"pcie_receive_bytes_per_second": 49.9e6}),
         ({"utilization_percent": None}, {"pcie_receive_bytes_per_second": None}),
