@@ -75,8 +75,9 @@ def hung_jobs(window: Window) -> list[Finding]:
     steady = dict(_spinning(window, Span.STEADY, window.settings.steady_seconds))
     recent = dict(_spinning(window, Span.RECENT, window.settings.window_seconds))
     spun: dict[Holders, list[Subject]] = defaultdict(list)
-    for gpu in sorted({**recent, **steady}):
-        spun[holders(window, gpu)].append(gpu)
+    for gpu, row in sorted({**steady, **recent}.items(), key=lambda it: it[0]):
+        if not _is_of_what_ended(window, gpu, row):
+            spun[holders(window, gpu)].append(gpu)
     lasting = {
         gpu: row
         for gpus in spun.values()
@@ -111,6 +112,13 @@ def _may_pause(window: Window, late: Sequence[tuple[Subject, Row]]) -> bool:
         return False
     works = not whole(window, gpus).isdisjoint(window.once(_working, None))
     return works and age < job_steps.PAUSE_SECONDS
+
+
+def _is_of_what_ended(window: Window, gpu: Subject, row: Row) -> bool:
+    """Whether a job that has let the GPU go may be all that spun there."""
+    known = window.allocations.get(gpu.key, ())
+    ends = [it.ended_at for it in known if it.ended_at is not None]
+    return len(ends) == len(known) and any(at > row["first_at"] for at in ends)
 
 
 def _with_ranks(window: Window, finding: Finding) -> Finding:
