@@ -102,14 +102,23 @@ class Analysis:
         return self._failing
 
     @property
+    def usual_heat(self) -> UsualHeat:
+        """What was learned of each GPU's heat; nobody changes it."""
+        return self._usual_heat
+
+    @property
     def book(self) -> Book:
         """The incidents as they stand."""
         return self._book
 
     def start(
-        self, records: Iterable[Record], book: Book, lately: Iterable[Incident] = ()
+        self,
+        records: Iterable[Record],
+        book: Book,
+        lately: Iterable[Incident] = (),
+        usual_heat: UsualHeat = NO_USUAL_HEAT,
     ) -> list[str]:
-        """Begin with what the hub has; anything known before is forgotten.
+        """Begin with what the hub has; anything known before is forgotten, but what was learned since.
 
         Returns the ids of records that this version cannot read.
         """
@@ -123,6 +132,8 @@ class Analysis:
         with self._lock:
             self._fleet, self._book, self._waiting = fleet, book, []
             self._stood.take(lately)
+            if self._usual_heat.at is None:
+                self._usual_heat = usual_heat
         return unreadable
 
     def take(

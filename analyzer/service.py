@@ -46,6 +46,7 @@ from .hub_queries import (
 from .incidents.acknowledgement import line
 from .incidents.history import Histories
 from .incidents.late_events import Arrival, absence, is_late
+from .jobs import kept_heat
 from .jobs.efficiency_job import EfficiencyJob
 from .jobs.job_accounts import Jobs
 from .jobs.prometheus_inventory import PrometheusInventory
@@ -60,8 +61,11 @@ _DRAIN_SECONDS = 4.0
 _UNITS_AT_ONCE = 500
 # Far more than anybody has under way, old ones included.
 _MOST_RMAS = 20_000
-# Of what nodes ran on; one of which the hub tells no more here is written once again.
-_MOST_SETUPS = 100_000
+# Of what nodes ran on; one of which the hub tells no more here is written once again. Of the heat of
+# their GPUs, which is learned again.
+_MOST_OF_NODES = 100_000
+# What a restart may forget of it: six looks.
+_HEAT_KEPT_EVERY = timedelta(hours=1)
 # The token may be rotating: the same request may be right a little later.
 _TOKEN_REFUSED = frozenset({401, 403})
 
@@ -135,6 +139,7 @@ class Service:
         gap_seconds = max(3 * settings.tick_seconds, settings.silent_after_seconds / 2)
         self._ear = Ear(timedelta(seconds=gap_seconds))
         self._offsets: dict[str, timedelta] = {}
+        self._heat_kept_at: datetime | None = None  # of the last look that the hub has
         self._sequence: int | None = None
         self._followed_at: datetime | None = None
         self._late_after = timedelta(seconds=settings.late_after_seconds)
@@ -169,6 +174,7 @@ class Service:
         )
         self.analysis.look(replace(heard, rows=answers))
         self._write(self._pass_hub)
+        self._keep_heat()
         retired = self.analysis.to_retire()
         if retired:
             self._pass_hub.write_records(retired)
@@ -194,6 +200,22 @@ class Service:
         }
         self._pass_hub.write_records([_pulse(now, body)])
         self.clock.wait(self.stop, self.settings.tick_seconds - seconds)
+
+    def _keep_heat(self) -> None:
+        """Write what was learned of each GPU's heat; of what the hub refuses nothing else depends."""
+        heat, kept_at = self.analysis.usual_heat, self._heat_kept_at
+        if heat.at is None or (kept_at is not None and heat.at - kept_at < _HEAT_KEPT_EVERY):
+            return
+        records = kept_heat.records(heat)
+        for begin in range(0, len(records), _UNITS_AT_ONCE):
+            try:
+                self._pass_hub.write_records(records[begin : begin + _UNITS_AT_ONCE])
+            except HubRefused as error:
+                if error.status in _TOKEN_REFUSED:
+                    raise
+                self.log.warning("the hub refuses what was learned of heat", why=str(error))
+                break
+        self._heat_kept_at = heat.at
 
     def follow(self) -> None:
         """Take in what changed, and look at each node of which an event came."""
@@ -236,10 +258,10 @@ class Service:
             for record in seen:
                 self.log.info("part replaced", incident=record.parent, seen=record.body["note"])
 
-    def _known_setups(self) -> Sequence[Record]:
-        """Nothing, where the hub is of the version before, which has none."""
+    def _known(self, kind: RecordKind) -> Sequence[Record]:
+        """What the hub has of a kind; nothing, where it is of the version before, which has none."""
         try:
-            return self._changes_hub.records(RecordKind.SETUP, limit=_MOST_SETUPS)
+            return self._changes_hub.records(kind, limit=_MOST_OF_NODES)
         except HubRefused as error:
             if error.status in _TOKEN_REFUSED:
                 raise
@@ -275,11 +297,13 @@ class Service:
             self._changes_hub.records(RecordKind.RMA, limit=_MOST_RMAS), start.records
         )
         self._write_replacements()
-        self._setups.begin(self._known_setups(), start.records)
+        self._setups.begin(self._known(RecordKind.SETUP), start.records)
         self._write_setups()
+        heat = kept_heat.restored(self._known(RecordKind.USUAL_HEAT))
+        self._heat_kept_at = heat.at
         unreadable = [
             *start.unreadable,
-            *self.analysis.start(start.records, start.book, start.lately),
+            *self.analysis.start(start.records, start.book, start.lately, heat),
         ]
         if unreadable:
             self.log.warning("records cannot be read", count=len(unreadable), first=unreadable[0])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from accounting.compare.faults import MACHINE, USUAL
 from accounting.compare.query import compared
+from accounting.cost.example import of_clusters
 from accounting.cost.money import Prices
 from accounting.usage import query
 from accounting.usage.ledger_query import answer
@@ -127,7 +128,8 @@ def jobs_main(arguments: Sequence[str]) -> int:
 
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
         start, end = span_of(chosen.last, None, None, SystemClock().now())
-        moment, prices = _look(hub, config, chosen), Prices(settings=config.cost)
+        moment = _look(hub, config, chosen)
+        prices = of_clusters(config.cost, (one.name for one in moment.clusters))
         return jobs.look(hub, moment, end - start, prices)
 
     return _run(commands, arguments, grid)

@@ -3,7 +3,8 @@
 Fleets of trainings that only look like it, of which the jobs' detectors hear GPUs and nodes alone: some
 ten job-hours a second. Seeds follow from the commit; a tree with changes is refused. Played until stages cut
 unevenly and uneven data had HOURS job-hours, and all jobs ten times as many pauses. Writes
-`evaluation/healthy_jobs.json`. With `--seeds` nothing is kept.
+`evaluation/healthy_jobs.json`, of which `make docs` makes a section of `docs/accuracy.md`. With `--seeds`
+nothing is kept.
 """
 
 import argparse

@@ -18,16 +18,20 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from analyzer.evidence.fabric_links import NOT_OBSERVABLE
+from gpuvigil.model import Incident, Record, Transition
 from simulator.fabric.cabling import CABLES, SPINES
-from simulator.fleet import FaultOrder, Fleet, FleetSettings, build
+from simulator.fleet import FaultOrder, Fleet, FleetSettings, Truth, build
+from simulator.fleet.changes import On
+from simulator.fleet.jobs import Job
 from simulator.fleet.kinds import KINDS, OF_SWITCHES
-from simulator.fleet.plan import peers
+from simulator.fleet.site import Site
 from simulator.fleet.topology import NODES_PER_POD
 from simulator.fleet.world import world
 
 from .fingerprint import is_committed
 from .fleets import release_seed
-from .judge.claims import Claim, claims
+from .judge.claims import claims
 from .judge.intervals import wilson
 from .judge.matching import Judged, Outcome, Verdict, judge
 from .replay import Replay
@@ -35,7 +39,7 @@ from .run import stamp
 
 RESULT = Path(__file__).with_suffix(".json")
 HOSTS, BOTH = "hosts", "hosts and switches"
-_NODES, _GPUS, _RACK = NODES_PER_POD + 16, 4, 8
+_NODES, _GPUS, _RACK = 2 * NODES_PER_POD, 4, 8
 _HOURS, _BLOCK = 2.5, timedelta(minutes=30)
 # Of a host's link or a node, and of a whole leaf; the others are between switches.
 OF_LINKS = ("port down", "port flap", "bad cable", "slow link", "slow receiver", "lossy path",
@@ -46,25 +50,31 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "a leaf": OF_LEAVES,
     "between switches": tuple(OF_SWITCHES),
 }
-# Those that nobody sees without a job over several nodes.
-_NEED_JOBS = frozenset({"slow receiver", "lossy path", "slow node network", "congestion"})
-_EACH_LINK, _EACH_UPLINK = 1, 2
+# Those that a job over several nodes feels; most of them nobody sees without one.
+FELT = ("slow node network", "slow receiver", "lossy path", "slow link", "port down")
+_EACH_UPLINK = 2
 _BEGIN_HOURS, _LAST_HOURS = (0.6, 1.6), (0.4, 0.7)
 # Faults of a whole leaf, one after the other: when each begins, and for how many seconds it stays.
 _LEAF_HOURS, _LEAF_SECONDS = (0.6, 1.5), 1800.0
-# Work that spans nodes, so that the network has something to carry [chosen].
+# Work that spans nodes, and more of it than there is room for, so that the network has something to
+# carry [chosen].
+_DEMAND = 1.2
 _MIX = (
-    ("data parallel", 0.5),
-    ("tensor parallel", 0.2),
-    ("ragged training", 0.2),
-    ("notebook", 0.1),
+    ("data parallel", 0.8),
+    ("tensor parallel", 0.1),
+    ("ragged training", 0.05),
+    ("notebook", 0.05),
 )
+_RIGHT = ("cause", "place", "severity", "one")
+# The share of its pace that a job must lose for a fault to count as costly.
+_COSTLY = 0.1
 
 
 def fleet_of(seed: int) -> FleetSettings:
-    """A fleet like the world whose switches are read: a pod for faults of leaves, and half another one.
+    """A fleet like the world whose switches are read: a pod for faults of links, one for those of leaves.
 
-    Elsewhere each kind is on a node, or a cable, of its own; the lost spine has no other fault.
+    Each kind is on a node, or a cable, of its own; the lost spine has no other fault. One that a job
+    has to feel is left out where there is none.
     """
     chance = Random(seed)
     bare = world(
@@ -75,32 +85,47 @@ def fleet_of(seed: int) -> FleetSettings:
         gpus_per_node=_GPUS,
         nodes_per_rack=_RACK,
         mix=_MIX,
+        demand=_DEMAND,
         switches=True,
     )
-    jobs = build(bare).plan.jobs
-    nodes = chance.sample(range(NODES_PER_POD, _NODES), _NODES - NODES_PER_POD)
+    jobs = [job for job in build(bare).plan.jobs if len(_nodes(job)) > 1]
+    orders = (*_of_links(chance, jobs), *_of_leaves(chance, jobs), *_between(chance))
+    return replace(bare, faults=orders)
 
-    def busy(node: int, port: int, start: float) -> bool:
-        gpus = peers(jobs, (_GPUS * node + port,), start)
-        return len({gpu // _GPUS for gpu in gpus}) > 1
 
-    orders = []
-    for kind in [it for it in OF_LINKS for _ in range(_EACH_LINK)]:
-        start, port = _begin(chance), chance.randrange(_GPUS)
-        node = next(
-            (it for it in nodes if kind not in _NEED_JOBS or busy(it, port, start)), nodes[0]
-        )
-        nodes.remove(node)
-        target = KINDS[kind].target
-        order = FaultOrder(kind=kind, node=node, start_seconds=start, seconds=_length(chance))
-        orders.append(replace(order, port=port if target == "port" else None))
+def _nodes(job: Job) -> list[int]:
+    return sorted({gpu // _GPUS for gpu in job.gpus})
+
+
+def _of_links(chance: Random, jobs: Sequence[Job]) -> Iterator[FaultOrder]:
+    """Faults of the first pod's links, on nodes of their own; no job has two that it feels."""
+    free = set(range(NODES_PER_POD))
+    left = [job for job in jobs if set(_nodes(job)) <= free]
+    for kind in (*FELT, *(it for it in OF_LINKS if it not in FELT)):
+        start, seconds = _begin(chance), _length(chance)
+        nodes = sorted(free)
+        if kind in FELT:
+            whole = [job for job in left if job.start < start and job.end > start + seconds]
+            if not whole:
+                continue
+            job = chance.choice(whole)
+            nodes = _nodes(job)
+            left = [it for it in left if set(nodes).isdisjoint(_nodes(it))]
+        node = chance.choice(nodes)
+        free.remove(node)
+        port = chance.randrange(_GPUS) if KINDS[kind].target == "port" else None
+        yield FaultOrder(kind=kind, node=node, port=port, start_seconds=start, seconds=seconds)
+
+
+def _of_leaves(chance: Random, jobs: Sequence[Job]) -> Iterator[FaultOrder]:
     rails = chance.sample(range(_GPUS), len(OF_LEAVES))
     for kind, hour, port in zip(OF_LEAVES, _LEAF_HOURS, rails, strict=True):
         start = hour * 3600.0
-        node = next((it for it in range(NODES_PER_POD) if busy(it, port, start)), 0)
-        order = FaultOrder(kind=kind, node=node, start_seconds=start, seconds=_LEAF_SECONDS)
-        orders.append(replace(order, port=port))
-    return replace(bare, faults=(*orders, *_between(chance)))
+        busy = {node for job in jobs if job.start < start < job.end for node in _nodes(job)}
+        node = min(busy - set(range(NODES_PER_POD)), default=NODES_PER_POD)
+        yield FaultOrder(
+            kind=kind, node=node, port=port, start_seconds=start, seconds=_LEAF_SECONDS
+        )
 
 
 def _between(chance: Random) -> Iterator[FaultOrder]:
@@ -130,7 +155,7 @@ def _length(chance: Random) -> float:
     return float(round(chance.uniform(*_LAST_HOURS) * 3600.0))
 
 
-def heard(fleet: Fleet) -> dict[str, list[Claim]]:
+def heard(fleet: Fleet) -> dict[str, Sequence[Transition]]:
     """What each of the two analyzers said of a fleet."""
     replays = {name: Replay(ahead=_BLOCK, switches=name == BOTH) for name in (HOSTS, BOTH)}
     for happening in fleet.happenings():
@@ -140,20 +165,30 @@ def heard(fleet: Fleet) -> dict[str, list[Claim]]:
     for block in fleet.blocks(block_seconds=_BLOCK.total_seconds()):
         for replay in replays.values():
             replay.feed(block)
-    return {name: claims(replay.transitions) for name, replay in replays.items()}
+    return {name: replay.transitions for name, replay in replays.items()}
 
 
 def played(seed: int) -> dict[str, Any]:
     """One fleet's outcomes, by what the analyzer heard; messages are of the network alone."""
     begun = time.process_time()
     fleet = build(fleet_of(seed))
-    truths = [truth for truth in fleet.truths() if not truth.hidden]
+    known = [
+        (truth, takes(site))
+        for truth, (_, site) in zip(fleet.truths(), fleet.plan.sites, strict=True)
+        if not truth.hidden
+    ]
+    truths = {truth.id: truth for truth, _ in known}
     found: dict[str, Any] = {}
-    for name, said in heard(fleet).items():
-        outcomes, judged = judge(truths, said)
+    for name, steps in heard(fleet).items():
+        outcomes, judged = judge(list(truths.values()), claims(steps))
+        abstained = _abstained(steps)
+        silent = {it.truth for it in judged if it.claim.id in abstained and _is_read(it)}
         found[name] = {
-            "faults": [_fault(it) for it in outcomes],
-            "messages": [_message(it) for it in judged if _is_read(it)],
+            "faults": [
+                _fault(it, truth, lost, it.id in silent)
+                for it, (truth, lost) in zip(outcomes, known, strict=True)
+            ],
+            "messages": [_message(it, truths.get(it.truth or "")) for it in judged if _is_read(it)],
         }
     return {
         "seed": seed,
@@ -164,13 +199,33 @@ def played(seed: int) -> dict[str, Any]:
     }
 
 
-def _fault(it: Outcome) -> dict[str, Any]:
+def takes(site: Site) -> float:
+    """The largest share of its pace that a job loses to a fault."""
+    shares = (
+        change.value if change.name == "wait" else 1.0
+        for change in site.changes
+        if change.on is On.WORK
+    )
+    return max(shares, default=0.0) if site.costs else 0.0
+
+
+def _abstained(steps: Sequence[Transition]) -> frozenset[str]:
+    """The incidents that said of themselves that the cause lies where nobody can look."""
+    told = ((it.incident, Incident.from_record(Record.from_json(it.snapshot))) for it in steps)
+    return frozenset(key for key, incident in told if NOT_OBSERVABLE in incident.evidence)
+
+
+def _fault(it: Outcome, truth: Truth, lost: float, abstained: bool) -> dict[str, Any]:
     return {
         "id": it.id,
         "kind": it.fault,
+        "magnitude": it.magnitude,
+        "lost": round(lost, 4),
         "seconds": it.seconds,
         "cause": it.cause,
         "place": it.place,
+        "abstained": abstained,
+        "severity": it.told == truth.severity.value,
         "one": it.exactly_one,
         "incidents": it.incidents,
     }
@@ -183,13 +238,17 @@ def _is_read(it: Judged) -> bool:
     return it.claim.read_at is not None and of_network
 
 
-def _message(it: Judged) -> dict[str, Any]:
+def _message(it: Judged, truth: Truth | None) -> dict[str, Any]:
+    # Of what is only a part or an echo of a fault, another severity may be right.
+    is_named = truth is not None and it.verdict is Verdict.RIGHT
+    as_grave = not is_named or it.claim.severity is truth.severity
     return {
         "title": it.claim.title,
         "subject": it.claim.subject.key,
         "at": it.claim.spans[-1][0].isoformat(),
         "verdict": it.verdict.value,
         "truth": it.truth,
+        "as_grave": as_grave and it.verdict is not Verdict.FALSE,
     }
 
 
@@ -197,24 +256,25 @@ def section(result: Mapping[str, Any]) -> Iterator[str]:
     """What was found by whom, as tables."""
     fleets = result["fleets"]
     node_days = sum(one["node_days"] for one in fleets)
+    nodes = round(node_days / len(fleets) / (_HOURS / 24.0))
     seeds = ", ".join(str(one["seed"]) for one in fleets)
     yield "## What switch counters add"
     yield ""
-    yield f"`{result['command']}`: {len(fleets)} fleets of {_NODES} nodes and {_HOURS:g} hours ({node_days:.0f} node-days, {sum(one['roce'] for one in fleets)} of them RoCE), dense in faults of the network, each told to an analyzer that hears hosts alone and to one that hears also [who reads the switches](switches.md). Seeds {seeds} follow from commit `{result['commit'][:12]}`; fleet `{result['fleet']}`, judge `{result['judge']}`. *Right element*: the very port, cable or switch, by either end. *One incident*: exactly one, of the right cause. *Precision*: of warnings and criticals about ports, those that are about a fault that is there, what follows from it included. Intervals are of 95 % (Wilson)."
+    yield f"`{result['command']}`: {len(fleets)} fleets of {nodes} nodes and {_HOURS:g} hours ({node_days:.0f} node-days, {sum(one['roce'] for one in fleets)} of them RoCE), dense in faults of the network, each told to an analyzer that hears hosts alone and to one that hears also [who reads the switches](switches.md). Seeds {seeds} follow from commit `{result['commit'][:12]}`; fleet `{result['fleet']}`, judge `{result['judge']}`. *Costly*: found of those that take at least {_COSTLY:.0%} of a job's pace. Of those that were found: *right element*, the very port, cable or switch, by either end; *right severity*; *says what it cannot see*, that what is to blame lies beyond a port where nobody counts. *One incident*: exactly one, of the right cause. *Precision*: of warnings and criticals about ports, those that are about a fault that is there, what follows from it included; and those of them that are as grave as it is. Intervals are of 95 % (Wilson)."
     yield ""
-    yield "| fault of | heard | found | right cause | right element | one incident | median s |"
-    yield "|---|---|---|---|---|---|---|"
+    yield "| fault of | heard | found | costly | right cause | right element | right severity | one incident | says what it cannot see | median s |"
+    yield "|---|---|---|---|---|---|---|---|---|---|"
     for group, kinds in GROUPS.items():
         for name in (HOSTS, BOTH):
             yield f"| {group} | {name} | {' | '.join(_cells(fleets, name, kinds))} |"
     yield ""
-    yield "| heard | messages about ports | precision | wrong per node-day |"
-    yield "|---|---|---|---|"
+    yield "| heard | messages about ports | precision | severity included | wrong per node-day |"
+    yield "|---|---|---|---|---|"
     for name in (HOSTS, BOTH):
-        verdicts = [it["verdict"] for one in fleets for it in one[name]["messages"]]
-        wrong = verdicts.count(Verdict.FALSE.value)
-        right = _share(len(verdicts) - wrong, len(verdicts))
-        yield f"| {name} | {len(verdicts)} | {right} | {wrong / node_days:.2f} ({wrong}) |"
+        messages = [it for one in fleets for it in one[name]["messages"]]
+        wrong = sum(it["verdict"] == Verdict.FALSE.value for it in messages)
+        right = len(messages) - wrong
+        yield f"| {name} | {len(messages)} | {_share(right, len(messages))} | {_as_grave(messages)} | {wrong / node_days:.2f} ({wrong}) |"
     yield ""
     yield (
         "Fault by fault, found of all, by hosts alone and with switches: "
@@ -227,19 +287,33 @@ def section(result: Mapping[str, Any]) -> Iterator[str]:
     )
 
 
+def _as_grave(messages: Sequence[Mapping[str, Any]]) -> str:
+    known = [it["as_grave"] for it in messages if "as_grave" in it]
+    return _share(sum(known), len(known))
+
+
 def _cells(fleets: Sequence[Any], name: str, kinds: Sequence[str]) -> Iterator[str]:
     own = [it for one in fleets for it in one[name]["faults"] if it["kind"] in kinds]
-    found = [it for it in own if it["seconds"] is not None]
+    found = [it for it in own if _is_found(it)]
+    costly = [it for it in own if it.get("lost", 0.0) >= _COSTLY]
     yield _share(len(found), len(own))
-    for what in ("cause", "place", "one"):
-        yield _share(sum(it[what] for it in own), len(own))
+    yield _share(sum(map(_is_found, costly)), len(costly))
+    asked = {"cause": own, "place": found, "severity": found, "one": own, "abstained": found}
+    for what, them in asked.items():
+        # A play of before did not ask for everything.
+        known = [it[what] for it in them if what in it]
+        yield _share(sum(known), len(known))
     seconds = sorted(it["seconds"] for it in found)
     yield f"{seconds[len(seconds) // 2]:.0f}" if seconds else "-"
 
 
+def _is_found(fault: Mapping[str, Any]) -> bool:
+    return fault["seconds"] is not None
+
+
 def _hits(fleets: Sequence[Any], name: str, kind: str) -> str:
     own = [it for one in fleets for it in one[name]["faults"] if it["kind"] == kind]
-    return f"{sum(it['seconds'] is not None for it in own)} of {len(own)}"
+    return f"{sum(map(_is_found, own))} of {len(own)}"
 
 
 def _share(hits: int, of: int) -> str:
@@ -255,7 +329,7 @@ def details(fleets: Sequence[Any]) -> Iterator[str]:
         yield f"seed {one['seed']}{', RoCE' if one['roce'] else ''}: {one['cpu_seconds']} s of CPU time"
         for name in (HOSTS, BOTH):
             for it in one[name]["faults"]:
-                if it["seconds"] is None or not (it["cause"] and it["place"] and it["one"]):
+                if not (_is_found(it) and all(it.get(what, True) for what in _RIGHT)):
                     said = Counter(
                         f"{m['title']} at {m['subject']} ({m['verdict']})"
                         for m in one[name]["messages"]

@@ -6,7 +6,7 @@ import math
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from simulator.fleet.description import read
 from .fingerprint import checked_out, fleet_hash, judge_hash
 from .judge.intervals import wilson
 from .play import Counts, Played, play
+from .workers import pool
 
 # Of one fleet: small ones pay for each pass, large ones for memory.
 _NODES, _DAYS = 128, 1.0
@@ -116,8 +117,8 @@ def _wanted(order: Order, seed: int, node_days: float | None) -> Iterator[tuple[
 def _played(order: Order, wanted: Sequence[tuple[int, int]], workers: int) -> Iterator[Played]:
     """Each fleet in order of the list; says on standard error how far it is."""
     done: dict[int, Played] = {}
-    with ProcessPoolExecutor(min(workers, len(wanted))) as pool:
-        running = {pool.submit(_one, order, *it): place for place, it in enumerate(wanted)}
+    with pool(min(workers, len(wanted))) as workplace:
+        running = {workplace.submit(_one, order, *it): place for place, it in enumerate(wanted)}
         for future in as_completed(running):
             done[running[future]] = future.result()
             print(f"gpuvigil play: {len(done)} of {len(wanted)} fleets", file=sys.stderr)

@@ -10,7 +10,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from .judge.claims import Claim, claims
 from .judge.tally import Tally, tally
 from .plays import RELEASE, TUNING, append, read, seen
 from .replay import Replay
+from .workers import pool
 
 # Memory for an hour of a large fleet is a few hundred MB in each process.
 _BLOCK = timedelta(minutes=30)
@@ -149,8 +150,8 @@ def _played(
     use: str, todo: Mapping[int, Sequence[str]], workers: int, stamped: Mapping[str, str]
 ) -> Iterator[dict[str, Any]]:
     """What each of these came to, as soon as it is there."""
-    with ProcessPoolExecutor(workers) as pool:
-        tasks = [pool.submit(run, use, seed, sets, stamped) for seed, sets in todo.items()]
+    with pool(workers) as workplace:
+        tasks = [workplace.submit(run, use, seed, sets, stamped) for seed, sets in todo.items()]
         for done in as_completed(tasks):
             yield done.result()
 

@@ -45,7 +45,12 @@ def hold() -> None:
     parent = os.environ.get(PARENT_VARIABLE)
     if parent is None:
         return
-    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    end_with_parent()
     # The parent may have died before the call above.
     if os.getppid() != int(parent):
         sys.exit(1)
+
+
+def end_with_parent() -> None:
+    """Have the kernel kill this process when the thread that started it ends."""
+    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)

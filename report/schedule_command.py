@@ -51,8 +51,6 @@ _ABOUT = {
 
 def run(config: Config, _: argparse.Namespace, stop: threading.Event) -> None:
     """Work on what is due until asked to stop."""
-    if not config.reports:
-        raise ConfigError("no [[reports]] is configured; see docs/report.md")
     for settings in config.reports:
         cron_of(settings)
     clock: Clock = SystemClock()

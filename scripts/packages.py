@@ -3,7 +3,7 @@
 `python -m scripts.packages FOLDER` writes, as .deb and as .rpm,
 
     gpuvigil-collector     for nodes: collector.pyz, its unit; any processor, Python 3.10 or newer
-    gpuvigil-server        hub, analyzer, alerts and dashboard, their unit
+    gpuvigil-server        hub, analyzer, alerts, dashboard and reports, their unit
     gpuvigil-server-libs   the Python packages that these use, as they are in this environment
 
 The services are for Python 3.11 (Debian 12; of RHEL 9 the package python3.11), with which this has to run.
@@ -33,7 +33,7 @@ from scripts import collector_pyz, manual
 ROOT = Path(__file__).parent.parent
 PACKAGING = ROOT / "packaging" / "packages"
 PYTHON = "3.11"
-EXTRAS = ("all", "influxdb")
+EXTRAS = ("all", "influxdb", "pdf")
 FORMATS = ("deb", "rpm")
 MAINTAINER = "gpuvigil <root@localhost>"
 NAMES = ("collector", "server", "libs")

@@ -22,7 +22,7 @@ from tests.composed import COMPOSE, ROOT, SERVICES, of_profile, substituted
 
 OURS = {name: it for name, it in SERVICES.items() if "build" in it}
 OTHERS = {name: it for name, it in SERVICES.items() if "build" not in it}
-FOLDERS = {"hub", "collector", "analyzer", "alerts", "dashboard"}
+FOLDERS = {"hub", "collector", "analyzer", "alerts", "dashboard", "report"}
 CONFIGURATION = """
 [alerts]
 external_url = "https://gpus.example.com"
@@ -93,8 +93,10 @@ def test_the_file_that_services_read_is_empty_until_somebody_fills_it(tmp_path: 
     _, _, examples = file.read_text(encoding="utf-8").partition("\n\n")
     filled = tmp_path / "gpuvigil.toml"
     filled.write_text(re.sub("(?m)^# ?", "", examples), encoding="utf-8")
-    (slack,) = load(filled, {}).alerts.slack
+    config = load(filled, {})
+    (slack,), (email,), (weekly,) = config.alerts.slack, config.alerts.email, config.reports
     assert slack.url_file == tmp_path / "slack-url"
+    assert (weekly.channel, weekly.link_to) == (email.name, (slack.name,))
 
 
 def test_the_image_copies_every_package_and_is_not_run_by_root() -> None:

@@ -16,6 +16,8 @@ PACKAGING = ROOT / "packaging"
 UNIT = PACKAGING / "gpuvigil-collector.service"
 INSTALL = (ROOT / "docs/install.md").read_text(encoding="utf-8")
 SERVICES = (PACKAGING / "gpuvigil@.service").read_text(encoding="utf-8")
+SCHEDULE = PACKAGING / "gpuvigil@report.service.d/schedule.conf"
+_PROGRAM = "/usr/lib/gpuvigil/server/bin/gpuvigil"
 # What the page has systemd read: the drop-in with a node's other secrets, and root's units that collect logs.
 SECRETS, LOGS = re.findall(r"^```ini\n(.*?)^```$", INSTALL, re.MULTILINE | re.DOTALL)
 # Of 100; systemd calls everything under 20 good.
@@ -105,7 +107,7 @@ def test_the_unit_hands_over_every_secret_that_the_page_names(
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("command", ["hub", "analyze", "alert", "dashboard"])
+@pytest.mark.parametrize("command", ["hub", "analyze", "alert", "dashboard", "report"])
 def test_the_unit_of_the_services_runs_a_command_that_exists(
     analyze: Analyze, tmp_path: Path, command: str
 ) -> None:
@@ -113,7 +115,11 @@ def test_the_unit_of_the_services_runs_a_command_that_exists(
     assert f"@{command}`" in INSTALL
     unit = tmp_path / f"gpuvigil@{command}.service"
     # The environment that the page makes is not here.
-    unit.write_text(SERVICES.replace("/usr/lib/gpuvigil/server/bin/gpuvigil", sys.executable))
+    unit.write_text(SERVICES.replace(_PROGRAM, sys.executable))
+    if command == "report":
+        drop_in = tmp_path / SCHEDULE.parent.name / SCHEDULE.name
+        drop_in.parent.mkdir()
+        drop_in.write_text(SCHEDULE.read_text().replace(_PROGRAM, sys.executable))
     done = analyze("verify", str(unit))
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
     (file,) = re.findall(r"^ExecStart=\S+ %i --config (\S+)$", SERVICES, re.MULTILINE)
@@ -123,6 +129,14 @@ def test_the_unit_of_the_services_runs_a_command_that_exists(
     ours = re.findall(r"^(?:StateDirectory|User)=(.*)$", SERVICES, re.MULTILINE)
     assert len(ours) == len(theirs)
     assert not set(ours) & set(theirs)
+
+
+def test_reports_are_made_by_the_service_and_not_once() -> None:
+    """What `ExecStart=` of all services is for @report, but for the verb."""
+    (of_all,) = re.findall(r"^ExecStart=(.+)$", SERVICES, re.MULTILINE)
+    emptied, own = re.findall(r"^ExecStart=(.*)$", SCHEDULE.read_text(), re.MULTILINE)
+    assert (emptied, own) == ("", of_all.replace("%i", "report schedule"))
+    assert f"install -D -m 644 {SCHEDULE.relative_to(ROOT)} /etc/systemd/system/" in INSTALL
 
 
 def test_systemd_reads_the_units_that_collect_logs(analyze: Analyze, tmp_path: Path) -> None:

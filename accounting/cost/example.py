@@ -4,6 +4,8 @@ A configuration that names the simulated cluster in a price has its own instead.
 USD for a GPU with its share of node and network, 2.5 USD for an hour of one in a cloud: round numbers.
 """
 
+from collections.abc import Iterable
+
 from gpuvigil.config.pricing import CostSettings, PriceSettings
 from gpuvigil.model import SIMULATED_CLUSTER
 
@@ -34,3 +36,8 @@ def of_cluster(settings: CostSettings, cluster: str) -> Prices:
     """The site's prices; of the simulated cluster the example's, where the site has none for it."""
     own = any(one.cluster == SIMULATED_CLUSTER for one in settings.prices)
     return Prices(settings=EXAMPLE if cluster == SIMULATED_CLUSTER and not own else settings)
+
+
+def of_clusters(settings: CostSettings, clusters: Iterable[str]) -> Prices:
+    """Of what is shown in one table, and so in one currency: the example's where all of it is simulated."""
+    return of_cluster(settings, SIMULATED_CLUSTER if set(clusters) == {SIMULATED_CLUSTER} else "")

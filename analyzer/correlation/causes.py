@@ -28,6 +28,8 @@ _APART = (
     frozenset({"power_limit", "node_power_limit", "rack_power_limit"}),
     frozenset({"uneven_stage"}),
 )
+# Work that seems cut unevenly, and the rank that is slow in its place, once its GPU tells the two apart.
+_CUT, _BEGUN = "uneven_stage", "slow_from_start"
 _COUNTED = "uncorrected_growth"
 # What one GPU has beyond its node is none of its air's doing.
 _OWN_HEAT = frozenset({"heatsink", "cooling", "memory_hot"})
@@ -107,6 +109,8 @@ def _reaches(cause: Finding, reach: Reach, subject: Subject) -> bool:
 
 def _hides_by_members(cause: Finding, what: Told) -> bool | None:
     """Whether it follows from what is about several; None where its members do not say."""
+    if (cause.condition, what.condition) == (_BEGUN, _CUT):
+        return _members(what) <= {cause.subject, *cause.members}
     if cause.fault in SILENCES and cause.members:
         follows = not (what.fault in SHARED and spreads(what)) and not stood_before(cause, what)
         return what.subject.of_node() in cause.members and follows

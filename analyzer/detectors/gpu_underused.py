@@ -5,7 +5,7 @@ a fault took, for a start, or for being there when asked; what a GPU shares with
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -21,21 +21,19 @@ from accounting.efficiency.efficiency import (
     judge,
 )
 from accounting.efficiency.efficiency_query import ASKED, COUNTED, work
-from accounting.efficiency.idle_query import Excuses, excuses
 from accounting.efficiency.idleness import told_idle
 from accounting.efficiency.on_call import is_on_call
 from gpuvigil.clock import duration, micros
 from gpuvigil.config.routing import stands_by
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Allocation, Evidence, Finding, Incident, Subject
-from gpuvigil.silence_conditions import WERE_DOWN
 from gpuvigil.store import Aggregate, Function
 
+from ..evidence.held_up import HeldUp, gpus_of
 from ..evidence.holders import holding, who
 from ..evidence.spread import Part, stands_for
 from ..window.columns import Mask
-from ..window.fault_kinds import SILENCES
-from ..window.holdings import holder_key, name
+from ..window.holdings import name
 from ..window.rows import Row, Rows
 from ..window.window import Need, Span, Window
 from . import Detector
@@ -173,12 +171,11 @@ def _served(window: Window, rows: Rows) -> Mask:
 
 @dataclass(slots=True, kw_only=True)
 class _Blame:
-    """Who is not to be blamed; each holder is looked at once."""
+    """Who is not to be blamed."""
 
     window: Window
-    excuses: Excuses
+    held_up: HeldUp
     idle: frozenset[str]
-    known: dict[str, bool]
 
     @classmethod
     def of(cls, window: Window) -> "_Blame":
@@ -186,43 +183,24 @@ class _Blame:
         span = settings.underused_after_seconds + settings.idle_after_seconds
         since = window.now - timedelta(seconds=span)
         lately = [one for one in window.stood if one.resolved_at is None or one.resolved_at > since]
-        heard = _heard(window) if any(one.fault in SILENCES for one in lately) else frozenset()
-        held_up = [one for one in lately if not _was_heard(one, heard)]
         return cls(
             window=window,
-            excuses=excuses(held_up, since),
+            held_up=HeldUp.over(window, span, lambda: _measured(window)),
             idle=frozenset(told_idle(lately)),
-            known={},
         )
 
     def is_excused(self, gpu: Subject, held: Allocation) -> bool:
         """Whether a fault held its holder up, or it waits on purpose; of one that was idle that is said."""
-        if gpu.key in self.idle:
+        if gpu.key in self.idle or self.held_up.has(held):
             return True
-        key = holder_key(held)
-        if key not in self.known:
-            self.known[key] = self._is_excused(key, held)
-        return self.known[key]
-
-    def _is_excused(self, key: str, held: Allocation) -> bool:
-        holder = self.window.holdings.get(key)
-        gpus = [held.subject] if holder is None else sorted(holder.gpus)
-        if self.excuses.hold_up(gpus):
-            return True
-        return bool(self.window.declared) and stands_by(self.window.declared, _labels(held, gpus))
+        declared = self.window.declared
+        return bool(declared) and stands_by(declared, _labels(held, gpus_of(self.window, held)))
 
 
-def _heard(window: Window) -> frozenset[str]:
+def _measured(window: Window) -> set[str]:
     """Keys of nodes with a GPU that was measured over the span."""
     rows = window.get("gpu", Span.UNDERUSED)
-    return frozenset(gpu.of_node().key for gpu, _ in rows.where(_covered(window, rows)))
-
-
-def _was_heard(one: Incident, heard: Collection[str]) -> bool:
-    """Whether it is a silence that comes and goes, of nodes that were up and measured all the same."""
-    if one.fault not in SILENCES or one.condition in WERE_DOWN:
-        return False
-    return all(Subject.parse(key).of_node().key in heard for key in {one.subject.key, *one.members})
+    return {gpu.of_node().key for gpu, _ in rows.where(_covered(window, rows))}
 
 
 def _labels(held: Allocation, gpus: Sequence[Subject]) -> dict[str, tuple[str, ...]]:

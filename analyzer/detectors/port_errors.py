@@ -11,7 +11,8 @@ from gpuvigil.model import SWITCH_DEVICE, Evidence, Finding, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence import fabric, fabric_links
-from ..window.columns import clusters, per_group, port_kinds, together
+from ..window.columns import Mask, clusters, per_group, port_kinds, together
+from ..window.rows import Rows
 from ..window.window import Need, Span, Window
 from . import Detector
 from .port_module import HOT_CELSIUS
@@ -97,8 +98,7 @@ def _of_hosts(window: Window) -> list[Finding]:
     }
     for counts, limit in more.values():
         bad |= counts >= limit
-    # What a module that is too hot does to its link is told as that.
-    bad &= ~(rows.values(_HOTTEST.column) >= HOT_CELSIUS)
+    bad &= ~_is_hot(rows)
     return [
         _finding(
             "port_errors",
@@ -125,9 +125,19 @@ def _of_hosts(window: Window) -> list[Finding]:
     ]
 
 
+def _is_hot(rows: Rows) -> Mask:
+    """What a module that is too hot does to its link, at either end, is told as that."""
+    hot: Mask = rows.values(_HOTTEST.column) >= HOT_CELSIUS
+    return hot
+
+
 def _of_cables(window: Window) -> Iterator[Finding]:
     """As a switch counts them."""
+    rows = window.get("port", Span.STEADY)
+    hot = {rows.subjects[it] for it in np.flatnonzero(_is_hot(rows)).tolist()}
     for trouble in fabric_links.erroneous(window, _AT_SWITCHES):
+        if not hot.isdisjoint(trouble.members):
+            continue
         found = _finding("port_errors", trouble.subject, trouble.since, trouble.evidence)
         yield replace(found, members=trouble.members)
 

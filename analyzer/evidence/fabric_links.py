@@ -35,7 +35,7 @@ _CONGESTION = {
     "pause_frames_received": "pause frames received",
     "pause_frames_sent": "pause frames sent",
 }
-_NOT_OBSERVABLE = Evidence(name="beyond the port", value="not observable without switch counters")
+NOT_OBSERVABLE = Evidence(name="beyond the port", value="not observable without switch counters")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,13 +248,13 @@ def beyond(window: Window, port: Subject) -> tuple[Evidence, ...]:
     """
     end = end_of(window.whole or window, port)
     if end is None:
-        return (_NOT_OBSERVABLE,)
+        return (NOT_OBSERVABLE,)
     found = tuple(
         Evidence(name=f"{what} at {end.switch.subject.node}", value=said)
         for name, what in _CONGESTION.items()
         if (said := _most_of(end.switch, name))
     )
-    return (*found, *_elsewhere(window, end)) or (_NOT_OBSERVABLE,)
+    return (*found, *_elsewhere(window, end)) or (NOT_OBSERVABLE,)
 
 
 def _elsewhere(window: Window, end: End) -> Iterator[Evidence]:

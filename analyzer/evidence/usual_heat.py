@@ -11,6 +11,8 @@ from datetime import timedelta
 
 import numpy as np
 
+from gpuvigil.model import Subject
+
 from ..window.columns import Codes, Floats
 from ..window.index import NOWHERE, Index
 from ..window.rows import Rows
@@ -66,7 +68,7 @@ def _with_room(window: Window, rows: Rows) -> tuple[Index, Floats, Floats]:
     if not new:
         return before.index, before.kelvin.copy(), before.looks.copy()
     known = before.index.subjects
-    kept = [n for n, gpu in enumerate(known) if gpu.of_node().key in window.inventories]
+    kept = [n for n, gpu in enumerate(known) if _is_there(window, gpu)]
     index = Index((*(known[n] for n in kept), *(rows.subjects[n] for n in new)))
     more = np.zeros((len(new), len(LEVELS)))
     return (
@@ -74,6 +76,10 @@ def _with_room(window: Window, rows: Rows) -> tuple[Index, Floats, Floats]:
         np.concatenate([before.kelvin[kept], more]),
         np.concatenate([before.looks[kept], more]),
     )
+
+
+def _is_there(window: Window, gpu: Subject) -> bool:
+    return gpu.of_node().key in window.inventories and window.has(gpu)
 
 
 def _levels(rows: Rows) -> Codes:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from gpuvigil.config import Config
 from gpuvigil.errors import GpuvigilError
 
-SERVICES = ("hub", "analyze", "alert", "dashboard")
+SERVICES = ("hub", "analyze", "alert", "dashboard", "report")
 _SECONDS = 120.0
 _ANSWER_SECONDS = 5.0
 _LOOK_SECONDS = 0.5

@@ -105,8 +105,7 @@ def effective(user: Given, chosen: Tree, ports: Ports, nodes: int) -> Tree:
         ("simulator", "nodes", nodes),
     ):
         tree.setdefault(section, {})[key] = value
-    if user.config.reports:
-        tree["reports"] = _absolute(user.config.reports)
+    tree["reports"] = _absolute(user.config.reports)
     return tree
 
 
@@ -123,7 +122,7 @@ def _absolute(value: Any) -> Any:
 
 def to_toml(tree: Tree) -> str:
     """The tree as TOML; what is None is left out."""
-    blocks = []
+    blocks = [f"{key} = []\n" for key, rows in tree.items() if rows == []]
     for section, table in tree.items():
         if isinstance(table, list):
             blocks += [_block(f"[[{section}]]", row) for row in table]

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import streamlit as st
 
-from accounting.cost.money import Prices
+from accounting.cost.example import of_cluster
 from gpuvigil.errors import HubError
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import Holder, Incident, Inventory
@@ -74,7 +74,7 @@ def _now() -> None:
     if job is None:
         show("job", *_over())
         return
-    prices = Prices(settings=live.shared().config.cost)
+    prices = of_cluster(live.shared().config.cost, job.cluster)
     show(
         "job",
         job_drawing.head(job, view.now),

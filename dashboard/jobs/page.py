@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import streamlit as st
 
+from accounting.cost.example import of_clusters
 from accounting.cost.money import Prices
 from gpuvigil.config import Config
 from gpuvigil.errors import HubError
@@ -66,7 +67,7 @@ def jobs(
         found, notes = said.value, live.outdated("everything below is", said)
     except HubError as error:
         now = fleet(snapshot, only)
-        without = running(now, None, Prices(settings=config.cost))
+        without = running(now, None, _prices(config, now))
         found = Board(now=now.now, running=without, over=())
         notes = [f"What bounds each job is not known yet: {error}."]
     reliability, more = _failures(shared)
@@ -91,7 +92,12 @@ def _failures(shared: live.Shared) -> tuple[Sequence[Reliability], list[str]]:
 
 
 def _asked(hub: Hub, snapshot: Snapshot, config: Config) -> Board:
-    return board(hub, fleet(snapshot), Prices(settings=config.cost))
+    now = fleet(snapshot)
+    return board(hub, now, _prices(config, now))
+
+
+def _prices(config: Config, of: Fleet) -> Prices:
+    return of_clusters(config.cost, (one.subject.cluster for one in of.allocations))
 
 
 def _live() -> None:
@@ -102,4 +108,5 @@ def _live() -> None:
     found, notes = jobs(shared)
     st.html(joined(title, panels.banners(view.warnings), panels.notes(notes)))
     asked = Filters.of(st.query_params.to_dict())
-    show("jobs", *page(found, asked, Prices(settings=shared.config.cost)))
+    shown = of_clusters(shared.config.cost, (one.cluster for one in found.running))
+    show("jobs", *page(found, asked, shown))

@@ -113,7 +113,8 @@ class JobNow:
     told: Job | None  # by its scheduler
     shared: bool = False  # others have some of its GPUs, too, or it has parts of them
     on_call: bool = False  # it waits for requests or a person, as far as names say so
-    decision: Decision | None = None  # None: what it does was not asked for
+    # What bounds it; None where that was not asked for, or where an incident holds it up: that does.
+    decision: Decision | None = None
     activity: Activity | None = None
     ranks: Sequence[Rank] = ()
     ports: Mapping[str, Ports] = field(default_factory=dict)  # by node
@@ -129,9 +130,8 @@ class JobNow:
 
     @property
     def advice(self) -> str:
-        """What may make it faster; nothing while an incident keeps it from its work."""
-        found = self.decision
-        return "" if found is None or self.holds_up is not None else found.advice
+        """What may make it faster."""
+        return "" if self.decision is None else self.decision.advice
 
     @property
     def holds_up(self) -> Incident | None:
@@ -308,7 +308,9 @@ def _with_numbers(job: JobNow, measured: Measured, ticks: Mapping[str, float]) -
         ranks=ranks,
         ports={it[1]: measured.ports[it] for it in nodes if it in measured.ports},
         activity=did,
-        decision=decided(job, did, measured.span, _watched_since(job, measured)),
+        decision=decided(job, did, measured.span, _watched_since(job, measured))
+        if job.holds_up is None
+        else None,
         pace_percent=pace(
             [(measured.gpus.get(it.key), measured.before.get(it.key)) for it in job.gpus]
         )

@@ -31,7 +31,9 @@ _INCREASES = (
     *_LOSSES,
 )
 ASKED = (
+    # What a link carried is held against the most that it could; it may have become slower since.
     Aggregate(function=Function.MAX, field="speed_bits_per_second"),
+    Aggregate(function=Function.LAST, field="speed_bits_per_second"),
     *(Aggregate(function=Function.INCREASE, field=name) for name in _INCREASES),
 )
 Floats = npt.NDArray[np.float64]
@@ -92,7 +94,7 @@ def measured(told: pa.Table, clusters: Iterable[str]) -> Links:
         ),
         errors=_sum([rates[name] for name in _ERRORS]) * _HOUR,
         losses=_sum([rates[name] for name in _LOSSES]) * _HOUR,
-        gbits=speed / 1e9,
+        gbits=column("speed_bits_per_second_last") / 1e9,
     )
 
 

@@ -13,7 +13,6 @@ from gpuvigil.hub_client import Hub
 from gpuvigil.model import (
     SWITCH_DEVICE,
     Incident,
-    PortIdentity,
     RecordKind,
     Subject,
     Switch,
@@ -24,7 +23,7 @@ from gpuvigil.store.external import store_of
 
 from .fleet_now import Moment
 from .links import ASKED, SPAN, Floats, Links, Mask, Port, measured
-from .one_link import Known
+from .one_link import Known, Plug, plugged
 from .table import Column, Grid, Value, percents, tenths, whole
 from .wiring import OLD, Wiring, wirings
 
@@ -123,7 +122,7 @@ def network(
     worst = findings[0] if findings else None
     rails, racks = _matrix(moment, links, _down(findings))
     cables = sum(one.links for one in found)
-    switch_ports = _switches(moment)
+    switch_ports = plugged(moment.inventories, switches)
     answer, said = _answer(links, cables, findings, jobs), _said(findings, switch_ports)
     to_do = "" if worst is None else worst.action
     head = [f"{answer} {said}".strip(), *([f"Do now: {to_do}"] if to_do else [])]
@@ -190,7 +189,7 @@ def _fabric(links: Links) -> tuple[Mask, Mask]:
     return fabric, np.isfinite(links.wait) | np.isfinite(links.ticks)
 
 
-def _said(findings: Sequence[Incident], switches: Mapping[Port, PortIdentity]) -> str:
+def _said(findings: Sequence[Incident], switches: Mapping[Port, Plug]) -> str:
     if not findings:
         return ""
     worst = findings[0]
@@ -198,19 +197,10 @@ def _said(findings: Sequence[Incident], switches: Mapping[Port, PortIdentity]) -
     return f"{link}: {worst.title}, since {time_of(worst.since)}; {worst.impact.text}."
 
 
-def _switches(moment: Moment) -> Mapping[Port, PortIdentity]:
-    return {
-        (one.subject.cluster, one.subject.node, port.device, port.port): port
-        for one in moment.inventories
-        for port in one.ports
-        if port.switch
-    }
-
-
 def _grid(
     links: Links,
     findings: Sequence[Incident],
-    switches: Mapping[Port, PortIdentity],
+    switches: Mapping[Port, Plug],
     head: Sequence[str],
     most: int | None,
 ) -> Grid:
@@ -266,37 +256,38 @@ def _is_worth(links: Links) -> Mask:
 
 
 def _told(
-    links: Links, one: Incident, here: Sequence[int], switches: Mapping[Port, PortIdentity]
+    links: Links, one: Incident, here: Sequence[int], switches: Mapping[Port, Plug]
 ) -> tuple[Value, ...]:
-    subject, identity = one.subject, _plugged(one, switches)
+    subject, plug = one.subject, _plugged(one, switches)
     return (
-        f"{one.label or subject.key}{_other_end(identity)}",
+        f"{one.label or subject.key}{_other_end(plug)}",
         one.title,
         one.since,
         _some(one.impact.holders),
-        *(_worst(column[here]) for column in _numbers(links)),
+        *(_worst(column[here]) for column in _numbers(links)[:-1]),
+        _slowest(links.gbits[here]),
         one.severity.value,
         one.id,
         subject.node,
         subject.device,
         subject.port,
-        None if identity is None else identity.switch,
+        None if plug is None else plug[0],
         subject.cluster,
     )
 
 
-def _plugged(one: Incident, switches: Mapping[Port, PortIdentity]) -> PortIdentity | None:
-    """What the one port that an incident is about says of its switch."""
+def _plugged(one: Incident, switches: Mapping[Port, Plug]) -> Plug | None:
+    """Where the one port that an incident is about is plugged in."""
     ports = _ports(one)
     return switches.get(_name(ports[0])) if len(ports) == 1 else None
 
 
-def _other_end(identity: PortIdentity | None) -> str:
+def _other_end(plug: Plug | None) -> str:
     """` → leaf-1 port 12`, or nothing where nobody tells."""
-    if identity is None:
+    if plug is None:
         return ""
-    port = f" port {identity.switch_port}" if identity.switch_port else ""
-    return f" → {identity.switch}{port}"
+    switch, port = plug
+    return f" → {switch} port {port}" if port else f" → {switch}"
 
 
 def _some(holders: Sequence[str]) -> str | None:
@@ -311,15 +302,15 @@ def _numbers(links: Links) -> Sequence[Floats]:
 
 
 def _quiet(
-    links: Links, places: Sequence[int], switches: Mapping[Port, PortIdentity]
+    links: Links, places: Sequence[int], switches: Mapping[Port, Plug]
 ) -> Iterator[tuple[Value, ...]]:
     numbers = zip(*(_known(column[list(places)]) for column in _numbers(links)), strict=True)
     for place, measured_ in zip(places, numbers, strict=True):
         cluster, node, device, port = name = links.names[place]
-        identity = switches.get(name)
+        plug = switches.get(name)
         load = measured_[0]
         yield (
-            f"{node} {device}{_other_end(identity)}",
+            f"{node} {device}{_other_end(plug)}",
             _FULL if load is not None and load >= _FULL_LOAD else None,
             None,
             None,
@@ -329,7 +320,7 @@ def _quiet(
             node,
             device,
             port,
-            None if identity is None else identity.switch,
+            None if plug is None else plug[0],
             cluster,
         )
 
@@ -344,6 +335,11 @@ def _known(values: Floats) -> Sequence[float | None]:
 def _worst(values: Floats) -> float | None:
     known = values[np.isfinite(values)]
     return float(known.max()) if len(known) else None
+
+
+def _slowest(speeds: Floats) -> float | None:
+    known = speeds[np.isfinite(speeds)]
+    return float(known.min()) if len(known) else None
 
 
 def _down(findings: Sequence[Incident]) -> Set[Port]:

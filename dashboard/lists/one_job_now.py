@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from accounting.cost.money import Prices
-from accounting.jobs.bound import Bound
+from accounting.jobs.bound import Bound, Decision
 from accounting.usage.model import cluster_key
 from gpuvigil.clock import duration, from_text
 from gpuvigil.clock import moment as time_of
@@ -70,11 +70,10 @@ def _inventories(hub: Hub, cluster: str) -> list[Inventory]:
 
 
 def sentences(found: Running) -> Sequence[str]:
-    """What bounds it comes first, then what holds it up."""
+    """What bounds it comes first, or the incident that holds it up."""
     job = found.job
     return [
-        bound_words(job, found.now),
-        held_up_words(job),
+        *_first(job, found.now),
         *_pace_words(job),
         *filter(None, (job.advice,)),
         checkpoint_words(job, found.now),
@@ -83,31 +82,34 @@ def sentences(found: Running) -> Sequence[str]:
     ]
 
 
-def bound_words(job: JobNow, now: datetime) -> str:
+def _first(job: JobNow, now: datetime) -> Iterator[str]:
     """`job 7 of ann runs on 16 GPUs of 2 nodes for 3 h, bound by compute: SM activity is 88 %`."""
     whose = f" of {job.user}" if job.user else ""
     where = f"{counted(len(job.gpus), 'GPU')} of {counted(len(job.nodes), 'node')}"
     runs = f"{job.holder}{whose} runs on {where} for {duration(max(now - job.started_at, timedelta()))}"
-    found = job.decision
+    if job.holds_up is not None:
+        yield f"{runs}, held up by {_held_up_by(job.holds_up)}"
+        return
+    yield f"{runs}{_bound_words(job.decision)}"
+    more = f"; {counted(len(job.incidents), 'incident')} on its nodes" if job.incidents else ""
+    yield f"No incident holds it up{more}."
+
+
+def _bound_words(found: Decision | None) -> str:
     if found is None:
-        return f"{runs}; what bounds it was not measured."
+        return "; what bounds it was not measured."
     if found.bound is Bound.UNKNOWN:
-        return f"{runs}. What bounds it is not known: {found.said}."
+        return f". What bounds it is not known: {found.said}."
     if found.bound is Bound.NOTHING:
-        return f"{runs} and is idle: {found.said}."
+        return f" and is idle: {found.said}."
     sure = f"confidence {found.confidence:.2f}"
-    return f"{runs}, bound by {found.bound.value} ({sure}): {found.said}."
+    return f", bound by {found.bound.value} ({sure}): {found.said}."
 
 
-def held_up_words(job: JobNow) -> str:
-    """The incident that keeps it from its work."""
-    one = job.holds_up
-    if one is None:
-        more = f"; {counted(len(job.incidents), 'incident')} on its nodes" if job.incidents else ""
-        return f"No incident holds it up{more}."
+def _held_up_by(one: Incident) -> str:
     where = one.label or one.subject.node
     todo = f" Do now: {one.action.rstrip('.')}." if one.action else ""
-    return f"Held up by {one.title} ({where}), since {time_of(one.since)}.{todo} Incident {one.id}."
+    return f"{one.title} ({where}), since {time_of(one.since)}.{todo} Incident {one.id}."
 
 
 def _pace_words(job: JobNow) -> Iterator[str]:

@@ -19,10 +19,11 @@ from gpuvigil.model import (
     without_domain,
 )
 
-from .links import Links
+from .links import Links, Port
 from .wiring import gained
 
 Facts = Sequence[tuple[str, str]]
+Plug = tuple[str, str]  # a switch and its port, which is empty where nobody tells it
 _SPAN = timedelta(minutes=10)
 # A switch itself, as InfiniBand numbers it.
 _ITSELF = "0"
@@ -152,6 +153,28 @@ class Known:
         if not heard:
             return None
         return replace(port, node=heard, device=SWITCH_DEVICE, port=_port_heard(identity))
+
+
+def plugged(hosts: Iterable[Inventory], switches: Iterable[Switch]) -> Mapping[Port, Plug]:
+    """Where the ports of hosts are plugged in: as they heard, else as the switches tell."""
+    ports = [(it.up, it.since, one.subject, it) for one in switches for it in one.ports if it.host]
+    # Where two say so, as after a host was moved, the one that is up now is right.
+    told = {
+        (switch.cluster, *(port.host or ())): (switch.node, port.id)
+        for *_, switch, port in sorted(ports, key=lambda it: it[:2])
+    }
+    found: dict[Port, Plug] = {}
+    for cluster, node, port in (
+        (it.subject.cluster, it.subject.node, p) for it in hosts for p in it.ports
+    ):
+        known = (
+            (port.switch, port.switch_port or "")
+            if port.switch
+            else told.get((cluster, _host(node), port.device))
+        )
+        if known is not None:
+            found[cluster, node, port.device, port.port] = known
+    return found
 
 
 def _port_heard(identity: PortIdentity | None) -> str:

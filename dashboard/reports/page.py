@@ -62,7 +62,7 @@ def nothing(*, may_see: bool) -> str:
     """Why there is none: reports name people, so operators alone have them here."""
     if not may_see:
         return "Reports are shown to operators. Your team's comes by mail where one is scheduled."
-    return "No reports yet. Those set up under [[reports]] appear here when they are due."
+    return "No reports yet. Each comes when it is due: Mondays at 7:00 UTC, or as [[reports]] says."
 
 
 def first(runs: Sequence[ReportRun], asked: str) -> Sequence[ReportRun]:

@@ -1,6 +1,6 @@
 """Which records are over for so long that they are forgotten.
 
-Events, usage, annotations, reports with their letters, pulses of processes that are gone, retirements, nodes that nobody tells of any more with what was never said to have ended there and what they ran on, what other nodes ran on until something else was there, allocations and silences that have ended, incidents that were
+Events, usage, annotations, what GPUs of nodes that are gone usually were, reports with their letters, pulses of processes that are gone, retirements, nodes that nobody tells of any more with what was never said to have ended there and what they ran on, what other nodes ran on until something else was there, allocations and silences that have ended, incidents that were
 resolved with their transitions, notices, acknowledgements, opinions, returns and actions; and what alerts says without an incident: to the holders of idle GPUs, of gpuvigil itself but for the newest
 step of each trouble, and in digests. What stands is never forgotten, nor an event or a node that a standing incident may rest on.
 """
@@ -48,7 +48,8 @@ _ENDS = {
 _OF_A_TIME = (
     *(RecordKind.USAGE, RecordKind.USAGE_SPAN, RecordKind.WASTE),
     *(RecordKind.AUDIT, RecordKind.REPORT, RecordKind.LETTER),
-    RecordKind.ANNOTATION,
+    # Of a node that is there it is written anew.
+    *(RecordKind.ANNOTATION, RecordKind.USUAL_HEAT),
 )
 
 # How the ids of those begin that alerts speaks of, and of which there is no incident.

@@ -326,6 +326,18 @@ def test_what_the_switch_counts_of_a_host_is_told_unless_the_host_told_it() -> N
         assert bad_ports(replace(seen, stood=(over,))) == again
 
 
+@pytest.mark.parametrize(("celsius", "told"), [(74, 1), (75, 0)])
+def test_what_a_hot_module_does_to_its_link_is_told_as_that_at_the_switch_too(
+    celsius: int, told: int
+) -> None:
+    counts = (ErrorCount(at=NOON - DAY), ErrorCount(at=NOON - MINUTE, symbol_errors=500))
+    those = changed(fabric(), "leaf1", 2, counts=counts)
+    scene = healthy(nodes=HOSTS).changed(port(2), {"module_celsius": celsius})
+    switches = {it.subject.key: it for it in those.values()}
+    found = bad_ports(replace(scene.window(), switches=switches))
+    assert len(found) == told
+
+
 @pytest.mark.medium
 @pytest.mark.parametrize("still", [False, True])
 def test_what_the_switch_told_first_goes_on_while_the_host_counts_errors(still: bool) -> None:

@@ -13,7 +13,7 @@ from analyzer.detectors.gpu_idle_held import (
     says_whether_held_idle,
     says_whether_idle,
 )
-from gpuvigil.model import Allocation, Finding, Holder
+from gpuvigil.model import Allocation, Finding, Holder, Subject
 
 from .scene import NOON, SETTINGS, Scene, allocation, gpu, healthy, incident, node, told
 
@@ -116,6 +116,44 @@ def test_of_the_span_the_first_fifth_may_be_missing(late: float, count: int) -> 
 
 def test_of_a_span_that_is_no_longer_than_a_tick_one_sample_tells() -> None:
     assert len(found(idle(ALICE, seconds=10.0), idle_after_seconds=10.0)) == 1
+
+
+# --- whom an incident holds up ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fault", "subject", "count"),
+    [
+        ("gpu_lost", gpu(2), 0),  # another GPU of the job, on another node
+        ("gpu_lost", gpu(3), 1),
+        ("host_mount", node(2), 0),
+        ("node_silent", node(2), 0),
+        ("gpu_program", gpu(2), 1),
+    ],
+)
+def test_a_job_that_an_incident_holds_up_is_not_called_idle(
+    fault: str, subject: Subject, count: int
+) -> None:
+    job = idle(ALICE, allocation(gpu(2), "job 7"))
+    for ended, is_known in ((None, True), (BEGIN + SECOND, True), (BEGIN, False)):
+        one = replace(incident(fault, subject, -timedelta(hours=1)), resolved_at=ended)
+        expected = count if is_known else 1
+        assert len(found(replace(job, stood=(one,)))) == expected, ended
+
+
+def test_of_who_share_a_gpu_all_must_be_held_up() -> None:
+    lost = (incident("gpu_lost", gpu(2)),)
+    both = idle(ALICE, allocation(gpu(2), "job 7"), allocation(gpu(), "job 8"))
+    assert len(found(replace(both, stood=lost))) == 1
+
+
+def test_a_job_that_is_held_up_ends_what_was_said_of_it_only_by_working() -> None:
+    lost = (incident("gpu_lost", gpu(2)),)
+    others = (ALICE, allocation(gpu(2), "job 7"))
+    waits = replace(idle(*others), stood=lost).window((DETECTOR,))
+    assert not says_whether_idle(waits, gpu())
+    works = replace(idle(*others, fields={**FREE, "utilization_percent": LIMIT}), stood=lost)
+    assert says_whether_idle(works.window((DETECTOR,)), gpu())
 
 
 # --- what is said ---------------------------------------------------------------------------------

@@ -457,6 +457,19 @@ def test_a_note_about_stages_and_a_rank_of_one_that_turned_slow_do_not_hide_each
     assert not hides(slow, note)
 
 
+def test_a_note_about_one_rank_goes_on_as_the_warning_that_it_is_slow() -> None:
+    """Who works longer is told at once, and why once its GPU draws less than the others'."""
+    (note,) = found(job({5: own(1.3, 1.3)}))
+    (both,) = found(job({4: own(1.3, 1.3), 5: own(1.3, 1.3)}))
+    slow = replace(found(job({5: own(1.3)}))[0], condition="slow_from_start")
+    assert (note.condition, slow.subject, note.members) == (
+        "uneven_stage", gpu(3, 1), (gpu(3, 1),),
+    )  # fmt: skip
+    assert hides(slow, note)
+    assert not hides(note, slow)
+    assert not hides(slow, both)
+
+
 def test_a_note_about_stages_stands_until_they_are_even_or_the_job_is_over() -> None:
     note = replace(
         incident("gpu_slow", gpu(3, 1)), condition="uneven_stage", since=NOON - timedelta(seconds=9)

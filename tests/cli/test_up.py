@@ -379,8 +379,8 @@ def test_the_fleet_is_played_where_it_is_asked_for(
         state.release()
 
 
-@pytest.mark.parametrize(("text", "comes"), [("", False), ("[[reports]]\n", True)])
-def test_reports_come_by_themselves_where_there_are_any(
+@pytest.mark.parametrize(("text", "comes"), [("", True), ("reports = []\n", False)])
+def test_reports_come_by_themselves_unless_nobody_wants_them(
     text: str, comes: bool, tmp_path: Path
 ) -> None:
     mine = tmp_path / "mine.toml"
@@ -389,6 +389,7 @@ def test_reports_come_by_themselves_where_there_are_any(
     try:
         plan = prepare(mine, Asked(nodes=1), state)
         assert ("report schedule" in plan.services) == comes
+        assert bool(load(plan.config, {}).reports) == comes
     finally:
         state.release()
 

@@ -85,9 +85,10 @@ LOST = replace(
 NOTE = replace(incident("gpu_ecc", NODES[0], Severity.INFO), id="note")
 
 
-def one(**values: Any) -> JobNow:
+def one(*incidents: Incident, **values: Any) -> JobNow:
     mine = held("job 7", nodes=2)
-    (found,) = running(fleet(*mine, incidents=(NOTE, LOST)), measured(mine, **values), PRICES)
+    stands = incidents or (NOTE, LOST)
+    (found,) = running(fleet(*mine, incidents=stands), measured(mine, **values), PRICES)
     return found
 
 
@@ -96,9 +97,11 @@ def test_a_job_is_told_with_what_bounds_it_and_what_holds_it_up() -> None:
     assert (job.holder, job.user, len(job.gpus), list(job.nodes)) == (
         Holder.parse("job 7"), "ann", 16, ["n-1", "n-2"],
     )  # fmt: skip
-    assert job.decision is not None
-    assert job.decision.bound is Bound.COMPUTE
-    assert job.holds_up == LOST
+    assert (job.holds_up, job.decision) == (LOST, None)
+    calm = one(NOTE)
+    assert calm.holds_up is None
+    assert calm.decision is not None
+    assert calm.decision.bound is Bound.COMPUTE
     assert list(job.incidents) == [LOST, NOTE]
     assert job.cost == pytest.approx(16 * 3 * 2.0)
     assert (job.checkpoint_age, job.at_risk_gpu_hours) == (None, None)
@@ -207,10 +210,13 @@ def over(**values: Any) -> Ended:
 
 
 def test_the_table_has_every_column_for_each_and_sorts_what_is_known_first() -> None:
-    shown = grid([one()], [over(state="NODE_FAIL", gpus=4, started_at=HOUR_AGO)], NOON, PRICES)
+    ended = over(state="NODE_FAIL", gpus=4, started_at=HOUR_AGO)
+    shown = grid([one(NOTE)], [ended], NOON, PRICES)
     assert {len(it) for it in shown.rows} == {len(COLUMNS)}
     first, second = shown.rows
-    assert first[PLACES["held_up_by"]] == "GPU fell off the bus"
+    ((*held_up,),) = grid([one()], [], NOON, PRICES).rows
+    assert [held_up[PLACES[it]] for it in ("held_up_by", "bound")] == ["GPU fell off the bus", None]
+    assert first[PLACES["held_up_by"]] is None
     assert second[PLACES["state"]] == "node fail"
     assert second[PLACES["ran_for_seconds"]] == timedelta(hours=3)
     assert "compute" in text(shown, 200)
@@ -330,16 +336,20 @@ def test_why_begins_with_what_bounds_a_job_and_names_what_holds_it_up() -> None:
     now = Running(job=one(), now=NOON, reliability=site(LOST))
     said = text(why_grid(told, verdict(told.ending, ()), [LOST], {}, now), 100)
     assert said.startswith(
-        "job 7 of ann runs on 16 GPUs of 2 nodes for 3 h, bound by compute (confidence 0.70):"
+        "job 7 of ann runs on 16 GPUs of 2 nodes for 3 h, held up by GPU fell off the bus (n-1), since"
     )
-    assert "Held up by GPU fell off the bus (n-1), since" in said
+    assert "bound by" not in said.split("AT ")[0]
     assert "it is running" not in said.split("AT ")[0]
     assert "faster kernels" not in said
-    assert "faster kernels" in " ".join(sentences(replace(now, job=replace(one(), incidents=()))))
-    for words in sentences(replace(now, job=replace(one(), decision=None, incidents=()))):
-        assert words
-    calm = sentences(replace(now, job=one(step_seconds_mean=2.0)))
+    calm = sentences(replace(now, job=one(NOTE, step_seconds_mean=2.0)))
+    assert calm[0].startswith(
+        "job 7 of ann runs on 16 GPUs of 2 nodes for 3 h, bound by compute (confidence 0.70):"
+    )
+    assert calm[1] == "No incident holds it up; 1 incident on its nodes."
+    assert "faster kernels" in " ".join(calm)
     assert "A step takes 2.00 s, by 16 ranks." in calm
+    for words in sentences(replace(now, job=replace(one(NOTE), decision=None))):
+        assert words
 
 
 def test_a_job_is_named_by_its_number_or_as_records_have_it() -> None:

@@ -24,7 +24,7 @@ from gpuvigil.lineprotocol import encode
 from gpuvigil.model import SWITCH_DEVICE, Impact, Incident, PortIdentity, Severity, Subject
 from gpuvigil.store.memory import MemoryStore
 from tests.dashboard.scene import gpu, heard, incident, inventory, node, pulses, row
-from tests.dashboard.test_fabric import two_by_two
+from tests.dashboard.test_fabric import changed, two_by_two
 
 NOW = SystemClock().now().replace(microsecond=0)
 GBIT = 10**9
@@ -38,9 +38,12 @@ NODES = [node(f"n-{number}", "prod") for number in range(1, 5)]
 
 
 def told(
-    *ports: tuple[Subject, Mapping[str, float]], kind: str = "roce", role: str = "fabric"
+    *ports: tuple[Subject, Mapping[str, float]],
+    kind: str = "roce",
+    role: str = "fabric",
+    now: Mapping[str, int] | None = None,
 ) -> Any:
-    """A store's answer; each port with what its counters gained a second, and its speed."""
+    """A store's answer; each port with what its counters gained a second, and its speed; `now`: at last."""
     store = MemoryStore()
     lines = []
     for subject, rates in ports:
@@ -58,6 +61,7 @@ def told(
                 name: int(rate) if name == "speed_bits_per_second" else int(rate * 10 * step)
                 for name, rate in rates.items()
             }
+            fields |= now if now and step == 6 else {}
             lines.append(encode("port", tags, {"up": 1, **fields}, to_ns(at)))
     store.write("\n".join(filter(None, lines)).encode())
     return store.window("port", ASKED, NOW - SPAN, NOW)
@@ -254,13 +258,20 @@ def test_other_incidents_are_no_matter_of_the_network() -> None:
 def test_a_switch_is_one_row_with_the_worst_of_its_ports() -> None:
     ports = [port(one) for one in NODES[:3]]
     waits = [{**BUSY, "receive_pause_microseconds": 1e4 * n} for n in (1, 20, 3)]
+    waits[0]["speed_bits_per_second"] = 100 * GBIT
     one = bad(ports[0], "job 7", "job 8", fault="switch_congested")
     one = replace(one, members=tuple(it.key for it in ports))
     found = network(moment(one), measured(told(*zip(ports, waits, strict=True)), ["prod"]))
     assert len(found.grid.rows) == 1
     assert cell(found, 0, "wait_percent") == pytest.approx(20.0)
+    assert cell(found, 0, "speed_gbit_per_second") == 100.0
     assert cell(found, 0, "suffers") == "job 7 and 1 more"
     assert '"3 of 3"' in said(found)
+
+
+def test_a_link_that_became_slower_has_its_speed_of_now() -> None:
+    slower = told((port(NODES[0]), BUSY), now={"speed_bits_per_second": 100 * GBIT})
+    assert cell(network(moment(), measured(slower, ["prod"])), 0, "speed_gbit_per_second") == 100.0
 
 
 @pytest.mark.parametrize(("gigabytes", "is_full"), [(47.4, False), (47.6, True)])
@@ -280,6 +291,19 @@ def test_a_link_says_where_its_cable_ends() -> None:
     assert cell(standing, 0, "link") == "n-1 mlx5_0 → leaf-1 port Ethernet7"
     assert cell(standing, 0, "switch") == "leaf-1"
     assert standing.said.startswith("n-1 mlx5_0 → leaf-1 port Ethernet7: ")
+
+
+def test_where_no_host_heard_it_a_switch_says_where_a_cable_ends() -> None:
+    links = measured(told((port(NODES[0]), BUSY)), ["prod"])
+    at_host = {"peer": "n-1 mlx5_0", "peer_port": 1}
+    before = changed(two_by_two("prod"), "leaf1", 1, **at_host, up=False)
+    found = network(moment(), links, None, before)
+    assert cell(found, 0, "link") == "n-1 mlx5_0 → leaf1 port 1"
+    # A host that was moved hangs at the port that is up.
+    moved = changed(before, "leaf2", 2, **at_host)
+    assert cell(network(moment(), links, None, moved), 0, "switch") == "leaf2"
+    heard = network(moment(switch="leaf-9"), links, None, moved)
+    assert cell(heard, 0, "switch") == "leaf-9"
 
 
 def test_the_command_says_what_to_do_below_its_answer_as_the_page_does() -> None:

@@ -169,7 +169,7 @@ def node(
 
 def test_a_server_is_ready_after_two_commands(site: Site) -> None:
     server = site.server
-    for name in ("hub", "analyze", "alert", "dashboard"):
+    for name in ("hub", "analyze", "alert", "dashboard", "report"):
         assert server.ok("systemctl", "is-enabled", f"gpuvigil@{name}").strip() == "enabled"
         assert server.ok("systemctl", "is-active", f"gpuvigil@{name}").strip() == "active"
     (link,) = re.findall(r"^  (http://127\.0\.0\.1:8501/\S+)$", site.said, re.MULTILINE)

@@ -4,7 +4,7 @@ set -e
 case "$1" in
 remove | deconfigure | 0)
     if [ -d /run/systemd/system ]; then
-        for name in dashboard alert analyze hub; do
+        for name in report dashboard alert analyze hub; do
             systemctl disable --now "gpuvigil@$name.service" 2>/dev/null || true
         done
         systemctl stop 'gpuvigil@*.service' 2>/dev/null || true

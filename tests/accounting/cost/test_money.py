@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.cost.example import of_cluster
+from accounting.cost.example import of_cluster, of_clusters
 from accounting.cost.money import Prices, incident_cost, incident_rate, incident_words, listed
 from gpuvigil.config import CostSettings, PriceSettings, load
 from gpuvigil.errors import ConfigError
@@ -58,6 +58,9 @@ def test_the_simulated_cluster_has_invented_prices_unless_the_site_names_it() ->
     found = invented.price(SIMULATED_CLUSTER, H100, NEW_YEAR)
     assert found is not None
     assert found.owner == "own, an example"
+    assert of_clusters(site, [SIMULATED_CLUSTER] * 2) == invented
+    for shown in ([SIMULATED_CLUSTER, "lab"], ["lab"], []):
+        assert of_clusters(site, shown).currency == "CHF"
     own = replace(site, prices=(replace(RENTED, cluster=SIMULATED_CLUSTER, since=""),))
     price = of_cluster(own, SIMULATED_CLUSTER).price(SIMULATED_CLUSTER, H100, NEW_YEAR)
     assert price is not None

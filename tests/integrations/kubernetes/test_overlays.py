@@ -21,7 +21,7 @@ FOREIGN = {"PodMonitor"}
 # What a person makes before, as the page says.
 SECRETS = {"gpuvigil-collector", "gpuvigil-service", "gpuvigil-watcher"}
 READERS = ("analyzer", "dashboard")
-PARTS = {"hub", "analyzer", "alerts", "dashboard", "collector", "watcher"}
+PARTS = {"hub", "analyzer", "alerts", "dashboard", "report", "collector", "watcher"}
 
 
 @pytest.fixture(params=FOLDERS, ids=lambda it: it.name)
@@ -70,9 +70,10 @@ def test_every_part_of_the_product_runs_one_command(rendered: list[Object]) -> N
     }
     assert PARTS <= set(made) <= PARTS | {"actions"}
     for one in made.values():
-        program, command, option, path = container(one)["command"]
+        program, command, *verb, option, path = container(one)["command"]
         assert (program, option) == ("gpuvigil", "--config")
         assert command in COMMANDS
+        assert verb == (["schedule"] if command == "report" else [])
         assert path in {it["mountPath"] for it in container(one)["volumeMounts"]}
         selector = one["spec"]["selector"]["matchLabels"]
         labels = one["spec"]["template"]["metadata"]["labels"]
