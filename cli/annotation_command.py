@@ -12,8 +12,9 @@ from gpuvigil.config.startup import configured_anywhere, fail, parser
 from gpuvigil.errors import ConfigError, GpuvigilError
 from gpuvigil.hostlist import expand
 from gpuvigil.hub_client import Hub, service_hubs
+from gpuvigil.matching.annotations import checked, new_id
 from gpuvigil.model import Deed, RecordKind, readable
-from gpuvigil.model.annotation import Annotation, checked, new_id
+from gpuvigil.model.annotation import Annotation
 from gpuvigil.state_directory import config_of_up
 
 from .silence_command import time

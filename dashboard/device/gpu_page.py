@@ -68,7 +68,7 @@ def _now() -> None:
     st.html(drawing.head(found, title, state, (reason, lasts, held), stamp))
     notes = [text for text in (found.unknown, shown.wrong) if text]
     if view.warnings or notes:
-        st.html(joined(panels.banners(view.warnings), panels.notes(notes)))
+        st.html(joined(panels.warnings(view), panels.notes(notes)))
     st.html(drawing.siblings(found, shown.window.query))
     left, right = st.columns([5, 3], gap="medium")
     with left:

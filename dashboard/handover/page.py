@@ -45,7 +45,7 @@ def _live() -> None:
     st.html(
         joined(
             tag("h1", "Shift handover ", tag("small", span), class_="gv-page"),
-            panels.banners(view.warnings),
+            panels.warnings(view),
             panels.notes([*([wrong] if wrong else []), *live.outdated("this shift is", said)]),
         )
     )

@@ -57,7 +57,9 @@ def _errors(found: Matrix) -> Node:
     if not found.rows:
         nothing = el("p", f"No hardware failed in {SPAN.days} days.", class_="empty")
         return el("section", head, nothing, key="errors")
-    columns = (el("th", name, scope="col") for name in found.places)
+    columns = (
+        el("th", el("a", name, href=found.pages.get(name)), scope="col") for name in found.places
+    )
     rows = (
         el(
             "tr",

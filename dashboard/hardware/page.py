@@ -67,7 +67,7 @@ def _live() -> None:
     except HubError as error:
         found, notes, known = Failed(), [f"What failed is not known: {error}"], False
     title = tag("h1", f"Rack {rack}" if rack else "Hardware", class_="gv-page")
-    st.html(joined(title, panels.banners(view.warnings), panels.notes(notes)))
+    st.html(joined(title, panels.warnings(view), panels.notes(notes)))
     told = {one.subject: one.rack for one in snapshot.inventories().values() if one.rack}
     standing = [item.incident for item in view.attention]
     shown = Shown(

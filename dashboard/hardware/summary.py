@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from accounting.hardware.repeat_offenders import Failure
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import Incident, Subject
 from gpuvigil.numbers_in_words import natural
+from gpuvigil.web.page_links import node_page, rack_page
 
 from ..model.cluster import ClusterView
 from ..model.gpus import Look, summed
@@ -26,6 +27,7 @@ class Matrix:
     places: Sequence[str]
     rows: Sequence[tuple[str, str, Sequence[int], int]]  # fault's key, its title, counts, all
     more: int  # places that are not shown
+    pages: Mapping[str, str] = field(default_factory=dict)  # of the places
 
     @property
     def most(self) -> int:
@@ -35,9 +37,12 @@ class Matrix:
 def matrix(found: Iterable[Failure], place_of: Mapping[tuple[str, str], str]) -> Matrix:
     """`place_of`: each node's rack, by cluster and node; a node without one stands for itself."""
     counts: Counter[tuple[str, str]] = Counter()
+    pages: dict[str, str] = {}
     for one in found:
-        place = place_of.get((one.cluster, one.node)) or one.node
+        rack = place_of.get((one.cluster, one.node))
+        place = rack or one.node
         counts[one.fault, place] += 1
+        pages[place] = rack_page(one.cluster, rack) if rack else node_page(one.cluster, one.node)
     by_place: Counter[str] = Counter()
     by_fault: Counter[str] = Counter()
     for (fault, place), count in counts.items():
@@ -49,7 +54,7 @@ def matrix(found: Iterable[Failure], place_of: Mapping[tuple[str, str], str]) ->
         (fault, _title(fault), [counts[fault, place] for place in shown], by_fault[fault])
         for fault in sorted(by_fault, key=lambda it: (-by_fault[it], it))
     ]
-    return Matrix(places=shown, rows=rows, more=len(ordered) - len(shown))
+    return Matrix(places=shown, rows=rows, more=len(ordered) - len(shown), pages=pages)
 
 
 def _title(fault: str) -> str:

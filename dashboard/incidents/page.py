@@ -55,7 +55,7 @@ def _live() -> None:
     st.html(
         joined(
             tag("h1", "Incidents ", tag("small", drawing.amounts(found)), class_="gv-page"),
-            panels.banners(view.warnings),
+            panels.warnings(view),
             panels.notes([*view.failing_channels, *wrong]),
         )
     )

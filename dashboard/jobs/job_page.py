@@ -70,7 +70,7 @@ def _now() -> None:
     title = tag(
         "h1", "Job ", tag("small", tag("a", "All jobs", href=page_links.JOBS)), class_="gv-page"
     )
-    st.html(joined(title, panels.banners(view.warnings), panels.notes(notes)))
+    st.html(joined(title, panels.warnings(view), panels.notes(notes)))
     if job is None:
         show("job", *_over())
         return

@@ -106,7 +106,7 @@ def _live() -> None:
     )
     view, shared = live.current().view(), live.shared()
     found, notes = jobs(shared)
-    st.html(joined(title, panels.banners(view.warnings), panels.notes(notes)))
+    st.html(joined(title, panels.warnings(view), panels.notes(notes)))
     asked = Filters.of(st.query_params.to_dict())
     shown = of_clusters(shared.config.cost, (one.cluster for one in found.running))
     show("jobs", *page(found, asked, shown))

@@ -7,7 +7,8 @@ import streamlit as st
 from gpuvigil.clock import SystemClock, from_text
 from gpuvigil.errors import ConfigError, HubError
 from gpuvigil.hostlist import expand
-from gpuvigil.model.annotation import Annotation, checked, new_id
+from gpuvigil.matching.annotations import checked, new_id
+from gpuvigil.model.annotation import Annotation
 
 from ..data import live
 from . import own_name

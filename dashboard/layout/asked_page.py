@@ -61,8 +61,8 @@ def _live(page: AskedPage[_T]) -> None:
         )
     except HubError as error:
         unknown = panels.notes([f"{page.unknown}: {error}"])
-        st.html(joined(title, panels.banners(view.warnings), unknown))
+        st.html(joined(title, panels.warnings(view), unknown))
         return
     late = live.outdated("everything below is", said)
-    st.html(joined(title, panels.banners(view.warnings), panels.notes(late)))
+    st.html(joined(title, panels.warnings(view), panels.notes(late)))
     show(page.key, *page.shown(said.value))

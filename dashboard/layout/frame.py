@@ -21,7 +21,7 @@ _SHELL = (
     '<button class="menu" type="button" aria-expanded="false" aria-controls="gv-pages"><span aria-hidden="true">☰</span> <span class="page"></span></button>'
     '<span class="links" id="gv-pages"></span>'
     '<form role="search"><input name="text" type="search" maxlength="200" autocomplete="off"'
-    ' aria-label="Search" placeholder="User, job, node, GPU, port, incident"></form>'
+    ' aria-label="Search" placeholder="Find anything"></form>'
     '<span class="when"><button class="pick" type="button" aria-expanded="false" aria-controls="gv-when">'
     '<span class="clock">Now</span><span class="zone"></span></button>'
     '<div class="choose" id="gv-when" hidden><b>Look at another time</b><p class="steps"></p>'

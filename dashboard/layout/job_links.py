@@ -1,7 +1,7 @@
 """Sentences in which the names of jobs and users lead to their pages: pure."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from gpuvigil.model import Holder
 from gpuvigil.web import page_links
@@ -30,6 +30,14 @@ def parts(text: str, cluster: str, holders: Iterable[str], users: Iterable[str] 
     if not either:
         return [(text, "")] if text else []
     return list(_pieces(re.split(f"({'|'.join(either)})", text), {**people, **pages}))
+
+
+def linked(text: str, pages: Mapping[str, str]) -> Html:
+    """The text, each of these names with its page."""
+    pieces = re.split(rf"(?<![\w-])({_any(pages)})(?![\w-])", text) if pages else [text]
+    return joined(
+        *(tag("a", it, href=pages[it]) if place % 2 else it for place, it in enumerate(pieces))
+    )
 
 
 def _any(names: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from gpuvigil.web.markup import Html, joined, tag
 from ..data.attention import Attention
 from ..data.changes import Change
 from ..data.trend import Before
-from ..data.views import FleetView
+from ..data.views import NAMED_NODES, FleetView
 from ..model.cluster import ClusterView, Look, PortView, Strip
 from ..model.ports import PORT_WORDS
 from . import job_links
@@ -67,9 +67,19 @@ def notes(lines: Iterable[str]) -> Html:
     return joined(*(tag("div", text, class_="gv-note", role="status") for text in lines))
 
 
-def banners(warnings: Iterable[str]) -> Html:
+def banners(warnings: Iterable[str | Html]) -> Html:
     """Why what is shown may not be true, loudly."""
     return joined(*(tag("div", text, class_="gv-banner", role="alert") for text in warnings))
+
+
+def warnings(view: FleetView) -> Html:
+    """Those of the view; a silent node that is named leads to its page."""
+    pages = {
+        node.name: page_links.node_page(cluster.name, node.name)
+        for cluster in view.clusters
+        for node in cluster.silent_nodes[:NAMED_NODES]
+    }
+    return banners(job_links.linked(text, pages) for text in view.warnings)
 
 
 def strip(numbers: Strip, hour: Before | None = None, day: Before | None = None) -> Html:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from gpuvigil.clock import moment as time_of
-from gpuvigil.model import SIMULATED_CLUSTER, SWITCH_DEVICE, Subject
+from gpuvigil.model import SIMULATED_CLUSTER, SWITCH_DEVICE, Incident, Subject
 from gpuvigil.numbers_in_words import counted
 from gpuvigil.web import page_links
 
@@ -45,7 +45,7 @@ def _answer(found: Network) -> Node:
     return el(
         "section",
         el("h2", found.answer),
-        el("p", found.said, class_="impact") if found.said else None,
+        el("p", *_said(found), class_="impact") if found.said else None,
         el("p", el("b", "Do now: "), found.to_do, class_="action") if found.to_do else None,
         el("p", el("a", "Open the incident", href=page_links.incident_page(worst.id)))
         if worst is not None
@@ -53,6 +53,17 @@ def _answer(found: Network) -> Node:
         class_=f"story-head {kind}",
         key="answer",
     )
+
+
+def _said(found: Network) -> Sequence[Node]:
+    worst = found.worst
+    if worst is None:
+        return (found.said,)
+    return nodes(found.said, worst.subject.cluster, worst.impact.holders, worst.impact.users)
+
+
+def _suffers(one: Incident) -> Sequence[Node]:
+    return nodes(one.impact.text, one.subject.cluster, one.impact.holders, one.impact.users)
 
 
 def _numbers(found: Network) -> Node:
@@ -100,7 +111,7 @@ def _findings(found: Network, now: datetime) -> Node | None:
             el("td", _link(row, one.subject, now)),
             el("td", el("a", one.title, href=page_links.incident_page(one.id))),
             el("td", time_of(one.since)),
-            el("td", *nodes(one.impact.text, one.subject.cluster, one.impact.holders)),
+            el("td", *_suffers(one)),
             *(el("td", _shown(key, row), class_="number") for key in _RATES.values()),
             key=one.id,
         )
@@ -166,7 +177,7 @@ def _busiest(found: Network, now: datetime) -> Node | None:
     return el(
         "section",
         el("h2", "Busiest links", el("small", minutes)),
-        _table(("Link", "Verdict", *_RATES), lines),
+        wide(_table(("Link", "Verdict", *_RATES), lines), "Busiest links"),
         key="busiest",
     )
 
@@ -185,7 +196,7 @@ def _matrix(found: Network) -> Node | None:
     lines = (
         el(
             "tr",
-            el("th", rack, scope="row"),
+            el("th", el("a", rack, href=page_links.rack_page("", rack)), scope="row"),
             *(_cell(cells.get(rail)) for rail in found.rails),
             key=rack,
         )
@@ -200,7 +211,10 @@ def _matrix(found: Network) -> Node | None:
     return el(
         "section",
         el("h2", "Rack × rail", el("small", said)),
-        el("table", el("thead", el("tr", *head)), el("tbody", *lines), class_="heat"),
+        wide(
+            el("table", el("thead", el("tr", *head)), el("tbody", *lines), class_="heat"),
+            "Racks by rails",
+        ),
         el("p", f"{counted(more, 'more rack')}, all calmer", class_="sub") if more > 0 else None,
         key="matrix",
     )

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 
 from gpuvigil.clock import moment as time_of
 from gpuvigil.numbers_in_words import counted
+from gpuvigil.web import page_links
 
-from ..layout.tree import Node, each, el
+from ..layout.tree import Node, each, el, wide
 from ..lists.wiring import Cable, Wiring
 
 MOST_LEAVES, MOST_SPINES, MOST_DRAWN = 64, 32, 64
@@ -67,27 +68,33 @@ def _matrix(one: Wiring) -> Sequence[Node]:
     lines = (
         el(
             "tr",
-            el("th", leaf, el("small", f" {_hosts(one, leaf)}"), scope="row"),
+            el(
+                "th",
+                _switch(one, leaf),
+                el("small", f" {_hosts(one, leaf)}"),
+                scope="row",
+            ),
             *(_cell(one.cables.get((leaf, spine), ())) for spine in spines),
             key=leaf,
         )
         for leaf in leaves[:MOST_LEAVES]
     )
-    head = (el("th", name, scope="col") for name in ("Leaf", *spines))
+    names = ("Leaf", *(_switch(one, spine) for spine in spines))
+    head = (el("th", name, scope="col") for name in names)
     more = _more(len(leaves) - MOST_LEAVES, len(one.spines) - MOST_SPINES)
     return each(
         (
-            el(
-                "table",
-                el("thead", el("tr", *head)),
-                el("tbody", *lines),
-                class_="heat",
-                aria_label=f"Cables of {one.cluster}, leaves by spines",
-                key="matrix",
+            wide(
+                el("table", el("thead", el("tr", *head)), el("tbody", *lines), class_="heat"),
+                f"Cables of {one.cluster}, leaves by spines",
             ),
             el("p", f"{more} not shown.", class_="sub") if more else None,
         )
     )
+
+
+def _switch(one: Wiring, name: str) -> Node:
+    return el("a", name, href=page_links.switch_page(one.cluster, name))
 
 
 def _ranks(one: Wiring) -> dict[str, int]:
@@ -184,16 +191,16 @@ def _places(many: int) -> list[float]:
 
 def _box(one: Wiring, name: str, x: float, y: float) -> Iterator[Node]:
     most = max(len(one.spines), len(one.leaves))
-    wide = min(0.9 * _WIDTH / most, 150.0)
+    broad = min(0.9 * _WIDTH / most, 150.0)
     yield el(
         "rect",
-        x=f"{x - wide / 2:.0f}",
+        x=f"{x - broad / 2:.0f}",
         y=f"{y:.0f}",
-        width=f"{wide:.0f}",
+        width=f"{broad:.0f}",
         height=f"{_BOX:.0f}",
         class_="hot" if name in one.lost else None,
         key=f"box {name}",
     )
-    room = min(int(wide / 8.0), _CHARACTERS)
+    room = min(int(broad / 8.0), _CHARACTERS)
     shown = name if len(name) <= room else f"{name[: max(room - 1, 1)]}…"
     yield el("text", shown, x=f"{x:.0f}", y=f"{y + 15.0:.0f}", key=f"name {name}")

@@ -1,18 +1,21 @@
 """A link's own page, as trees: what is told of it, and both of its ends side by side."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from gpuvigil.clock import moment as time_of
-from gpuvigil.model import SIMULATED_CLUSTER, SWITCH_DEVICE, Subject
+from gpuvigil.model import SIMULATED_CLUSTER, SWITCH_DEVICE, Subject, SwitchPort
+from gpuvigil.numbers_in_words import natural
 from gpuvigil.web import page_links
 
 from ..layout.job_links import nodes
-from ..layout.tree import Node, each, el
+from ..layout.tree import Node, each, el, wide
 from ..lists.network import Network
 from ..lists.one_link import End, Link
 
 _ALL = el("p", el("a", "All links", href=page_links.NETWORK))
+_MOST_PORTS = 256
 _ONE_END = "The other end is not known: run lldpd on the host, or have gpuvigil read the switches."
 
 
@@ -36,6 +39,7 @@ def page(found: Network, asked: str, now: datetime) -> Sequence[Node]:
             _answer(link),
             el("section", *(_end(it, now) for it in link.ends), class_="ends"),
             _far(link),
+            _ports(found, link),
             _ALL,
         )
     )
@@ -54,7 +58,7 @@ def _answer(link: Link) -> Node:
                 "p",
                 el("a", it.title, href=page_links.incident_page(it.id)),
                 f", since {time_of(it.since)}; ",
-                *nodes(it.impact.text, it.subject.cluster, it.impact.holders),
+                *nodes(it.impact.text, it.subject.cluster, it.impact.holders, it.impact.users),
                 ". ",
                 el("b", "Do now: "),
                 it.action,
@@ -83,5 +87,47 @@ def _end(end: End, now: datetime) -> Node:
 
 
 def _far(link: Link) -> Node | None:
-    is_switch_itself = link.ends[0].subject.port == "0"
-    return el("p", _ONE_END) if len(link.ends) == 1 and not is_switch_itself else None
+    lone = len(link.ends) == 1 and not _is_switch(link.ends[0].subject)
+    return el("p", _ONE_END) if lone else None
+
+
+def _is_switch(subject: Subject) -> bool:
+    """Whether it is a switch itself."""
+    return subject.device == SWITCH_DEVICE and subject.port == "0"
+
+
+def _ports(found: Network, link: Link) -> Node | None:
+    """Of a switch: each port with what is at its other end."""
+    switch = link.ends[0].subject
+    if not _is_switch(switch) or found.known is None:
+        return None
+    told = found.known.switches[switch.cluster, switch.node]
+    ports = sorted((it for it in told.ports if it.id != switch.port), key=lambda it: natural(it.id))
+    lines = (
+        el(
+            "tr",
+            el("td", el("a", it.id, href=page_links.link_page(replace(switch, port=it.id)))),
+            el("td", *_at_the_end(switch.cluster, it)),
+            el("td", "up" if it.up else "down"),
+            key=it.id,
+        )
+        for it in ports[:_MOST_PORTS]
+    )
+    head = (el("th", name, scope="col") for name in ("Port", "Other end", "State"))
+    up = sum(it.up for it in ports)
+    return el(
+        "section",
+        el("h2", "Ports", el("small", f" {up:,} of {len(ports):,} up")),
+        wide(el("table", el("thead", el("tr", *head)), el("tbody", *lines)), "Ports"),
+        key="ports",
+    )
+
+
+def _at_the_end(cluster: str, port: SwitchPort) -> Sequence[Node]:
+    if port.at_switch:
+        far = f" port {port.peer_id}" if port.peer_id else ""
+        return el("a", port.peer, href=page_links.switch_page(cluster, port.peer)), far
+    if port.host is None:
+        return ("–",)
+    node, device = port.host
+    return el("a", node, href=page_links.node_page(cluster, node)), f" {device}"

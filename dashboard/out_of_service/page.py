@@ -48,7 +48,7 @@ def _live() -> None:
     st.html(
         joined(
             tag("h1", "Out of service", class_="gv-page"),
-            panels.banners(view.warnings),
+            panels.warnings(view),
             panels.notes([*live.outdated("this list is", answer), *not_known]),
         )
     )

@@ -117,7 +117,7 @@ def _live() -> None:
     cluster = found.cluster
     head = panels.header(view, cluster, SystemClock().now())
     lost = not_found.said(st.query_params.get(not_found.ASKED))
-    st.html(joined(head, panels.banners(view.warnings), panels.notes((*lost, *found.unknown))))
+    st.html(joined(head, panels.warnings(view), panels.notes((*lost, *found.unknown))))
     if cluster is None:
         return
     if not is_wall():

@@ -39,10 +39,10 @@ def _live() -> None:
         )
     except (HubError, StoreError) as error:
         unknown = panels.notes([f"Usage is not known: {error}"])
-        st.html(joined(title, panels.banners(view.warnings), unknown))
+        st.html(joined(title, panels.warnings(view), unknown))
         return
     late = live.outdated("everything below is", said)
-    st.html(joined(title, panels.banners(view.warnings), panels.notes(late)))
+    st.html(joined(title, panels.warnings(view), panels.notes(late)))
     prices = {one.cluster: of_cluster(shared.config.cost, one.cluster) for one in said.value}
     money = {name: Money(currency=it.currency) for name, it in prices.items() if it}
     show("people", *page(said.value, asked, money))

@@ -33,12 +33,12 @@ def _live() -> None:
         said = live.shared().questions.ask(_KEY, archive, 60.0)
     except HubError as error:
         unknown = panels.notes([f"What reports there are is not known: {error}"])
-        st.html(joined(heading, panels.banners(view.warnings), unknown))
+        st.html(joined(heading, panels.warnings(view), unknown))
         return
     runs, letters = said.value
     late = live.outdated("this list is", said)
     note = [] if runs else [nothing(may_see=live.shared().may_answer)]
-    st.html(joined(heading, panels.banners(view.warnings), panels.notes([*late, *note])))
+    st.html(joined(heading, panels.warnings(view), panels.notes([*late, *note])))
     for number, run in enumerate(first(runs, st.query_params.get("report", ""))):
         left, right = st.columns([7, 1], vertical_alignment="center")
         left.html(joined(tag("h2", f"{run.title}, {run.span}"), tag("p", told(run, letters))))

@@ -43,7 +43,7 @@ def _live() -> None:
     except HubError as error:
         title = tag("h1", "Silences", class_="gv-page")
         unknown = panels.notes([f"What is silenced is not known: {error}"])
-        st.html(joined(title, panels.banners(view.warnings), unknown))
+        st.html(joined(title, panels.warnings(view), unknown))
         return
     now = view.now
     then = [] if live.shared().at is None else [_PAST]
@@ -52,7 +52,7 @@ def _live() -> None:
     st.html(
         joined(
             tag("h1", "Silences ", amount, class_="gv-page"),
-            panels.banners(view.warnings),
+            panels.warnings(view),
             panels.notes([*live.outdated("what is silenced is", said), *then]),
         )
     )

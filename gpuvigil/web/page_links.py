@@ -44,6 +44,11 @@ def around(subject: Subject, start: datetime, end: datetime) -> str:
     return subject_page(subject, start - MARGIN, end + MARGIN)
 
 
+def switch_page(cluster: str, switch: str) -> str:
+    """The page of a switch and all of its ports."""
+    return link_page(Subject(cluster=cluster, node=switch, device=SWITCH_DEVICE, port="0"))
+
+
 def report_page(run: str) -> str:
     """The page of one report that was made by itself."""
     return _with(REPORTS, {"report": run})
@@ -68,8 +73,8 @@ def node_page(cluster: str, node: str) -> str:
 
 
 def rack_page(cluster: str, rack: str) -> str:
-    """The page of a rack: its nodes, power and temperatures."""
-    return _with(HARDWARE, {"cluster": cluster, "rack": rack})
+    """The page of a rack: its nodes, power and temperatures; in any cluster where none is named."""
+    return _with(HARDWARE, {**({"cluster": cluster} if cluster else {}), "rack": rack})
 
 
 def incidents_of(fault: str) -> str:

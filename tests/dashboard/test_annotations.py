@@ -28,6 +28,7 @@ from dashboard.device.window import Window
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import AnalyzerSettings, Config
 from gpuvigil.errors import ConfigError
+from gpuvigil.matching.annotations import checked
 from gpuvigil.model import (
     Acceptance,
     Act,
@@ -41,7 +42,7 @@ from gpuvigil.model import (
     Setup,
     Subject,
 )
-from gpuvigil.model.annotation import LONGEST, Annotation, checked
+from gpuvigil.model.annotation import LONGEST, Annotation
 from tests.hub.in_process import HubThread
 from tests.polling import wait_until
 from tests.servers import ROOT

@@ -10,6 +10,7 @@ from dashboard.lists.wiring import Cable, Wiring, wirings
 from dashboard.network.fabric import MOST_DRAWN, MOST_LEAVES, MOST_SPINES, fabric, kind, words
 from gpuvigil.clock import SystemClock
 from gpuvigil.model import ErrorCount, Subject, Switch, SwitchPort
+from gpuvigil.web.page_links import switch_page
 
 NOW = SystemClock().now().replace(microsecond=0)
 HOUR = timedelta(hours=1)
@@ -177,6 +178,12 @@ def test_every_cable_in_trouble_is_named_by_both_ends() -> None:
     assert "leaf1 port 3 → spine1 port 2: 100 of 400 Gbit/s" in told
     assert "leaf2 port 6 → spine2 port 5: down" in told
     assert "leaf2 port 5" not in told
+
+
+def test_each_leaf_and_each_spine_leads_to_its_page() -> None:
+    told = json.dumps(fabric([one(two_by_two())]))
+    for name in ("leaf1", "leaf2", "spine1", "spine2"):
+        assert f'"{switch_page("lab", name)}"' in told
 
 
 def large(leaves: int, spines: int) -> Wiring:

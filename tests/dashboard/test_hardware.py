@@ -90,6 +90,7 @@ def test_the_page_leads_from_each_part_to_its_place() -> None:
         assert words in said
     assert "case 2" not in said
     links = {it[1]["href"] for it in _all(tree) if it[0] == "a"}
+    assert matrix(failed, {("lab", "n1"): "r1"}).pages == {"r1": rack_page("lab", "r1")}
     assert {rack_page("lab", "r1"), "/node?cluster=lab&node=n1", "/incidents?incident=i1"} <= links
     one = texts(["div", {}, *page(replace(shown, rack="r1"))])
     assert "n1" in one

@@ -11,6 +11,7 @@ from dashboard.lists.network import Network, network
 from dashboard.lists.one_link import End
 from dashboard.network.link import page
 from gpuvigil.model import SWITCH_DEVICE, ErrorCount, Incident, Subject, Switch
+from gpuvigil.web.page_links import link_page, node_page, switch_page
 
 from .test_fabric import FAST, HOUR, changed, host, switch, two_by_two
 from .test_network import BUSY, NODES, NOW, bad, moment, port, told
@@ -125,6 +126,12 @@ def test_a_switch_itself_is_shown_with_its_ports() -> None:
     assert "silent since" in drawn
     assert '"6 of 6 up"' in drawn
     assert "The other end is not known" not in drawn
+    leads_to = {switch_page("prod", "spine1"), node_page("prod", "n11")}
+    leads_to.add(link_page(replace(LEAF, port="3")))
+    assert all(f'"{href}"' in drawn for href in leads_to)
+    # The page of one of its ports does not list the others.
+    port = json.dumps(page(seen(switches=fine), replace(LEAF, port="3").key, NOW))
+    assert link_page(replace(LEAF, port="5")) not in port
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from dashboard.data.flapping import flapping
 from dashboard.data.fleet_map import encoded
 from dashboard.data.views import FleetView, fleet_view
 from dashboard.fleet import clusters, silent_nodes
-from dashboard.layout.panels import attention_items, attention_title, banners, header, ports, strip
+from dashboard.layout.panels import attention_items, attention_title, header, ports, strip, warnings
 from dashboard.model.cluster import Look
 from dashboard.model.delivery_status import told_of
 from dashboard.model.facts import Book, Facts
@@ -237,6 +237,16 @@ def test_nodes_that_stop_together_point_at_the_way_to_gpuvigil(silent: int, told
     assert warning.endswith(f" {8 * silent} GPUs are unknown.")
 
 
+def test_a_silent_node_that_is_named_leads_to_its_page() -> None:
+    nodes = [node(name) for name in ("n1", "n10", "n2")]
+    facts = busy_fleet(nodes)
+    facts = replace(facts, heard={**facts.heard, **heard([nodes[0], nodes[1]], LONG_AGO)})
+    drawn = warnings(view_of(facts))
+    for name in ("n1", "n10"):
+        assert f'<a href="/node?cluster=simulated&amp;node={name}">{name}</a>' in drawn
+    assert "node=n2" not in drawn
+
+
 def test_nodes_that_died_one_after_the_other_are_named_and_so_is_a_rack() -> None:
     nodes = [node(f"n{number}") for number in range(8)]
     facts = replace(busy_fleet(nodes), listening_since=NOON - timedelta(days=9))
@@ -403,7 +413,7 @@ def test_hostile_names_are_escaped_everywhere_on_the_page() -> None:
     (cluster,) = view.clusters
     drawn = joined(
         header(view, cluster, NOON),
-        banners(view.warnings),
+        warnings(view),
         strip(cluster.strip),
         ports(cluster),
     )

@@ -1,0 +1,33 @@
+"""How a person makes an annotation, by command or on a page: the same rules for both."""
+
+import os
+from collections.abc import Collection, Iterable
+from datetime import timedelta
+
+from ..errors import ConfigError
+from ..model.annotation import LONGEST, Annotation
+
+
+def new_id() -> str:
+    """A name for an annotation that no other has."""
+    return f"n-{os.urandom(4).hex()}"
+
+
+def checked(said: Annotation, known: Iterable[tuple[str, str]]) -> Annotation:
+    """The same annotation; ConfigError says what is wrong with it. `known`: cluster and node of each."""
+    if not said.note:
+        raise ConfigError("say what was done")
+    if not said.by:
+        raise ConfigError("an annotation needs somebody's name")
+    if said.until is not None and not timedelta() < said.until - said.at <= LONGEST:
+        raise ConfigError(f"it ends after it begins, and within {LONGEST.days} days")
+    _of_known(said, frozenset(known))
+    return said
+
+
+def _of_known(said: Annotation, known: Collection[tuple[str, str]]) -> None:
+    asked = {(said.cluster, node) for node in said.nodes}
+    if unknown := sorted(node for _, node in asked.difference(known)):
+        raise ConfigError(f"the hub knows no node {unknown[0]} in cluster {said.cluster}")
+    if said.cluster not in {cluster for cluster, _ in known}:
+        raise ConfigError(f"the hub knows no cluster {said.cluster}")
