@@ -7,7 +7,6 @@ import pytest
 
 from analyzer.detectors.node_silent import Hearing, hearing
 from analyzer.window.waits import Waits
-
 from gpuvigil.model import Subject
 
 from .scene import NOON, healthy, inventory, node
