@@ -71,7 +71,6 @@ def test_the_same_seed_has_the_same_bytes_however_it_is_cut() -> None:
     assert runs.digest(build(replace(small, seed=10)).blocks(tick_seconds=30.0)) != once
 
 
-@pytest.mark.medium
 def test_collectors_say_how_often_nodes_are_read() -> None:
     fleet = build(world(9, nodes=6, days=1 / 48))
     share = fleet.plan.topology.read_share
