@@ -159,7 +159,7 @@ def _who(one: Wasted) -> tuple[str, str]:
 def _about(who: tuple[str, str], them: Sequence[Wasted]) -> str:
     """The worst of them come first."""
     worst = them[0]
-    why = f"{reason(worst)}: {advice(worst)}."
+    why = f"{reason(worst)} ({advice(worst)})."
     if len(them) == 1:
         start = f"Ask {who[0]} about" if who[0] else "Look at"
         return f"{start} {worst.held.holder}, which was {why}"

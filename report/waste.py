@@ -219,7 +219,7 @@ def groups(
 ) -> Iterator[Sheet | None]:
     """A table for each facet: a row for each team, or user and so on, the one that wasted most first.
 
-    None where nobody is named, and where all of them are one: that says nothing that the whole does not.
+    None where nobody is named, where all of them are one, and where they are the teams once more: that says nothing that another does not.
     """
     whole = _sum(now), None if before is None else _sum(before)
     for facet in FACETS:
@@ -234,7 +234,9 @@ def _by(
     facts: Facts,
 ) -> Sheet | None:
     name = _namer(facet.of)
-    if len({getattr(one.held, facet.of) for one in now}) < LEAST_GROUPS:
+    named = {(getattr(one.held, facet.of), one.held.account) for one in now}
+    alike = facet.of != "account" and all(name == team for name, team in named)
+    if alike or len({name for name, _ in named}) < LEAST_GROUPS:
         return None
     found, earlier = _grouped(now, name), _grouped(before or (), name)
     sums = {key: _sum(them) for key, them in found.items()}

@@ -108,10 +108,10 @@ def test_what_was_wasted_is_to_do_although_nothing_stands_at_the_end() -> None:
         share("job 4", "", 2, quiet=0.5, idle=0.5),
     ]
     report = build(facts(busy_at_the_end(held), prices=priced()))
-    assert [one.text.partition(":")[0] for one in report.actions] == [
-        "Ask ann about 2 jobs that wasted 419 GPU-hours; job 1 was idle for 50 %",
-        "Look at job 4, which was idle for 50 %",
-        "Ask bob about job 3, which was idle for 50 %",
+    assert [one.text for one in report.actions] == [
+        "Ask ann about 2 jobs that wasted 419 GPU-hours; job 1 was idle for 50 % (end it when done).",
+        "Look at job 4, which was idle for 50 % (end it when done).",
+        "Ask bob about job 3, which was idle for 50 % (end it when done).",
     ]
     assert [one.gpu_hours_a_day for one in report.actions] == [60.0, 24.0, 12.0]
     assert [one.cost_a_day for one in report.actions] == [119.82, 47.93, 23.96]
