@@ -76,15 +76,26 @@ _UNITS: dict[str, tuple[float, str, str]] = {
 }
 
 
+# Short forms as the field writes them; those of capitals alone are in `_CAPITALS`.
+_CAPITALS = ("ecc", "sm", "gpu", "dram", "sram", "mig", "tpc", "crc", "lcrc", "mcu", "l2")
+_WRITTEN = {
+    **{word: word.upper() for word in _CAPITALS},
+    "pcie": "PCIe",
+    "nvlink": "NVLink",
+    "tlps": "TLPs",
+    "dllps": "DLLPs",
+    "naks": "NAKs",
+    "secded": "SEC-DED",
+    "tlimit": "T.limit",
+}
+
+
 def title(metric: Metric) -> str:
     """The metric's name without its unit, in words."""
     name = metric.name
     for ending in _UNITS:
         name = name.removesuffix(ending)
-    words = name.replace("_", " ")
-    for word in ("ecc", "pcie", "sm", "gpu"):
-        words = " ".join(w.upper() if w == word else w for w in words.split(" "))
-    words = words.replace("PCIE", "PCIe").replace("nvlink", "NVLink")
+    words = " ".join(_WRITTEN.get(word, word) for word in name.split("_"))
     return words[:1].upper() + words[1:]
 
 

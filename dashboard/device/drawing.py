@@ -158,7 +158,12 @@ def _standing(item: Attention) -> Html:
         tag("p", tag("b", "Do now: "), item.action, class_="action") if item.action else joined(),
         tag(
             "p",
-            job_links.html(item.impact, item.subject.cluster, item.incident.impact.holders),
+            job_links.html(
+                item.impact,
+                item.subject.cluster,
+                item.incident.impact.holders,
+                item.incident.impact.users,
+            ),
             class_="impact",
         )
         if item.impact

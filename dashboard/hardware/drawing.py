@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from accounting.hardware.repeat_offenders import RULE, SPAN, Offender, Part
 from gpuvigil.clock import duration, moment
@@ -14,7 +14,7 @@ from gpuvigil.web import page_links
 from ..layout.tree import Node, each, el, wide
 from .summary import Matrix, Rack
 
-MOST_OFFENDERS, MOST_RMA, MOST_RACKS, MOST_NODES = 20, 30, 200, 64
+MOST_OFFENDERS, MOST_RMA, MOST_RACKS, MOST_NODES, MOST_INCIDENTS = 20, 30, 200, 64, 4
 # From half of the worst on a cell is hot, from a fifth on it is warm.
 _HOT, _WARM = 0.5, 0.2
 _DASH = "–"
@@ -162,6 +162,7 @@ def _returns(shown: Shown) -> Node:
 
 
 _RACK_HEADS = ("Rack", "Nodes", "GPUs", "Failing", "Held", "Power", "of", "Hottest", "Median")
+_NUMBERS = frozenset({*_RACK_HEADS[1:], "Incidents"})
 
 
 def _racks(shown: Shown) -> Node:
@@ -172,7 +173,7 @@ def _racks(shown: Shown) -> Node:
     rows = [_rack(one) for one in shown.racks[:MOST_RACKS]]
     more = len(shown.racks) - len(rows)
     heads = (*_RACK_HEADS, "Incidents", "Cluster")
-    table = _table(heads, rows, frozenset({*_RACK_HEADS[1:], "Incidents"}))
+    table = _table(heads, rows, _NUMBERS)
     return el(
         "section",
         head,
@@ -188,6 +189,33 @@ def _rack(one: Rack) -> Node:
         "tr",
         el("th", el("a", one.name, href=page_links.rack_page(one.cluster, one.name)), scope="row"),
         _number(f"{len(one.nodes)}{silent}"),
+        *_sums(one),
+        _number(str(len(one.standing)) if one.standing else _DASH),
+        el("td", one.cluster),
+        key=f"{one.cluster} {one.name}",
+    )
+
+
+def _node(one: Rack, now: datetime) -> Node:
+    """A node of a rack, with what stands about it."""
+    links = [
+        el("div", el("a", it.title, href=page_links.incident_page(it.id)), key=it.id)
+        for it in one.standing[:MOST_INCIDENTS]
+    ]
+    more = len(one.standing) - len(links)
+    silent = el("span", " silent", class_="sub") if one.silent else None
+    href = page_links.around(one.nodes[0], now - timedelta(hours=1), now)
+    return el(
+        "tr",
+        el("th", el("a", one.name, href=href), silent, scope="row"),
+        *_sums(one),
+        el("td", *(links or [_DASH]), el("div", f"and {more} more") if more > 0 else None),
+        key=f"{one.cluster} {one.name}",
+    )
+
+
+def _sums(one: Rack) -> Sequence[Node]:
+    return (
         _number(str(one.gpus)),
         _number(str(one.failing) if one.failing else _DASH),
         _number(percent(one.held_percent)),
@@ -195,9 +223,6 @@ def _rack(one: Rack) -> Node:
         _number(_DASH if one.power_limit_watts is None else watts(one.power_limit_watts)),
         _number(_celsius(one.hottest_celsius)),
         _number(_celsius(one.middle_celsius)),
-        _number(str(one.incidents) if one.incidents else _DASH),
-        el("td", one.cluster),
-        key=f"{one.cluster} {one.name}",
     )
 
 
@@ -215,20 +240,17 @@ def _one_rack(shown: Shown) -> list[Node]:
     if not found:
         said = f"No node reports rack {shown.rack}."
         return [el("p", said, class_="empty", key="none")]
-    body: list[Node] = [
-        _table((*_RACK_HEADS, "Incidents", "Cluster"), [*map(_rack, found)], frozenset())
-    ]
+    heads = (*_RACK_HEADS, "Incidents", "Cluster")
+    body: list[Node] = [_table(heads, [*map(_rack, found)], _NUMBERS)]
     for one in found:
-        links = [
-            el("li", el("a", node.node, href=page_links.node_page(node.cluster, node.node)))
-            for node in one.nodes[:MOST_NODES]
-        ]
-        more = len(one.nodes) - len(links)
+        more = len(one.parts) - MOST_NODES
+        heads = ("Node", *_RACK_HEADS[2:], "Stands")
+        rows = [_node(it, shown.now) for it in one.parts[:MOST_NODES]]
         body.append(
             el(
                 "section",
                 el("h2", "Nodes", el("small", one.cluster)),
-                el("ul", *links, class_="members"),
+                _table(heads, rows, _NUMBERS),
                 el("p", f"and {more} more", class_="more") if more > 0 else None,
                 key=f"{one.cluster} nodes",
             )

@@ -81,7 +81,7 @@ def _live() -> None:
             it
             for one in view.clusters
             if cluster in {"", one.name}
-            for it in racks(one, told, standing)
+            for it in racks(one, told, standing, rack)
         ],
         rack=rack,
         known=known,

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -76,26 +76,44 @@ class Rack:
     power_limit_watts: float | None
     hottest_celsius: float | None
     middle_celsius: float | None
-    incidents: int  # that stand
+    standing: Sequence[Incident] = ()
+    parts: Sequence["Rack"] = ()  # the same of each of its nodes, where they are asked for
 
 
 def racks(
-    cluster: ClusterView, rack_of: Mapping[Subject, str], standing: Iterable[Incident]
+    cluster: ClusterView,
+    rack_of: Mapping[Subject, str],
+    standing: Iterable[Incident],
+    asked: str = "",
 ) -> Sequence[Rack]:
-    """Each rack with what its GPUs draw and how hot they are, by name; empty where none is told."""
+    """Each rack with what its GPUs draw and how hot they are, by name; empty where none is told.
+
+    `asked`: the rack whose nodes are told one by one.
+    """
     nodes: defaultdict[str, list[int]] = defaultdict(list)
     for number, node in enumerate(cluster.layout.nodes):
         nodes[rack_of.get(node, "")].append(number)
     if set(nodes) <= {""}:
         return []
-    struck = Counter(
-        rack
-        for one in standing
-        if one.subject.cluster == cluster.name
-        for rack in {rack_of.get(node, "") for node in _nodes(one)}
-    )
+    here = [one for one in standing if one.subject.cluster == cluster.name]
+    racks_of = [(one, {rack_of.get(node, "") for node in _nodes(one)}) for one in here]
+    struck = {name: [one for one, them in racks_of if name in them] for name in nodes}
     found = [_rack(cluster, name, them, struck[name]) for name, them in nodes.items()]
+    found = [
+        replace(one, parts=_parts(cluster, nodes[one.name], here)) if one.name == asked else one
+        for one in found
+    ]
     return sorted(found, key=lambda one: (one.name == NO_RACK, natural(one.name)))
+
+
+def _parts(
+    cluster: ClusterView, numbers: Sequence[int], standing: Sequence[Incident]
+) -> Sequence[Rack]:
+    nodes = [(number, cluster.layout.nodes[number]) for number in numbers]
+    return [
+        _rack(cluster, node.node, [number], [one for one in standing if node in _nodes(one)])
+        for number, node in nodes
+    ]
 
 
 def _nodes(one: Incident) -> set[Subject]:
@@ -108,7 +126,9 @@ def _nodes(one: Incident) -> set[Subject]:
     return found
 
 
-def _rack(cluster: ClusterView, name: str, numbers: Sequence[int], incidents: int) -> Rack:
+def _rack(
+    cluster: ClusterView, name: str, numbers: Sequence[int], standing: Sequence[Incident]
+) -> Rack:
     spans = [cluster.layout.spans[number] for number in numbers]
     chosen = np.concatenate([np.arange(it.start, it.stop) for it in spans])
     gpus = cluster.gpus.part(chosen.astype(int))
@@ -126,5 +146,5 @@ def _rack(cluster: ClusterView, name: str, numbers: Sequence[int], incidents: in
         power_limit_watts=strip.power_limit_watts,
         hottest_celsius=float(heat.max()) if len(heat) else None,
         middle_celsius=float(np.median(heat)) if len(heat) else None,
-        incidents=incidents,
+        standing=standing,
     )

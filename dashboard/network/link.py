@@ -75,8 +75,12 @@ def _answer(link: Link) -> Node:
 def _end(end: End, now: datetime) -> Node:
     port = end.subject
     is_switch = port.device == SWITCH_DEVICE
-    where = None if is_switch else page_links.subject_page(port, now - timedelta(hours=1), now)
-    title = end.name if where is None else el("a", end.name, href=where)
+    where = (
+        page_links.switch_page(port.cluster, port.node)
+        if is_switch
+        else page_links.subject_page(port, now - timedelta(hours=1), now)
+    )
+    title = end.name if _is_switch(port) else el("a", end.name, href=where)
     rows = (el("div", el("dt", name), el("dd", value), key=name) for name, value in end.facts)
     return el(
         "section",

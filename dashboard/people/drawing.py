@@ -36,7 +36,7 @@ def sentence(one: People, money: Money | None) -> str:
     now = one.everybody.now
     if now.held <= 0:
         return "Nobody held a GPU in this span, as far as usage was counted."
-    used = "" if now.used_percent is None else f", {now.used_percent:.0f} % of it used"
+    used = "" if now.used_percent is None else f", {now.used_percent:.0f} % of them used"
     said = (
         f"{_hours(now.held)} GPU-hours held{used}; {_hours(now.idle)} idle{_change(one.everybody)}"
     )
@@ -44,9 +44,9 @@ def sentence(one: People, money: Money | None) -> str:
         said += f", {money.said(now.idle_cost)} {money.currency}"
     worst = max((it for it in one.teams if it.name), key=lambda it: it.now.idle, default=None)
     if worst is not None and worst.now.idle >= LEAST_HOURS and one.teams[1:]:
-        said += f". Of that {worst.name} has most, {_hours(worst.now.idle)}"
+        said += f". Most of the idle ones are {worst.name}'s: {_hours(worst.now.idle)}"
         if money and worst.now.idle_cost is not None:
-            said += f" for {money.said(worst.now.idle_cost)} {money.currency}"
+            said += f", {money.said(worst.now.idle_cost)} {money.currency}"
     return said + "."
 
 
@@ -87,8 +87,9 @@ def _spans(asked: Asked) -> Node:
         for value, name in SPAN_NAMES.items()
     )
     back = el("a", "All users and teams", href=asked.everybody) if asked.one else None
-    said = el("span", "Last, against the same time before", class_="name")
-    return el("div", said, *chips, back, class_="row", key="spans")
+    said = el("span", "Last", class_="name")
+    before = el("span", "compared with the span before", class_="name")
+    return el("div", said, *chips, before, back, class_="row", key="spans")
 
 
 def _cluster(one: People, asked: Asked, money: Money | None) -> list[Node]:

@@ -60,7 +60,11 @@ def test_a_rack_sums_its_gpus_and_says_how_hot_they_are() -> None:
     assert [one.name for one in (first, second, rest)] == ["r2", "r10", NO_RACK]
     assert (second.gpus, second.power_watts, second.power_limit_watts) == (8, 4000.0, 5600.0)
     assert (second.hottest_celsius, second.middle_celsius) == (60.0, 60.0)
-    assert (first.incidents, second.incidents) == (0, 1)
+    assert (len(first.standing), len(second.standing)) == (0, 1)
+    assert not second.parts
+    _, asked, _ = racks(view, told, standing, "r10")
+    (part,) = asked.parts
+    assert (part.nodes, part.gpus, len(part.standing)) == (asked.nodes, 8, 1)
     assert racks(view, {}, standing) == []
 
 
@@ -82,7 +86,7 @@ def test_the_page_leads_from_each_part_to_its_place() -> None:
         errors=matrix(failed, {}),
         offenders=offenders(failed, NOON),
         returns=(part, over),
-        racks=racks(view, {node("n1", "lab"): "r1"}, ()),
+        racks=racks(view, {node("n1", "lab"): "r1"}, (), "r1"),
     )
     tree: list[Any] = ["div", {}, *page(shown)]
     said = texts(tree)
