@@ -152,7 +152,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     long_ = {item.path for item, names in marks.items() if names & SECOND_TIER}
     tier = config.getoption("--tier", None)
     items[:] = sorted(
-        (item for item in items if tier is None or is_in(tier, marks[item])),
+        (
+            item
+            for item in items
+            # A file that is asked for by name is read by every process.
+            if tier is None or (is_in(tier, marks[item]) and item.path in files_to_read(config))
+        ),
         key=lambda item: item.path not in long_,
     )
 
@@ -220,6 +225,23 @@ def pytest_configure_node(node: Any) -> None:
         number = int(node.workerinput["workerid"].removeprefix("gw"))
         processes = node.workerinput["workercount"]
         node.workerinput["share"] = (number % processes, processes)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """By `--dist each` pytest hears how many tests all processes have; else only of those of the last one."""
+    if config.getoption("dist") != "each":
+        return None
+    from xdist.scheduler import EachScheduling  # noqa: PLC0415 - most processes schedule nothing
+
+    class Shares(EachScheduling):
+        def schedule(self) -> None:
+            session = config.pluginmanager.get_plugin("session")
+            assert session is not None
+            session.testscollected = sum(map(len, self.node2collection.values()))
+            super().schedule()
+
+    return Shares(config, log)
 
 
 def marks_of_file(path: Path) -> set[str]:
