@@ -245,8 +245,8 @@ def _is_read(it: Judged) -> bool:
 
 def _message(it: Judged, truth: Truth | None) -> dict[str, Any]:
     # Of what is only a part or an echo of a fault, another severity may be right.
-    is_named = truth is not None and it.verdict is Verdict.RIGHT
-    as_grave = not is_named or it.claim.severity is truth.severity
+    named = truth if it.verdict is Verdict.RIGHT else None
+    as_grave = named is None or it.claim.severity is named.severity
     return {
         "title": it.claim.title,
         "subject": it.claim.subject.key,

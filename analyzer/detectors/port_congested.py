@@ -218,9 +218,9 @@ def _of_paths(window: Window, rates: Rates, slow: Slow, look: Look) -> Iterator[
     fall = rates.fall[rates.rows.index.number(slow.paths[0][0])]
     yield Evidence(name="traffic", value=f"{100.0 * fall:.0f} % less than before")
     if len(slow.paths) == 1:
-        yield Evidence(name="or it is", value="a link between switches")
+        yield Evidence(name="it may also be", value="a link between switches")
     elif slow.others:
-        yield Evidence(name="or it is", value=", ".join(map(_place, slow.others[:_SHOWN])))
+        yield Evidence(name="it may also be", value=", ".join(map(_place, slow.others[:_SHOWN])))
     jobs = jobs_through(window, slow.port, look)
     if slow.job in jobs:
         yield Evidence(name="its job", value=str(jobs[slow.job].holder))
