@@ -36,7 +36,7 @@ from .incidents.acknowledgement import acknowledge, entry_of
 from .incidents.book import Book, advance, hold
 from .incidents.stood import Stood
 from .window.rows import Rows
-from .window.usual_heat import NO_USUAL_HEAT, UsualHeat
+from .window.usual import Usual
 from .window.waits import Waits
 from .window.window import Key, Window
 
@@ -88,7 +88,7 @@ class Analysis:
         self._woken: set[Subject] = set()
         self._waits = Waits()
         self._waited: Mapping[str, float] = {}
-        self._usual_heat = NO_USUAL_HEAT
+        self._usual: Mapping[str, Usual] = {}
         self._log = Log("analyzer")
         self._failing: Mapping[str, str] = {}
         # What the detectors that failed in the last pass and do not read events would tell of.
@@ -153,13 +153,13 @@ class Analysis:
         findings = [finding for them in found.values() for finding in them]
         believed, unseen = book.believed(fresh=True), _faults(self._detectors, failed)
         seen = observe(window, findings, book.standing(), believed, unseen)
-        waits, usual_heat = waited_for(window), _learned(self._detectors, window, failed)
+        waits, usual = waited_for(window), _learned(self._detectors, window, failed)
         reads_not = [d for d in self._detectors if not d.reads_events]
         slow = [finding for d in reads_not for finding in found[d.name]]
         with self._lock:
             self._tell(failed, whole=True)
             self._reading, self._unseen = reading, _faults(reads_not, failed)
-            self.waited_for, self._usual_heat = waits, usual_heat
+            self.waited_for, self._usual = waits, usual
             self._slow = _by_node(slow)
             # A scheduler may have spoken since the pass began.
             away = self._fleet.away(reading.now, reading.heard)
@@ -251,7 +251,7 @@ class Analysis:
             declared=self._declared,
             heard=reading.heard,
             waited=self._waited,
-            usual_heat=self._usual_heat,
+            usual=self._usual,
             listening_since=reading.listening_since,
             clocks=reading.clocks,
             away=self._fleet.away(reading.now, reading.heard),
@@ -315,10 +315,12 @@ def _find(
     return found, failed
 
 
-def _learned(detectors: Iterable[Detector], window: Window, failed: Collection[str]) -> UsualHeat:
-    """What the next pass knows; as much as before where a detector failed that learns."""
-    learn = (d.learns for d in detectors if d.learns is not None and d.name not in failed)
-    return next((learns(window) for learns in learn), window.usual_heat)
+def _learned(
+    detectors: Iterable[Detector], window: Window, failed: Collection[str]
+) -> Mapping[str, Usual]:
+    """What the next pass knows; as much as before of a detector that failed."""
+    learn = [d.learns for d in detectors if d.learns is not None and d.name not in failed]
+    return {**window.usual, **{name: of(window) for it in learn for name, of in it.items()}}
 
 
 def _faults(detectors: Iterable[Detector], names: Collection[str]) -> frozenset[str]:
