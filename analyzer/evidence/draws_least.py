@@ -126,7 +126,8 @@ def _known(window: Window, job: Codes, rows: Rows) -> Mask:
     lines = rows.values("samples")
     usual, _ = per_group(job, np.where(known, lines, np.nan))
     known &= (lines >= _LINES) & (np.abs(lines - usual) <= np.fmax(_OTHER_LINES * usual, 1.0))
-    return known & (job != 0)
+    found: Mask = known & (job != 0)
+    return found
 
 
 def _at_clock(job: Codes, rows: Rows, of: Rows) -> Floats:
