@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 
 from gpuvigil.config import AnalyzerSettings, IdleSettings
 from gpuvigil.lifecycle import Patience
@@ -36,7 +37,7 @@ from .incidents.acknowledgement import acknowledge, entry_of
 from .incidents.book import Book, advance, hold
 from .incidents.stood import Stood
 from .window.rows import Rows
-from .window.usual_heat import NO_USUAL_HEAT, UsualHeat
+from .window.usual import Usual
 from .window.waits import Waits
 from .window.window import Key, Window
 
@@ -88,7 +89,7 @@ class Analysis:
         self._woken: set[Subject] = set()
         self._waits = Waits()
         self._waited: Mapping[str, float] = {}
-        self._usual_heat = NO_USUAL_HEAT
+        self._usual: Mapping[str, Usual] = {}
         self._log = Log("analyzer")
         self._failing: Mapping[str, str] = {}
         # What the detectors that failed in the last pass and do not read events would tell of.
@@ -102,9 +103,9 @@ class Analysis:
         return self._failing
 
     @property
-    def usual_heat(self) -> UsualHeat:
-        """What was learned of each GPU's heat; nobody changes it."""
-        return self._usual_heat
+    def usual(self) -> Mapping[str, Usual]:
+        """What was learned of each GPU; nobody changes it."""
+        return self._usual
 
     @property
     def book(self) -> Book:
@@ -116,7 +117,7 @@ class Analysis:
         records: Iterable[Record],
         book: Book,
         lately: Iterable[Incident] = (),
-        usual_heat: UsualHeat = NO_USUAL_HEAT,
+        usual: Mapping[str, Usual] = MappingProxyType({}),
     ) -> list[str]:
         """Begin with what the hub has; anything known before is forgotten, but what was learned since.
 
@@ -132,8 +133,8 @@ class Analysis:
         with self._lock:
             self._fleet, self._book, self._waiting = fleet, book, []
             self._stood.take(lately)
-            if self._usual_heat.at is None:
-                self._usual_heat = usual_heat
+            learned = {name: of for name, of in self._usual.items() if of.at is not None}
+            self._usual = {**usual, **learned}
         return unreadable
 
     def take(
@@ -166,13 +167,13 @@ class Analysis:
         findings = [finding for them in found.values() for finding in them]
         believed, unseen = book.believed(fresh=True), _faults(self._detectors, failed)
         seen = observe(window, findings, book.standing(), believed, unseen)
-        waits, usual_heat = waited_for(window), _learned(self._detectors, window, failed)
+        waits, usual = waited_for(window), _learned(self._detectors, window, failed)
         reads_not = [d for d in self._detectors if not d.reads_events]
         slow = [finding for d in reads_not for finding in found[d.name]]
         with self._lock:
             self._tell(failed, whole=True)
             self._reading, self._unseen = reading, _faults(reads_not, failed)
-            self.waited_for, self._usual_heat = waits, usual_heat
+            self.waited_for, self._usual = waits, usual
             self._slow = _by_node(slow)
             # A scheduler may have spoken since the pass began.
             away = self._fleet.away(reading.now, reading.heard)
@@ -264,7 +265,7 @@ class Analysis:
             declared=self._declared,
             heard=reading.heard,
             waited=self._waited,
-            usual_heat=self._usual_heat,
+            usual=self._usual,
             listening_since=reading.listening_since,
             clocks=reading.clocks,
             away=self._fleet.away(reading.now, reading.heard),
@@ -328,10 +329,12 @@ def _find(
     return found, failed
 
 
-def _learned(detectors: Iterable[Detector], window: Window, failed: Collection[str]) -> UsualHeat:
-    """What the next pass knows; as much as before where a detector failed that learns."""
-    learn = (d.learns for d in detectors if d.learns is not None and d.name not in failed)
-    return next((learns(window) for learns in learn), window.usual_heat)
+def _learned(
+    detectors: Iterable[Detector], window: Window, failed: Collection[str]
+) -> Mapping[str, Usual]:
+    """What the next pass knows; as much as before of a detector that failed."""
+    learn = [d.learns for d in detectors if d.learns is not None and d.name not in failed]
+    return {**window.usual, **{name: of(window) for it in learn for name, of in it.items()}}
 
 
 def _faults(detectors: Iterable[Detector], names: Collection[str]) -> frozenset[str]:

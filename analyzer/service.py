@@ -46,7 +46,7 @@ from .hub_queries import (
 from .incidents.acknowledgement import line
 from .incidents.history import Histories
 from .incidents.late_events import Arrival, absence, is_late
-from .jobs import kept_heat
+from .jobs import kept_usual
 from .jobs.efficiency_job import EfficiencyJob
 from .jobs.job_accounts import Jobs
 from .jobs.prometheus_inventory import PrometheusInventory
@@ -61,11 +61,11 @@ _DRAIN_SECONDS = 4.0
 _UNITS_AT_ONCE = 500
 # Far more than anybody has under way, old ones included.
 _MOST_RMAS = 20_000
-# Of what nodes ran on; one of which the hub tells no more here is written once again. Of the heat of
-# their GPUs, which is learned again.
+# Of what nodes ran on; one of which the hub tells no more here is written once again. Of what their GPUs
+# usually are, which is learned again.
 _MOST_OF_NODES = 100_000
 # What a restart may forget of it: six looks.
-_HEAT_KEPT_EVERY = timedelta(hours=1)
+_USUAL_KEPT_EVERY = timedelta(hours=1)
 # The token may be rotating: the same request may be right a little later.
 _TOKEN_REFUSED = frozenset({401, 403})
 
@@ -139,7 +139,7 @@ class Service:
         gap_seconds = max(3 * settings.tick_seconds, settings.silent_after_seconds / 2)
         self._ear = Ear(timedelta(seconds=gap_seconds))
         self._offsets: dict[str, timedelta] = {}
-        self._heat_kept_at: datetime | None = None  # of the last look that the hub has
+        self._usual_kept_at: datetime | None = None  # of the last look that the hub has
         self._sequence: int | None = None
         self._followed_at: datetime | None = None
         self._late_after = timedelta(seconds=settings.late_after_seconds)
@@ -174,7 +174,7 @@ class Service:
         )
         self.analysis.look(replace(heard, rows=answers))
         self._write(self._pass_hub)
-        self._keep_heat()
+        self._keep_usual()
         retired = self.analysis.to_retire()
         if retired:
             self._pass_hub.write_records(retired)
@@ -201,21 +201,22 @@ class Service:
         self._pass_hub.write_records([_pulse(now, body)])
         self.clock.wait(self.stop, self.settings.tick_seconds - seconds)
 
-    def _keep_heat(self) -> None:
-        """Write what was learned of each GPU's heat; of what the hub refuses nothing else depends."""
-        heat, kept_at = self.analysis.usual_heat, self._heat_kept_at
-        if heat.at is None or (kept_at is not None and heat.at - kept_at < _HEAT_KEPT_EVERY):
+    def _keep_usual(self) -> None:
+        """Write what was learned of each GPU; of what the hub refuses nothing else depends."""
+        usual, kept_at = self.analysis.usual, self._usual_kept_at
+        at = kept_usual.learned_at(usual)
+        if at is None or (kept_at is not None and at - kept_at < _USUAL_KEPT_EVERY):
             return
-        records = kept_heat.records(heat)
+        records = kept_usual.records(usual)
         for begin in range(0, len(records), _UNITS_AT_ONCE):
             try:
                 self._pass_hub.write_records(records[begin : begin + _UNITS_AT_ONCE])
             except HubRefused as error:
                 if error.status in _TOKEN_REFUSED:
                     raise
-                self.log.warning("the hub refuses what was learned of heat", why=str(error))
+                self.log.warning("the hub refuses what was learned of GPUs", why=str(error))
                 break
-        self._heat_kept_at = heat.at
+        self._usual_kept_at = at
 
     def follow(self) -> None:
         """Take in what changed, and look at each node of which an event came."""
@@ -299,11 +300,11 @@ class Service:
         self._write_replacements()
         self._setups.begin(self._known(RecordKind.SETUP), start.records)
         self._write_setups()
-        heat = kept_heat.restored(self._known(RecordKind.USUAL_HEAT))
-        self._heat_kept_at = heat.at
+        usual = kept_usual.restored(self._known(RecordKind.USUAL))
+        self._usual_kept_at = kept_usual.learned_at(usual)
         unreadable = [
             *start.unreadable,
-            *self.analysis.start(start.records, start.book, start.lately, heat),
+            *self.analysis.start(start.records, start.book, start.lately, usual),
         ]
         if unreadable:
             self.log.warning("records cannot be read", count=len(unreadable), first=unreadable[0])

@@ -14,13 +14,13 @@ rows that are left become `Row`s, whose cells are plain values and None. `Row`s,
 of every subject in every pass are what makes a pass over a large fleet slow.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from gpuvigil.model import Finding, Incident
 
-from ..window.usual_heat import UsualHeat
+from ..window.usual import Usual
 from ..window.window import Need, Window
 
 
@@ -44,5 +44,5 @@ class Detector:
     would_show: Callable[[Window, Incident], bool | None] | None = None
     # When an incident was seen last that nothing can show any more.
     lapsed: Callable[[Window, Incident], datetime | None] | None = None
-    # What later windows know of this one.
-    learns: Callable[[Window], UsualHeat] | None = None
+    # What later windows know of this one, by the name that they ask for.
+    learns: Mapping[str, Callable[[Window], Usual]] | None = None

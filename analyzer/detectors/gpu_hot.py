@@ -486,5 +486,5 @@ DETECTOR = Detector(
     source="nvml.h, clock event reasons; degrees per watt against peers",
     would_show=says_whether_hot,
     lapsed=lapsed,
-    learns=usual_heat.learned,
+    learns={usual_heat.HEAT.name: usual_heat.learned},
 )

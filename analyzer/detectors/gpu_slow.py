@@ -19,7 +19,7 @@ from gpuvigil.clock import EPOCH, micros
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Allocation, Evidence, Finding, HolderKind, Incident, Severity, Subject
 
-from ..evidence import own_steps
+from ..evidence import draws_least, own_steps
 from ..evidence.job_pace import (
     LOOKS,
     NEEDS,
@@ -31,7 +31,7 @@ from ..evidence.job_pace import (
     less_done,
     minutes,
 )
-from ..evidence.waits import waited_for
+from ..evidence.waits import firsts, waited_for
 from ..window.columns import Floats, Mask, per_group
 from ..window.holdings import holder_key
 from ..window.window import Span, Window
@@ -44,7 +44,7 @@ _FAULT = FAULTS["gpu_slow"]
 _MOST_NODES = 2
 # So long after it was last seen, with no job that could show it, it is nobody's knowledge any more.
 _LAPSE = timedelta(hours=24)
-_UNEVEN, _TURNED = "uneven_stage", "slow_rank"
+_UNEVEN, _TURNED, _LAST = "uneven_stage", "slow_rank", "last_in_collectives"
 _NODE_ACTION = (
     "Look at the node (storage, CPUs, network, power) before its GPUs; keep it out of large jobs."
 )
@@ -57,8 +57,9 @@ _RANK_ACTION = (
 def slow_gpus(window: Window) -> list[Finding]:
     """One finding per GPU, or per node of which several are slow; what ranks tell speaks first, then the longer look.
 
-    A rank of which only its steps say that it turned slow is told last: where anything says that it is the
-    GPU, that speaks.
+    A rank of which only its steps say that it turned slow is told after them: where anything says that it
+    is the GPU, that speaks. Who stands otherwise than in the jobs before is told then, and last whom
+    collectives alone name.
     """
     told = window.once(own_steps.own_steps, None)
     notes = [] if told is None else _uneven(window, told)
@@ -67,6 +68,8 @@ def slow_gpus(window: Window) -> list[Finding]:
         for finding in _seen(window, look):
             found.setdefault(finding.subject, finding)
     for finding in [] if told is None else _turned(told, found.values()):
+        found.setdefault(finding.subject, finding)
+    for finding in (*_unusual(window), *_last(window)):
         found.setdefault(finding.subject, finding)
     joined = {gpu for finding in (*notes, *found.values()) for gpu in finding.members}
     return [*notes, *(found[subject] for subject in sorted(found.keys() - joined))]
@@ -79,6 +82,8 @@ def says_whether_slow(window: Window, incident: Incident) -> bool:
     What is slow for longer than the spans look back shows no change any more, and is not over.
     """
     gpus = _gpus_of(incident)
+    if incident.condition == _LAST:
+        return True  # for as long as its node says so
     if incident.condition == _UNEVEN:
         return all(
             _is(window, gpu, "alike") or not _is_its_job_s(window, incident, gpu) for gpu in gpus
@@ -86,6 +91,7 @@ def says_whether_slow(window: Window, incident: Incident) -> bool:
     well = ("alike", "as_first") if incident.condition == _TURNED else ("alike",)
     return bool(gpus) and all(
         _is(window, gpu, *well)
+        or (incident.condition == _TURNED and _draws_as_others(window, gpu))
         or _came_back(window, gpu)
         or _is_as_its_peers(window, incident, gpu)
         for gpu in gpus
@@ -125,6 +131,12 @@ def _is_its_job_s(window: Window, incident: Incident, gpu: Subject) -> bool:
     """Whether a job that began before the incident has the GPU still."""
     held = [a for a in window.allocations.get(gpu.key, ()) if a.ended_at is None]
     return any(a.started_at <= incident.since for a in held)
+
+
+def _draws_as_others(window: Window, gpu: Subject) -> bool:
+    found = window.once(draws_least.draws_least, None)
+    place = None if found is None else found.rows.index.number(gpu)
+    return found is not None and place is not None and bool(found.alike[place])
 
 
 def _came_back(window: Window, gpu: Subject) -> bool:
@@ -297,6 +309,62 @@ def _seen(window: Window, look: Look) -> list[Finding]:
     ]
 
 
+def _unusual(window: Window) -> list[Finding]:
+    """Ranks that the others wait for by what their GPUs draw beside what they usually do, from a job's start on."""
+    found = window.once(draws_least.draws_least, None)
+    rows = [] if found is None else np.flatnonzero(found.slow).tolist()
+    return [] if found is None else [_by_power(found, row) for row in rows]
+
+
+def _by_power(found: draws_least.DrawsLeast, row: int) -> Finding:
+    first, last = (float(found.rows.values(it)[row]) for it in ("first_at", "last_at"))
+    return Finding(
+        fault="gpu_slow",
+        subject=found.rows.subjects[row],
+        severity=_FAULT.severity,
+        since=EPOCH + timedelta(microseconds=last - float(found.part[row]) * (last - first)),
+        evidence=(
+            Evidence(
+                name="power at its clock",
+                value=f"{100.0 * np.expm1(found.draws[row]):+.1f} % beside the job's other GPUs and what it"
+                " usually is beside others, at the same NVLink traffic",
+                limit=f"-{100.0 * draws_least.LEAST:g} %",
+                peers=f"{found.peers[row] - 1:.0f} other GPUs of the job",
+            ),
+        ),
+        detector="gpu_slow",
+        title="A rank of the job is slow: its GPU draws less than the others', which wait for it",
+        condition=_TURNED,
+        action=_RANK_ACTION,
+        source="ours: who waits in a collective spins, and draws more than who comes last",
+        own_limit=True,
+    )
+
+
+def _last(window: Window) -> list[Finding]:
+    """A note of each rank that comes last to its job's collectives, where nothing says that it is as the others:
+    whether it is slow or has more to do they do not say.
+    """
+    return [
+        Finding(
+            fault="gpu_slow",
+            subject=gpu,
+            severity=Severity.INFO,
+            since=at,
+            evidence=tuple(filter(None, (waited_for(window, gpu),))),
+            detector="gpu_slow",
+            title="A rank of the job comes last to its collectives: the others wait for it",
+            condition=_LAST,
+            action=_RANK_ACTION,
+            source="NCCL Inspector: who is in a collective for the shortest time came last",
+            own_limit=True,
+        )
+        for gpu, (at, _) in window.once(firsts, None).items()
+        if any(held.started_at <= at for held in window.held(gpu))
+        and not (_is(window, gpu, "alike", "as_first") or _draws_as_others(window, gpu))
+    ]
+
+
 def _of_node(
     window: Window, look: Look, change: Change, node: Subject, rows: Sequence[int]
 ) -> Finding:
@@ -347,8 +415,8 @@ def _finding(window: Window, look: Look, change: Change, row: int) -> Finding:
             ),
             Evidence(
                 name="power",
-                value=f"{change.watts[row]:.0f} W at {change.hertz[row] / 1e6:.0f} MHz",
-                peers=f"{watts[row]:.0f} W at {hertz[row] / 1e6:.0f} MHz",
+                value=_power(change.watts[row], change.hertz[row]),
+                peers=_power(watts[row], hertz[row]),
             ),
             *(() if waits is None else (waits,)),
         ),
@@ -357,6 +425,10 @@ def _finding(window: Window, look: Look, change: Change, row: int) -> Finding:
         source=_FAULT.source,
         own_limit=_FAULT.own_limit,
     )
+
+
+def _power(watts: float, hertz: float) -> str:
+    return f"{watts:.0f} W" + ("" if np.isnan(hertz) else f" at {hertz / 1e6:.0f} MHz")
 
 
 def _changed_at(change: Change, row: int) -> datetime:
@@ -368,9 +440,10 @@ DETECTOR = Detector(
     name="gpu_slow",
     find=slow_gpus,
     faults=found_by("gpu_slow"),
-    needs=(*NEEDS, *own_steps.NEEDS),
+    needs=(*NEEDS, *own_steps.NEEDS, *draws_least.NEEDS),
     sentence="A GPU that its job's other GPUs began to wait for.",
     source="what a GPU draws at its clock, against its job's others and its own past",
     would_show=says_whether_slow,
     lapsed=lapsed,
+    learns={draws_least.DRAWS.name: draws_least.learned},
 )

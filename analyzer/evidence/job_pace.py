@@ -39,7 +39,8 @@ _ACTIVE = Aggregate(function=Function.MEAN, field="sm_activity_percent")
 _MOVED = Aggregate(function=Function.INCREASE, field="nvlink_receive_bytes")
 _BUSY = Aggregate(function=Function.MIN, field="utilization_percent")
 _USED = Aggregate(function=Function.MEAN, field="utilization_percent")
-_MEANS = (_WATTS, _CLOCK, _ACTIVE, _USED)
+_STEP = Aggregate(function=Function.MEAN, field="step_seconds")
+_MEANS = (_WATTS, _CLOCK, _ACTIVE, _USED, _STEP)
 _ASKED = (*_MEANS, _MOVED)
 NEEDS = (
     Need(measurement="gpu", span=Span.RECENT, aggregates=(*_ASKED, _BUSY)),
@@ -73,6 +74,7 @@ _POWER_OF_CLOCK = 2.0
 # A kernel at nearly every sample; bytes a second that are work and no heartbeat.
 _BUSY_PERCENT, NVLINK_BYTES, _ACTIVE_PERCENT = 10.0, 1e6, 2.0
 _COVERAGE, _LINES = 0.8, 5.0
+_NO_CLOCK = 1.0  # in hertz: no GPU has it
 # Means are held against each other where they are of the same moments: of as many lines as those of
 # the job's other GPUs, or nearly. A node that was read less often, or with gaps, saw other steps.
 _OTHER_LINES, _ONE_LINE = 0.05, 1.0
@@ -114,7 +116,7 @@ def beside_of(window: Window, look: Look) -> Beside | None:
         return None
     job = together(jobs(window, rows), models(window, rows))
     known = _known(window, look, job, rows, long)
-    now = _now(rows, rows)
+    _, now, _ = _spans(job, rows, long, rows)
     one = {name: np.ones(len(rows)) for name in now}
     stands = np.stack([_draws(now, one), _ratio(now, one, _CLOCK.column)])
     least = np.array([[look.least], [look.least_clock]])
@@ -155,14 +157,13 @@ def change_of(window: Window, look: Look) -> Change | None:
     known = _known(window, look, job, rows, long)
     if not known.any():
         return None
-    before, now = _before(rows, long), _now(rows, rows)
+    before, now, lately = _spans(job, rows, long, recent)
     pace, _ = per_group(job, np.where(known, _pace(now, before), np.nan))
     # Who stands how in a job that goes on as before is asked by nobody.
     some = np.flatnonzero(known & (np.abs(pace) >= look.least_loss))
     if not len(some):
         return None
-    lately = _picked(_now(rows, recent), some)
-    before, now = _picked(before, some), _picked(now, some)
+    before, now, lately = (_picked(it, some) for it in (before, now, lately))
     changes = [
         change
         for then in (now, lately)
@@ -177,12 +178,13 @@ def change_of(window: Window, look: Look) -> Change | None:
     slower = (clock <= -far_clock) & (clock >= -_FARTHEST) & (late[1] <= clock / 2.0)
     slow = (below | slower) & (peers >= look.peers) & (lost >= look.least_loss)
     slow &= (lost <= MOST_LOSS) & _goes_on(one, lost, _pace(lately, before))
-    slow &= (below & _stands_out(one, draws, slow)) | (slower & _stands_out(one, clock, slow))
+    slow &= (below & stands_out(one, draws, slow)) | (slower & stands_out(one, clock, slow))
     slow &= recent.beside(rows, _BUSY.column)[some] >= _BUSY_PERCENT
     slow &= (counted(one, slow) <= _MOST_SHARE * peers) & ~_pauses(one, lost, now, before)
     back = ((draws >= far) | (clock >= far_clock)) & (peers >= PEERS) & (lost <= -look.least_loss)
     part = np.where(clock <= -look.least_clock, _share(clock, late[1]), _share(draws, late[0]))
-    told = [draws, clock, peers, now[_WATTS.column], now[_CLOCK.column], slow, back, part]
+    hertz = np.where(now[_CLOCK.column] == _NO_CLOCK, np.nan, now[_CLOCK.column])
+    told = [draws, clock, peers, now[_WATTS.column], hertz, slow, back, part]
     draws, clock, peers, watts, hertz, slow, back, part = _of_all(told, some, len(rows))
     return Change(
         rows=rows,
@@ -270,6 +272,19 @@ def less_done(window: Window, gpu: Subject, look: Look) -> Evidence | None:
     )
 
 
+def _spans(job: Codes, rows: Rows, long: Rows, recent: Rows) -> Sequence[Numbers]:
+    """What was before, is over the span, and is lately.
+
+    Where no GPU of a job tells its clock all have one: power alone is compared, since a lower clock is what is
+    slow, too.
+    """
+    untold = counted(job, ~np.isnan(rows.values(_CLOCK.column))) == 0.0
+    return [
+        {**it, _CLOCK.column: np.where(untold, _NO_CLOCK, it[_CLOCK.column])}
+        for it in (_before(rows, long), _now(rows, rows), _now(rows, recent))
+    ]
+
+
 def _now(rows: Rows, of: Rows) -> Numbers:
     """The means of a span in the order of `rows`, and bytes per second."""
     found = {it.column: of.beside(rows, it.column) for it in _MEANS}
@@ -293,11 +308,14 @@ def _draws(now: Numbers, before: Numbers) -> Floats:
 
 
 def _pace(now: Numbers, before: Numbers) -> Floats:
-    """By what a GPU moves over NVLink; where it moves nothing, by what its multiprocessors do."""
+    """By what a GPU moves over NVLink, and where it moves nothing by what its multiprocessors do; or by the length
+    of the job's steps, which no pause changes, whichever is less.
+    """
+    steps = _ratio(before, now, _STEP.column)
     moved = _ratio(now, before, _MOVED.column, NVLINK_BYTES)
     active = _ratio(now, before, _ACTIVE.column, _ACTIVE_PERCENT)
     worked = active + _ratio(now, before, _CLOCK.column)
-    found: Floats = np.where(np.isnan(moved), worked, moved)
+    found: Floats = np.fmin(np.where(np.isnan(moved), worked, moved), steps)
     return found
 
 
@@ -331,7 +349,7 @@ def _pauses(job: Codes, lost: Floats, now: Numbers, before: Numbers) -> Mask:
     return found
 
 
-def _stands_out(job: Codes, apart: Floats, slow: Mask) -> Mask:
+def stands_out(job: Codes, apart: Floats, slow: Mask) -> Mask:
     """Whether each is much further below its job's middle than any that is not slow is off it."""
     others = most(job, np.where(slow, 0.0, np.abs(np.nan_to_num(apart))))
     found: Mask = -apart >= _STANDS_OUT * others

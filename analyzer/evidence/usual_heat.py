@@ -7,42 +7,29 @@ level: air is so many degrees at any power, and what a heatsink makes goes with 
 """
 
 from dataclasses import replace
-from datetime import timedelta
 
 import numpy as np
 
-from gpuvigil.model import Subject
-
-from ..window.columns import Codes, Floats
-from ..window.index import NOWHERE, Index
+from ..window.columns import Codes
 from ..window.rows import Rows
-from ..window.usual_heat import LEVELS, UsualHeat
+from ..window.usual import Usual
 from ..window.window import Span, Window
 from .heat import LIMIT, WATTS, WORKING_SHARE, WORKING_WATTS, Heat, heat_of
+from .usual import Teaching
 
-# So many looks at a level make it known: half an hour, as `own_past.py` asks of its own.
-_KNOWN = 3.0
-# What is further off than this teaches no more than this: a fault does not soon become usual.
-_FAR_KELVIN = 2.0
-# A week at work, with a look in ten minutes: what is slower is how a GPU ages, what lasts becomes usual.
-_MOST = 1000.0
+# Of a GPU's power limit, from where on it is held against what it was at such a power, and where the next
+# begin; the first is rest, at which its node's air shows.
+LEVELS = (0.0, 0.3, 0.5, 0.7)
+# Known after half an hour at a level, as `own_past.py` asks of its own; kelvins.
+HEAT = Teaching(name="heat", levels=len(LEVELS), known=3.0, far=2.0)
 
 
-def learned(window: Window) -> UsualHeat:
-    """What is known after this pass; a look counts once for each steady span."""
-    before, rows = window.usual_heat, window.get("gpu", Span.STEADY)
-    rest = timedelta(seconds=window.settings.steady_seconds)
-    if not len(rows) or (before.at is not None and window.now - before.at < rest):
-        return before
-    index, kelvin, looks = _with_room(window, rows)
-    now, level = heat_of(window).kelvin, _levels(rows)
-    told = np.flatnonzero(np.isfinite(now) & (level >= 0))
-    place = rows.index.places(index)[told], level[told]
-    off = now[told] - kelvin[place]
-    off = np.where(looks[place] < _KNOWN, off, np.clip(off, -_FAR_KELVIN, _FAR_KELVIN))
-    looks[place] = np.fmin(looks[place] + 1.0, _MOST)
-    kelvin[place] += off / looks[place]
-    return UsualHeat(index=index, kelvin=kelvin, looks=looks, at=window.now)
+def learned(window: Window) -> Usual:
+    """What is known after this pass."""
+    rows = window.get("gpu", Span.STEADY)
+    if not HEAT.is_due(window, rows):
+        return HEAT.before(window)
+    return HEAT.learned(window, rows, heat_of(window).kelvin, _levels(rows))
 
 
 def beyond_usual(window: Window) -> Heat:
@@ -50,36 +37,10 @@ def beyond_usual(window: Window) -> Heat:
 
     NaN where it was not looked at for half an hour at such a power.
     """
-    found, usual, rows = heat_of(window), window.usual_heat, window.get("gpu", Span.STEADY)
-    if not len(usual.index):
-        nothing = np.full(len(rows), np.nan)
-        return replace(found, kelvin=nothing, sure=nothing, lately=nothing)
-    place, level = rows.index.places(usual.index), _levels(rows)
-    known = (place != NOWHERE) & (level >= 0) & (usual.looks[place, level] >= _KNOWN)
-    own: Floats = np.where(known, usual.kelvin[place, level], np.nan)
+    found, rows = heat_of(window), window.get("gpu", Span.STEADY)
+    own = HEAT.usual(window, rows, _levels(rows))
     kelvin = found.kelvin - own
     return replace(found, kelvin=kelvin, sure=kelvin, lately=found.lately - own)
-
-
-def _with_room(window: Window, rows: Rows) -> tuple[Index, Floats, Floats]:
-    """Copies to write to, with a row for every GPU; what the fleet has no more goes when others come."""
-    before = window.usual_heat
-    new = np.flatnonzero(rows.index.places(before.index) == NOWHERE).tolist()
-    if not new:
-        return before.index, before.kelvin.copy(), before.looks.copy()
-    known = before.index.subjects
-    kept = [n for n, gpu in enumerate(known) if _is_there(window, gpu)]
-    index = Index((*(known[n] for n in kept), *(rows.subjects[n] for n in new)))
-    more = np.zeros((len(new), len(LEVELS)))
-    return (
-        index,
-        np.concatenate([before.kelvin[kept], more]),
-        np.concatenate([before.looks[kept], more]),
-    )
-
-
-def _is_there(window: Window, gpu: Subject) -> bool:
-    return gpu.of_node().key in window.inventories and window.has(gpu)
 
 
 def _levels(rows: Rows) -> Codes:

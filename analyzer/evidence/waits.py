@@ -1,8 +1,10 @@
-"""What NCCL Inspector's lines say of a GPU that its job waits for."""
+"""What NCCL Inspector's lines say of ranks that their jobs wait for."""
 
-from datetime import timedelta
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
 
-from gpuvigil.model import EventKind, Evidence, Source, Subject
+from gpuvigil.model import Collective, EventKind, Evidence, Source, Subject
 
 from ..window.window import Window
 
@@ -10,15 +12,22 @@ from ..window.window import Window
 _YOUNG = timedelta(minutes=15)
 
 
+def firsts(window: Window, _asked: None = None) -> Mapping[Subject, tuple[datetime, Collective]]:
+    """By GPU what was told of its rank last, and when, where that rank lately waited least of those on its node."""
+    return {
+        replace(event.subject.of_node(), gpu=of.ranks[0].gpu): (event.at, of)
+        for event in (window.whole or window).all_events(EventKind.COLLECTIVE)
+        for of in (event.collectives if window.now - event.at <= _YOUNG else ())
+        if of.by is Source.INSPECTOR and of.ranks and of.ranks[0].gpu is not None
+    }
+
+
 def waited_for(window: Window, gpu: Subject) -> Evidence | None:
-    """That the rank on this GPU lately waited least of those on its node; None where that was not told."""
-    found = None
-    for event in (window.whole or window).node_events(gpu.of_node(), EventKind.COLLECTIVE):
-        for of in event.collectives if window.now - event.at <= _YOUNG else ():
-            if of.by is Source.INSPECTOR and of.ranks and of.ranks[0].gpu == gpu.gpu:
-                found = of
-    if found is None:
+    """That the rank on this GPU lately waited least; None where that was not told."""
+    told = window.once(firsts, None).get(gpu)
+    if told is None:
         return None
+    _, found = told
     (rank, *_) = found.ranks
     return Evidence(
         name="wait in collectives",

@@ -26,7 +26,7 @@ from .holdings import Holding
 from .index import Numbers
 from .out_of_service import NOBODY, Away
 from .rows import Row, Rows
-from .usual_heat import NO_USUAL_HEAT, UsualHeat
+from .usual import Usual
 
 # A node whose tick is not known yet sends at the collector's default.
 DEFAULT_TICK_SECONDS = 10.0
@@ -93,7 +93,7 @@ class Window:
     # By node how many seconds the hub lately had to wait for it at most, with nothing wrong.
     waited: Mapping[str, float] = field(default_factory=dict)
     # What GPUs were beyond their peers, as passes before this one saw it.
-    usual_heat: UsualHeat = field(default=NO_USUAL_HEAT, repr=False, compare=False)
+    usual: Mapping[str, Usual] = field(default_factory=dict, repr=False, compare=False)
     # Since when the hub would have heard a node; silence before that is the hub's own.
     listening_since: datetime | None = None
     # Which nodes are out of service on purpose: detectors look at them as at any other.

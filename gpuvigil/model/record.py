@@ -40,7 +40,7 @@ class RecordKind(str, Enum):
     REPORT = "report"  # one that was made by itself
     LETTER = "letter"  # how far it is on its way to one receiver
     SWITCH = "switch"  # a switch's ports, as whoever reads the fabric sees them
-    USUAL_HEAT = "usual_heat"  # how a node's GPUs usually are beside their peers
+    USUAL = "usual"  # how a node's GPUs usually are beside their peers
 
 
 # What a node says of itself, and what who asks a scheduler or a fabric says of a whole cluster; all

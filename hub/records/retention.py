@@ -49,7 +49,7 @@ _OF_A_TIME = (
     *(RecordKind.USAGE, RecordKind.USAGE_SPAN, RecordKind.WASTE),
     *(RecordKind.AUDIT, RecordKind.REPORT, RecordKind.LETTER),
     # Of a node that is there it is written anew.
-    *(RecordKind.ANNOTATION, RecordKind.USUAL_HEAT),
+    *(RecordKind.ANNOTATION, RecordKind.USUAL),
 )
 
 # How the ids of those begin that alerts speaks of, and of which there is no incident.

@@ -14,6 +14,7 @@ from analyzer.detectors.gpu_slow import slow_gpus
 from analyzer.window.window import Window
 from gpuvigil.model import (
     Collective,
+    Event,
     EventKind,
     Finding,
     Holder,
@@ -25,7 +26,18 @@ from gpuvigil.model import (
     Subject,
 )
 
-from .scene import NOON, SETTINGS, Scene, allocation, event, gpu, healthy, in_one_job, node
+from .scene import (
+    NOON,
+    SETTINGS,
+    Scene,
+    allocation,
+    event,
+    gpu,
+    healthy,
+    in_one_job,
+    incident,
+    node,
+)
 
 GPUS = [gpu(number, index) for number in (1, 2) for index in range(4)]
 QUIET = healthy(nodes=2, gpus=4)
@@ -51,10 +63,9 @@ def test_the_one_that_draws_less_while_its_job_slows_down_is_told_with_numbers()
     assert (watts.value, watts.peers) == ("520 W at 1980 MHz", "550 W at 1980 MHz")
 
 
-@pytest.mark.parametrize(("ago", "count"), [(899.0, 1), (901.0, 0)])
-def test_that_the_others_wait_for_it_in_collectives_is_evidence(ago: float, count: int) -> None:
-    scene = slowed(QUIET.changed(gpu(), LESS, 65))
-    rank = RankStand(rank=3, stand=Stand.FIRST, gpu="GPU-1-0", microseconds=210)
+def last_in_collectives(index: int = 0, ago: float = 60.0) -> Event:
+    """As NCCL Inspector's lines have it: who comes last is in a collective for the shortest time."""
+    rank = RankStand(rank=3, stand=Stand.FIRST, gpu=f"GPU-1-{index}", microseconds=210)
     first = Collective(
         by=Source.INSPECTOR,
         holder="job 7",
@@ -66,15 +77,45 @@ def test_that_the_others_wait_for_it_in_collectives_is_evidence(ago: float, coun
         microseconds=840,
     )
     at = NOON - timedelta(seconds=ago)
-    told_of = replace(event(EventKind.COLLECTIVE, node(), at), collectives=(first,))
-    (it,) = found(scene.with_events(told_of))
+    return replace(event(EventKind.COLLECTIVE, node(), at), collectives=(first,))
+
+
+@pytest.mark.parametrize(("ago", "count"), [(899.0, 1), (901.0, 0)])
+def test_that_the_others_wait_for_it_in_collectives_is_evidence(ago: float, count: int) -> None:
+    scene = slowed(QUIET.changed(gpu(), LESS, 65))
+    (it,) = found(scene.with_events(last_in_collectives(ago=ago)))
     assert [e.text for e in it.evidence if e.name == "wait in collectives"] == count * [
         "wait in collectives: rank 3 is in AllReduce for 210 µs, the shortest in 92 % of 240,"
         " by NCCL Inspector (peers 840 µs)"
     ]
-    of_another = replace(first, ranks=(replace(rank, gpu="GPU-1-1"),))
-    (it,) = found(scene.with_events(replace(told_of, collectives=(of_another,))))
-    assert "wait in collectives" not in {e.name for e in it.evidence}
+    slow = next(
+        it for it in found(scene.with_events(last_in_collectives(1))) if it.subject == gpu()
+    )
+    assert "wait in collectives" not in {e.name for e in slow.evidence}
+
+
+@pytest.mark.parametrize(("ago", "count"), [(899.0, 1), (901.0, 0)])
+def test_who_comes_last_to_collectives_is_a_note_where_nothing_else_is_known(
+    ago: float, count: int
+) -> None:
+    """A rank that was dealt more comes last, too."""
+    scene = slowed(lost=0.0).with_events(last_in_collectives(ago=ago))
+    them = found(scene)
+    assert [(it.subject, it.severity, it.condition) for it in them] == count * [
+        (gpu(), Severity.INFO, "last_in_collectives")
+    ]
+    stands = incident("gpu_slow", gpu(), condition="last_in_collectives")
+    assert is_visible(scene.window(), stands)
+    assert found(replace(scene, allocations=())) == []
+
+
+def test_who_comes_last_to_collectives_and_works_as_the_others_is_no_note() -> None:
+    scene = slowed(lost=0.0).with_events(last_in_collectives())
+    for subject in GPUS:
+        told = {"step_own_seconds": 1.0, "step_own_first_seconds": 1.0, "step_seconds": 1.6,
+                "step_age_seconds": 0.5, "step_p99_seconds": 2.0}  # fmt: skip
+        scene = scene.changed(subject, told)
+    assert found(scene) == []
 
 
 @pytest.mark.parametrize(
@@ -111,6 +152,26 @@ def test_nobody_is_blamed_where_the_pace_of_the_job_is_not_measured() -> None:
     for subject in GPUS:
         scene = scene.changed(subject, {"nvlink_receive_bytes": None})
     assert found(scene) == []
+
+
+@pytest.mark.parametrize(("seconds", "count"), [(1.07, 0), (1.08, 1)])
+def test_the_length_of_its_steps_is_a_job_s_pace_too(seconds: float, count: int) -> None:
+    """7 % in a minute; what moves over NVLink may tell nothing, as in a job that pauses again and again."""
+    scene = QUIET.changed(gpu(), LESS, 65)
+    for subject in GPUS:
+        scene = scene.changed(subject, {"step_seconds": 1.0})
+        scene = scene.changed(subject, {"step_seconds": seconds}, 65)
+    assert len(found(slowed(scene, lost=0.0))) == count
+
+
+def test_where_no_gpu_of_the_job_tells_its_clock_power_alone_is_held_against_the_others() -> None:
+    scene = slowed(QUIET.changed(gpu(), LESS, 65))
+    assert found(scene.changed(gpu(), {"sm_clock_hertz": None})) == []
+    for subject in GPUS:
+        scene = scene.changed(subject, {"sm_clock_hertz": None})
+    (finding,) = found(scene)
+    assert finding.evidence[1].value.startswith("-5.5 % in 1 min")
+    assert (finding.evidence[2].value, finding.evidence[2].peers) == ("520 W", "550 W")
 
 
 def test_where_half_are_slow_none_is_to_blame() -> None:

@@ -281,21 +281,21 @@ def test_an_analyzer_that_starts_again_goes_on_where_it_was(
     assert len(incidents(client)) == 2
 
 
-def test_what_was_learned_of_heat_is_kept_and_read_at_the_next_start(
+def test_what_was_learned_of_gpus_is_kept_and_read_at_the_next_start(
     hub: HubProcess, analyzer: Analyzer
 ) -> None:
     client = hub.hub()
     client.write_records([inventory(node()).to_record()])
     send(hub.collector_hub(), 1, healthy_rows())
-    wait_until("it is kept", lambda: client.records(RecordKind.USUAL_HEAT))
-    (kept,) = client.records(RecordKind.USUAL_HEAT)
-    assert (kept.subject, set(kept.body["gpus"])) == (node().key, {"GPU-1-0", "GPU-1-1"})
+    wait_until("it is kept", lambda: client.records(RecordKind.USUAL))
+    (kept,) = client.records(RecordKind.USUAL)
+    assert (kept.subject, set(kept.body["heat"])) == (node().key, {"GPU-1-0", "GPU-1-1"})
     analyzer.end(signal.SIGKILL)
     (pulse,) = (it for it in client.records(RecordKind.PULSE) if it.id == "analyzer")
     analyzer.start()
     # The look that is kept still counts for its ten minutes: a process without it looks at once.
     wait_until("it goes on", lambda: client.record(RecordKind.PULSE, "analyzer") != pulse)
-    assert client.records(RecordKind.USUAL_HEAT) == (kept,)
+    assert client.records(RecordKind.USUAL) == (kept,)
 
 
 def test_a_record_that_cannot_be_read_stops_nothing(hub: HubProcess, analyzer: Analyzer) -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from analyzer.analysis import Analysis, Reading
 from analyzer.detectors.gpu_hot import DETECTOR, hot_gpus, says_whether_hot
-from analyzer.evidence.usual_heat import learned
+from analyzer.evidence.usual_heat import HEAT, learned
 from analyzer.incidents.book import Book
-from analyzer.window.usual_heat import NO_USUAL_HEAT, UsualHeat
+from analyzer.window.usual import Usual, nothing_usual
 from analyzer.window.window import Window
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.model import Evidence, Finding, RecordKind, Subject
@@ -19,6 +19,7 @@ from gpuvigil.model import Evidence, Finding, RecordKind, Subject
 from .scene import GPU_FIELDS, NOON, Sample, Scene, gpu, incident, inventory, node
 
 SETTINGS = AnalyzerSettings()
+NOTHING = nothing_usual(HEAT.levels)
 LOOK = timedelta(seconds=SETTINGS.steady_seconds)
 PER_WATT, AIR, WATTS = 0.06, 20.0, 500.0
 NODES, GPUS, TICK = range(1, 9), 4, 30.0
@@ -59,7 +60,7 @@ def fleet(
     )
 
 
-def after(*scenes: Scene, usual: UsualHeat = NO_USUAL_HEAT) -> UsualHeat:
+def after(*scenes: Scene, usual: Usual = NOTHING) -> Usual:
     """What is known after a look at each."""
     for number, scene in enumerate(scenes):
         window = replace(window_of(scene, usual), now=scene.now + number * LOOK)
@@ -67,19 +68,19 @@ def after(*scenes: Scene, usual: UsualHeat = NO_USUAL_HEAT) -> UsualHeat:
     return usual
 
 
-def window_of(scene: Scene, usual: UsualHeat) -> Window:
-    return replace(scene.window((DETECTOR,)), usual_heat=usual)
+def window_of(scene: Scene, usual: Usual) -> Window:
+    return replace(scene.window((DETECTOR,)), usual={HEAT.name: usual})
 
 
 def known(
     warmer: Mapping[Subject, float], watts: float = WATTS, idle: Collection[Subject] = ()
-) -> UsualHeat:
+) -> Usual:
     return after(*[fleet(warmer, watts, idle=idle)] * 3)
 
 
 def found(
     warmer: Mapping[Subject, float],
-    usual: UsualHeat,
+    usual: Usual,
     watts: float = WATTS,
     idle: Collection[Subject] = (),
 ) -> list[Finding]:
@@ -87,7 +88,7 @@ def found(
 
 
 def test_a_gpu_that_became_warmer_over_hours_is_told_although_its_peers_may_be_as_warm() -> None:
-    assert found({gpu(): 9.0}, NO_USUAL_HEAT) == []  # hosts are unlike each other for ever
+    assert found({gpu(): 9.0}, NOTHING) == []  # hosts are unlike each other for ever
     (hot,) = found({gpu(): 9.0}, known({}))
     assert (hot.subject, hot.condition) == (gpu(), "heatsink")
     assert [(it.name, it.value) for it in hot.evidence] == [
@@ -148,7 +149,7 @@ def test_a_fault_does_not_soon_become_usual(kelvin: float, taught: float) -> Non
     now = after(fleet({gpu(): kelvin}, hours=8.0), usual=known({}))
     place = now.index.number(gpu())
     assert place is not None
-    assert now.kelvin[place].max() == pytest.approx(taught / 4.0, abs=0.05)
+    assert now.beyond[place].max() == pytest.approx(taught / 4.0, abs=0.05)
 
 
 def test_what_the_fleet_has_no_more_is_forgotten_when_others_come() -> None:
@@ -181,7 +182,7 @@ BY_USUAL = incident(
 def test_it_is_over_only_where_it_could_be_told() -> None:
     assert says_whether_hot(window_of(fleet({}), known({})), BY_USUAL) is True
     assert says_whether_hot(window_of(fleet({}), known({}, watts=600.0)), BY_USUAL) is True
-    for unknown in (NO_USUAL_HEAT, known({}, watts=450.0)):
+    for unknown in (NOTHING, known({}, watts=450.0)):
         assert says_whether_hot(window_of(fleet({}), unknown), BY_USUAL) is False
 
 

@@ -109,8 +109,8 @@ def test_what_a_node_ran_on_stays_until_something_else_was_there_before_the_limi
     assert not any(name.startswith("c/n10") for name in left(book))
 
 
-def test_the_usual_heat_of_a_node_that_is_gone_is_forgotten(book: Book) -> None:
-    kind = RecordKind.USUAL_HEAT
+def test_what_gpus_usually_are_of_a_node_that_is_gone_is_forgotten(book: Book) -> None:
+    kind = RecordKind.USUAL
     book.write([a_record(kind, "c/n1", subject="c/n1"), a_record(kind, "c/n2", AFTER)])
     assert book.forget(LIMIT) == 1
     assert left(book) == {"c/n2"}

@@ -1,0 +1,156 @@
+"""Who draws less beside its job's others than it usually does: they wait for it, also from a job's start on.
+
+Chips differ, so each is held against what it was beside those of the jobs before. Who has less to do draws
+less, too: it must move as many bytes over NVLink as the others, which the ranks of one collective do and
+stages of a pipeline do not. One that was idle while the others spun saves for them, or evaluates. What ranks
+tell of their own work says more (`own_steps.py`).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuvigil.clock import micros
+from gpuvigil.store import Aggregate, Function
+
+from ..window.columns import (
+    Codes,
+    Floats,
+    Mask,
+    counted,
+    divided,
+    models,
+    per_group,
+    seconds,
+    together,
+)
+from ..window.rows import Rows
+from ..window.usual import Usual
+from ..window.window import Need, Span, Window
+from .job_pace import NVLINK_BYTES, PEERS, held_since, jobs, stands_out
+from .own_steps import OWN
+from .usual import Teaching
+
+WATTS = Aggregate(function=Function.MEAN, field="power_watts")
+CLOCK = Aggregate(function=Function.MEAN, field="sm_clock_hertz")
+_MOVED = Aggregate(function=Function.INCREASE, field="nvlink_receive_bytes")
+_USED = Aggregate(function=Function.MEAN, field="utilization_percent")
+_MEANS = (WATTS, CLOCK)
+NEEDS = (
+    Need(measurement="gpu", span=Span.NOW, fields=(OWN,)),
+    Need(measurement="gpu", span=Span.RECENT, aggregates=(*_MEANS, _USED)),
+    Need(measurement="gpu", span=Span.STEADY, aggregates=(*_MEANS, _USED, _MOVED)),
+)
+
+# Of power at its clock, twice what a short look takes for nothing of few GPUs [ours].
+LEAST = 0.04
+# Beyond it does something else, or nothing.
+_FARTHEST = 0.35
+# Told of the last minute, and of the span by so much of it: while its job pauses, all draw the same. Over where it
+# is less than half in both.
+_LASTS, _ALIKE = 0.4, 0.5
+# Known after two steady spans.
+DRAWS = Teaching(name="draws", levels=1, known=2.0, far=0.01)
+# Ranks of one collective move the same; so far apart means of one span may be.
+_SAME_BYTES = 0.015
+# Who saves for the others is idle meanwhile, while they spin: by so much less it may be used.
+_SAME_USE_PERCENT = 3.0
+_COVERAGE, _LINES, _OTHER_LINES, _POWER_OF_CLOCK = 0.8, 5.0, 0.05, 2.0
+_MOST_SHARE = 1.0 / 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawsLeast:
+    """Per GPU of a job that has had it for a steady span."""
+
+    rows: Rows
+    job: Codes
+    stands: Floats  # power at its clock beside the middle of its job, as the logarithm of a ratio
+    draws: Floats  # the same in the last minute, beside what it usually is
+    part: Floats  # of the span, for which it was so
+    peers: Floats
+    slow: Mask
+    alike: Mask
+
+
+def draws_least(window: Window, _asked: None = None) -> DrawsLeast | None:
+    """None where nothing was measured."""
+    rows, recent = window.get("gpu", Span.STEADY), window.get("gpu", Span.RECENT)
+    if not len(rows) or not len(recent):
+        return None
+    job = together(jobs(window, rows), models(window, rows))
+    known = _known(window, job, rows)
+    known &= _moves_the_same(job, rows, known)
+    known &= _is_as_busy(job, known, rows, rows) & _is_as_busy(job, known, rows, recent)
+    usual = DRAWS.usual(window, rows, np.zeros(len(rows), np.int64))
+    mean, last = (
+        _apart(job, np.where(known, _at_clock(job, rows, it), np.nan)) for it in (rows, recent)
+    )
+    draws, lately = (_apart(job, it - usual) for it in (mean, last))
+    least, peers = -np.log1p(-LEAST), per_group(job, lately)[1]
+    slow = (lately <= -least) & (lately >= -_FARTHEST) & (draws <= _LASTS * lately)
+    slow &= (peers >= PEERS) & stands_out(job, lately, slow)
+    slow &= (counted(job, slow) <= _MOST_SHARE * peers) & ~_tell_more(window, job, rows)
+    return DrawsLeast(
+        rows=rows,
+        job=job,
+        stands=mean,
+        draws=lately,
+        part=np.clip(divided(-draws, -lately), 0.0, 1.0),
+        peers=peers,
+        slow=slow,
+        alike=(peers >= PEERS) & (np.fmin(draws, lately) > -_ALIKE * least),
+    )
+
+
+def learned(window: Window) -> Usual:
+    """What each GPU usually draws beside its job's others, after this pass."""
+    rows, found = window.get("gpu", Span.STEADY), window.once(draws_least, None)
+    if found is None or not DRAWS.is_due(window, rows):
+        return DRAWS.before(window)
+    return DRAWS.learned(window, rows, found.stands, np.zeros(len(rows), np.int64))
+
+
+def _tell_more(window: Window, job: Codes, rows: Rows) -> Mask:
+    """Of which rows any rank of the job tells its own work."""
+    own = window.get("gpu", Span.NOW).beside(rows, OWN)
+    found: Mask = counted(job, ~np.isnan(own)) > 0.0
+    return found
+
+
+def _known(window: Window, job: Codes, rows: Rows) -> Mask:
+    """Of which GPUs the whole span tells, while one job had them, at the moments at which it tells of the others."""
+    length = window.settings.steady_seconds
+    known = seconds(rows) >= _COVERAGE * length - window.ticks(rows)
+    known &= window.of_allocations(rows, held_since) <= micros(window.now) - length * 1e6
+    lines = rows.values("samples")
+    usual, _ = per_group(job, np.where(known, lines, np.nan))
+    known &= (lines >= _LINES) & (np.abs(lines - usual) <= np.fmax(_OTHER_LINES * usual, 1.0))
+    found: Mask = known & (job != 0)
+    return found
+
+
+def _at_clock(job: Codes, rows: Rows, of: Rows) -> Floats:
+    """What each draws at its clock; where nobody tells clocks, a lower one is what is slow, too."""
+    watts, clock = (of.beside(rows, it.column) for it in _MEANS)
+    clocks = _apart(job, np.log(np.where(clock > 0.0, clock, np.nan)))
+    found: Floats = np.log(np.where(watts > 0.0, watts, np.nan))
+    return found - _POWER_OF_CLOCK * np.nan_to_num(clocks)
+
+
+def _apart(job: Codes, values: Floats) -> Floats:
+    found: Floats = values - per_group(job, values)[0]
+    return found
+
+
+def _moves_the_same(job: Codes, rows: Rows, known: Mask) -> Mask:
+    moved = divided(rows.values(_MOVED.column), seconds(rows))
+    moved = np.log(np.where(known & (moved >= NVLINK_BYTES), moved, np.nan))
+    found: Mask = np.abs(_apart(job, moved)) <= _SAME_BYTES
+    return found
+
+
+def _is_as_busy(job: Codes, known: Mask, rows: Rows, of: Rows) -> Mask:
+    used = np.where(known, of.beside(rows, _USED.column), np.nan)
+    found: Mask = _apart(job, used) >= -_SAME_USE_PERCENT
+    return found
