@@ -227,4 +227,5 @@ def _without(whole: Span, starts: Collection[int], step_ns: int) -> list[Span]:
         if at < start:
             rest.append((at, start))
         at = start + step_ns
-    return [*rest, (at, whole[1])] if at < whole[1] else rest
+    # What has not settled is in no slice.
+    return [*rest, (at, whole[1])]

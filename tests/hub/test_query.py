@@ -1,7 +1,7 @@
 """What is asked of sealed files is what was asked of the lines when they were hot."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -146,6 +146,27 @@ def test_an_answer_is_remembered_until_a_commit_touches_it(store: Embedded) -> N
     store.forget(START + HOUR)
     assert store.remembered(early) is None
     assert store.answer(late).num_rows == GPUS
+
+
+@pytest.mark.parametrize(
+    ("change", "goes"),
+    [
+        (None, True),
+        ({"node": (START, START)}, False),
+        ({"gpu": (START - 9, START - 1)}, False),
+        ({"gpu": (START - 9, START)}, True),
+        ({"gpu": (START + HOUR - 1, START + HOUR)}, True),
+        ({"gpu": (START + HOUR, START + HOUR)}, False),
+    ],
+)
+def test_an_answer_goes_with_a_commit_of_its_range_and_with_one_that_may_touch_all(
+    change: Mapping[str, tuple[int, int]] | None, goes: bool
+) -> None:
+    remembered, question = Remembered(), window(START, START + HOUR)
+    remembered.answer(question, lambda _: pa.table({"a": [1]}))
+    with remembered.changing(change):
+        pass
+    assert (remembered.known(question) is None) is goes
 
 
 def test_an_answer_that_was_made_while_lines_came_is_not_remembered() -> None:
