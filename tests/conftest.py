@@ -234,14 +234,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         return None
     from xdist.scheduler import EachScheduling  # noqa: PLC0415 - most processes schedule nothing
 
-    class Shares(EachScheduling):
-        def schedule(self) -> None:
-            session = config.pluginmanager.get_plugin("session")
-            assert session is not None
-            session.testscollected = sum(map(len, self.node2collection.values()))
-            super().schedule()
+    scheduler = EachScheduling(config, log)
+    begin = scheduler.schedule
 
-    return Shares(config, log)
+    def count_and_begin() -> None:
+        session = config.pluginmanager.get_plugin("session")
+        assert session is not None
+        session.testscollected = sum(map(len, scheduler.node2collection.values()))
+        begin()
+
+    scheduler.schedule = count_and_begin
+    return scheduler
 
 
 def marks_of_file(path: Path) -> set[str]:

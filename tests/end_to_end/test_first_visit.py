@@ -96,9 +96,15 @@ def test_make_up_from_an_empty_clone_shows_a_fault_appear_and_go(
             page.close()
 
 
-def test_the_built_wheel_runs_in_an_empty_environment(
+def packages_of(python: Path) -> Path:
+    words = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    return Path(subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip())
+
+
+def test_the_built_wheel_runs_without_the_clone_and_its_tools(
     clone: Path, tmp_path: Path, browser: Browser
 ) -> None:
+    """Beside what `make up` installed: that the same requirements install from nothing is told above."""
     python = [sys.executable, "-m"]
     subprocess.run(
         [*python, "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(clone)],
@@ -106,16 +112,16 @@ def test_the_built_wheel_runs_in_an_empty_environment(
         capture_output=True,
     )
     (wheel,) = tmp_path.glob("*.whl")
+    subprocess.run(["make", ".venv/up"], cwd=clone, env=clean_environment(), check=True)
     subprocess.run([*python, "venv", str(tmp_path / "venv")], check=True)
+    packages = packages_of(tmp_path / "venv/bin/python")
+    # Files like it in that folder are not read, so that the clone is not found.
+    (packages / "others.pth").write_text(f"{packages_of(clone / '.venv/bin/python')}\n")
+    pip = [str(tmp_path / "venv/bin/pip"), "install", "--quiet", "--no-index", "--no-deps"]
+    # The same version is there, in the clone.
+    subprocess.run([*pip, "--force-reinstall", str(wheel)], check=True)
+    assert (packages / "gpuvigil").is_dir()
     program = tmp_path / "venv/bin/gpuvigil"
-    subprocess.run(
-        [
-            str(tmp_path / "venv/bin/pip"),
-            *("install", "--quiet", "--disable-pip-version-check"),
-            *("-c", str(clone / "constraints.txt"), f"{wheel}[all]"),
-        ],
-        check=True,
-    )
     command = [str(program), "up", "--simulate", "2"]
     with Product(command, tmp_path, tmp_path / "state") as product:
         page = open_page(browser, product.url())

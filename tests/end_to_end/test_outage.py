@@ -19,7 +19,7 @@ from gpuvigil.store.configured import hubs
 from gpuvigil.store.external import store_of
 from gpuvigil.web import page_links
 from simulator.cluster import build, gpu_subject
-from tests.browser.places import LAYOUTS, Shown, wait_until_drawn
+from tests.browser.places import LAYOUTS, LINK, Shown, wait_until_drawn
 from tests.dashboard.scene import incident
 from tests.dashboard.servers import DashboardProcess
 from tests.polling import wait_until
@@ -31,6 +31,15 @@ pytestmark = [pytest.mark.site, pytest.mark.server, pytest.mark.slow, pytest.mar
 
 NODES, SEED, TICK_SECONDS = 2, 1, 1.0
 FRESH_SECONDS = 5.0
+# Of a store that is away one page of each kind of question tells; every page without its hub.
+OF_THE_STORE = (
+    page_links.OVERVIEW,
+    page_links.NODE,
+    page_links.GPU,
+    page_links.JOB,
+    page_links.EFFICIENCY,
+    LINK,
+)
 AWAY = re.compile(r"No answer|As of|not known|still to be heard|stopped reporting|no data")
 MOMENT = re.compile(r"\d\d:\d\d:\d\d")
 # What says from when a page is: the line over it, banners, notes, and lines in the place of content.
@@ -39,7 +48,7 @@ CLOCKS = ".gv-head .data, .gv-banner, .gv-note, .lost, [role=status]"
 
 @dataclass
 class Site:
-    """A simulated cluster with a dashboard for each page: every one of them is opened first."""
+    """A simulated cluster with a dashboard for each of these pages: every one of them is opened first."""
 
     hub: HubProcess
     config: Path
@@ -64,14 +73,15 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
         hub = stack.enter_context(HubProcess(tmp_path / "hub"))
         config = simulated(tmp_path, hub, NODES, TICK_SECONDS, SEED)
         server: HubProcess | VictoriaMetrics = hub
-        store = ""
+        store, pages = "", tuple(LAYOUTS)
         if request.param == "victoriametrics":
             server = stack.enter_context(VictoriaMetrics(tmp_path / "vm"))
             store = f'[store]\nkind = "victoriametrics"\nurl = "{server.url}"\n'
             config.write_text(config.read_text() + store)
+            pages = OF_THE_STORE
         stack.enter_context(running(tmp_path, config, commands("simulate")))
         dashboards = {}
-        for number, path in enumerate(LAYOUTS):
+        for number, path in enumerate(pages):
             folder = tmp_path / f"dashboard-{number}"
             folder.mkdir()
             process = DashboardProcess(folder, hub, store)
