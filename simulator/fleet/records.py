@@ -115,9 +115,12 @@ class Teller:
         return events, arrivals
 
     def _schedulers(self, start: float, end: float) -> Iterator[Scheduler]:
-        """Its cloud's word for each node that it takes back, as Kubernetes has it: the node is deleted."""
+        """Its cloud's word for each node that it takes back, as Kubernetes has it: the node is deleted.
+
+        In the order of time: a hub keeps the newest word, and takes none that is older.
+        """
         told_by = replace(self._topology.node_subject(0), node=_AUTOSCALER)
-        for turn in self._plan.life.turns:
+        for turn in sorted(self._plan.life.turns, key=lambda one: one.start):
             if turn.kind in TAKEN_BACK and start <= turn.start < end:
                 at = self._at(turn.start)
                 name = self._topology.node_subject(turn.subject[1]).node or ""

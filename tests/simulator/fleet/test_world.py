@@ -14,6 +14,7 @@ from simulator.fleet import Fleet, FleetSettings, Truth, build
 from simulator.fleet.kinds import KINDS
 from simulator.fleet.model import FaultOrder, WorldSettings
 from simulator.fleet.random_faults import LENGTHS, WINDOW_SECONDS
+from simulator.fleet.records import Teller
 from simulator.fleet.sensors import SORTS
 from simulator.fleet.topology import Topology
 from simulator.fleet.workloads import WORKLOADS
@@ -69,6 +70,14 @@ def test_the_same_seed_has_the_same_bytes_however_it_is_cut() -> None:
         assert runs.whole(again, measurement).equals(whole)
     assert runs.digest(build(small).blocks(tick_seconds=30.0)) == once
     assert runs.digest(build(replace(small, seed=10)).blocks(tick_seconds=30.0)) != once
+
+
+def test_a_cloud_says_in_the_order_of_time_which_nodes_it_takes_back() -> None:
+    fleet = build(FleetSettings(seed=880401, nodes=60, days=1.0))
+    block = Teller(fleet.settings, fleet.plan).block((0.0, 86_400.0), 0.0, {}, {}, ())
+    times = [said.at for said in block.schedulers]
+    assert len(times) > 4
+    assert times == sorted(times)
 
 
 def test_collectors_say_how_often_nodes_are_read() -> None:
