@@ -180,7 +180,7 @@ def played(seed: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, steps in heard(fleet).items():
         outcomes, judged = judge(list(truths.values()), claims(steps))
-        abstained = _abstained(steps)
+        abstained = abstaining(steps)
         silent = {it.truth for it in judged if it.claim.id in abstained and _is_read(it)}
         found[name] = {
             "faults": [
@@ -208,10 +208,11 @@ def takes(site: Site) -> float:
     return max(shares, default=0.0) if site.costs else 0.0
 
 
-def _abstained(steps: Sequence[Transition]) -> frozenset[str]:
-    """The incidents that said of themselves that the cause lies where nobody can look."""
-    told = ((it.incident, Incident.from_record(Record.from_json(it.snapshot))) for it in steps)
-    return frozenset(key for key, incident in told if NOT_OBSERVABLE in incident.evidence)
+def abstaining(steps: Sequence[Transition]) -> frozenset[str]:
+    """The incidents that say of themselves, at last, that the cause lies where nobody can look."""
+    last = {it.incident: it.snapshot for it in sorted(steps, key=lambda it: it.number)}
+    told = {key: Incident.from_record(Record.from_json(it)) for key, it in last.items()}
+    return frozenset(key for key, incident in told.items() if NOT_OBSERVABLE in incident.evidence)
 
 
 def _fault(it: Outcome, truth: Truth, lost: float, abstained: bool) -> dict[str, Any]:

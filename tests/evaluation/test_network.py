@@ -8,15 +8,26 @@ from typing import Any
 
 import pytest
 
+from analyzer.evidence.fabric_links import NOT_OBSERVABLE
 from analyzer.window.window import Window
 from evaluation import network
-from evaluation.network import BOTH, GROUPS, HOSTS, details, fleet_of, section, takes
+from evaluation.network import (
+    BOTH,
+    GROUPS,
+    HOSTS,
+    abstaining,
+    details,
+    fleet_of,
+    section,
+    takes,
+)
 from evaluation.replay import Replay
 from evaluation.run import _ASKED
-from gpuvigil.model import Finding, Subject
+from gpuvigil.model import Finding, Subject, Transition
 from simulator.fabric.cabling import CABLES
 from simulator.fleet import FleetSettings, build
 from simulator.fleet.topology import NODES_PER_POD
+from tests.analyzer.scene import NOON, incident, port
 
 
 @cache
@@ -132,6 +143,24 @@ def test_the_section_sets_both_beside_each_other() -> None:
     precision = "| 0.67 (0.21 to 0.94, 2 of 3) | 0.33 (0.06 to 0.79, 1 of 3) | 0.10 (1) |"
     assert precision in rows[BOTH, "3"]
     assert any("bad uplink 0 of 1 and 1 of 1" in line for line in lines)
+
+
+def test_an_incident_abstains_that_says_at_last_what_nobody_can_see() -> None:
+    known = incident("port_congested", port(), evidence=(NOT_OBSERVABLE,))
+    step = Transition(
+        incident="a",
+        number=1,
+        from_state="suspect",
+        to_state="open",
+        signal="seen",
+        at=NOON,
+        reason="seen again",
+        subject=port(),
+        snapshot=known.to_record().to_json(),
+    )
+    later = replace(step, number=2, snapshot=replace(known, evidence=()).to_record().to_json())
+    assert abstaining([step]) == {"a"}
+    assert abstaining([later, step]) == set()
 
 
 def test_what_a_play_of_before_did_not_ask_for_is_not_measured() -> None:
