@@ -19,8 +19,8 @@ from .sheet import exact, hours
 from .waste import Wasted, advice, reason
 
 MOST = 3
-# What was wasted and is over is worth a word from so many GPU-hours a day on.
-LEAST_A_DAY = 1.0
+# What was wasted and is over is worth a word from so many GPU-hours a day on, and from this share of what those jobs had.
+LEAST_A_DAY, LEAST_SHARE = 1.0, 0.05
 # Who wastes no more than this share of what it was has done what was asked.
 MUCH_LESS = 0.5
 _DAY = 24.0
@@ -139,6 +139,8 @@ def _wasted(usage: Usage, rows: _Rows) -> Iterator[tuple[_Key, Action]]:
         if one.held.is_one and one.hours > 0 and not _asked(one):
             theirs[_who(one)].append(one)
     for who, them in theirs.items():
+        if sum(one.hours for one in them) < LEAST_SHARE * sum(one.held.allocated for one in them):
+            continue
         costs = [one.cost for one in them if one.cost is not None]
         yield (
             (_WASTE, *who),
@@ -160,11 +162,12 @@ def _about(who: tuple[str, str], them: Sequence[Wasted]) -> str:
     """The worst of them come first."""
     worst = them[0]
     why = f"{reason(worst)} ({advice(worst)})."
-    if len(them) == 1:
+    jobs = {one.held.holder for one in them}  # one on GPUs of two models has two rows
+    if len(jobs) == 1:
         start = f"Ask {who[0]} about" if who[0] else "Look at"
         return f"{start} {worst.held.holder}, which was {why}"
     total = hours(exact(sum(one.hours for one in them)))
-    return f"Ask {who[0]} about {len(them):,} jobs that wasted {total} GPU-hours; {worst.held.holder} was {why}"
+    return f"Ask {who[0]} about {len(jobs):,} jobs that wasted {total} GPU-hours; {worst.held.holder} was {why}"
 
 
 def _failed(facts: Facts, past: Past, rows: _Rows) -> Iterator[tuple[_Key, Action]]:
