@@ -1,7 +1,7 @@
 """Three things to do, by what they would save, and what became of those of the span before."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from accounting.hardware.repeat_offenders import Offender, failures, offenders
@@ -77,15 +77,19 @@ def _holds(facts: Facts, key: _Key, _: _Rows, __: _Rows) -> tuple[str, bool]:
     return (f"It failed {times} since." if since else "It has not failed since."), not since
 
 
-_HOW = {_INCIDENT: _mended, _STILL: _let_go, _WASTE: _wastes_less, _AGAIN: _holds}
+_HOW: Mapping[int, Callable[[Facts, _Key, _Rows, _Rows], tuple[str, bool]]] = {
+    _INCIDENT: _mended,
+    _STILL: _let_go,
+    _WASTE: _wastes_less,
+    _AGAIN: _holds,
+}
 
 
 def _candidates(facts: Facts, past: Past, rows: _Rows) -> list[tuple[_Key, Action]]:
     at = past.usage.end
     found = [_mend(one, facts) for one in past.incidents if _stands(one, at)]
     found += [_ask(one) for one in rows if _asked(one)]
-    # A node is nothing that a team takes out.
-    over = (*_wasted(past.usage, rows), *(() if facts.team else _failed(facts, past, rows)))
+    over = (*_wasted(past.usage, rows), *_failed(facts, past, rows))
     found += [one for one in over if one[1].gpu_hours_a_day >= LEAST_A_DAY]
     found.sort(key=lambda one: (-one[1].gpu_hours_a_day, one[1].text))
     return found[:MOST]
@@ -171,7 +175,9 @@ def _about(who: tuple[str, str], them: Sequence[Wasted]) -> str:
 
 
 def _failed(facts: Facts, past: Past, rows: _Rows) -> Iterator[tuple[_Key, Action]]:
-    """Nodes with hardware that failed again and again, and nobody has taken out yet."""
+    """Nodes with hardware that failed again and again, and nobody has taken out yet; no team can."""
+    if facts.team:
+        return
     span = past.usage.start, past.usage.end
     steps = newest(one for one in facts.returns if one.at < span[1])
     away = {one.subject.node for one in steps.values() if one.state is not RmaState.REPLACED}

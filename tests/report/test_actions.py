@@ -91,9 +91,9 @@ def test_nobody_is_asked_to_let_go_what_a_fault_holds() -> None:
     assert build(facts(week, incidents=[whole])).actions == ()
 
 
-def busy_at_the_end(held: list[Share], **span: datetime) -> Usage:
+def busy_at_the_end(held: list[Share], start: datetime = START, end: datetime = END) -> Usage:
     """With nothing that is idle in the last quarter."""
-    found = usage(held, **span)
+    found = usage(held, start=start, end=end)
     last = bucket(found.end - BUCKET, [share(gpus=4, idle=0.0)])
     return replace(found, buckets=(*found.buckets[:-1], last))
 
