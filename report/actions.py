@@ -1,7 +1,7 @@
 """Three things to do, by what they would save, and what became of those of the span before."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from accounting.hardware.repeat_offenders import Offender, failures, offenders
@@ -19,8 +19,8 @@ from .sheet import exact, hours
 from .waste import Wasted, advice, reason
 
 MOST = 3
-# What was wasted and is over is worth a word from so many GPU-hours a day on.
-LEAST_A_DAY = 1.0
+# What was wasted and is over is worth a word from so many GPU-hours a day on, and from this share of what those jobs had.
+LEAST_A_DAY, LEAST_SHARE = 1.0, 0.05
 # Who wastes no more than this share of what it was has done what was asked.
 MUCH_LESS = 0.5
 _DAY = 24.0
@@ -77,15 +77,19 @@ def _holds(facts: Facts, key: _Key, _: _Rows, __: _Rows) -> tuple[str, bool]:
     return (f"It failed {times} since." if since else "It has not failed since."), not since
 
 
-_HOW = {_INCIDENT: _mended, _STILL: _let_go, _WASTE: _wastes_less, _AGAIN: _holds}
+_HOW: Mapping[int, Callable[[Facts, _Key, _Rows, _Rows], tuple[str, bool]]] = {
+    _INCIDENT: _mended,
+    _STILL: _let_go,
+    _WASTE: _wastes_less,
+    _AGAIN: _holds,
+}
 
 
 def _candidates(facts: Facts, past: Past, rows: _Rows) -> list[tuple[_Key, Action]]:
     at = past.usage.end
     found = [_mend(one, facts) for one in past.incidents if _stands(one, at)]
     found += [_ask(one) for one in rows if _asked(one)]
-    # A node is nothing that a team takes out.
-    over = (*_wasted(past.usage, rows), *(() if facts.team else _failed(facts, past, rows)))
+    over = (*_wasted(past.usage, rows), *_failed(facts, past, rows))
     found += [one for one in over if one[1].gpu_hours_a_day >= LEAST_A_DAY]
     found.sort(key=lambda one: (-one[1].gpu_hours_a_day, one[1].text))
     return found[:MOST]
@@ -139,6 +143,8 @@ def _wasted(usage: Usage, rows: _Rows) -> Iterator[tuple[_Key, Action]]:
         if one.held.is_one and one.hours > 0 and not _asked(one):
             theirs[_who(one)].append(one)
     for who, them in theirs.items():
+        if sum(one.hours for one in them) < LEAST_SHARE * sum(one.held.allocated for one in them):
+            continue
         costs = [one.cost for one in them if one.cost is not None]
         yield (
             (_WASTE, *who),
@@ -160,15 +166,18 @@ def _about(who: tuple[str, str], them: Sequence[Wasted]) -> str:
     """The worst of them come first."""
     worst = them[0]
     why = f"{reason(worst)} ({advice(worst)})."
-    if len(them) == 1:
+    jobs = {one.held.holder for one in them}  # one on GPUs of two models has two rows
+    if len(jobs) == 1:
         start = f"Ask {who[0]} about" if who[0] else "Look at"
         return f"{start} {worst.held.holder}, which was {why}"
     total = hours(exact(sum(one.hours for one in them)))
-    return f"Ask {who[0]} about {len(them):,} jobs that wasted {total} GPU-hours; {worst.held.holder} was {why}"
+    return f"Ask {who[0]} about {len(jobs):,} jobs that wasted {total} GPU-hours; {worst.held.holder} was {why}"
 
 
 def _failed(facts: Facts, past: Past, rows: _Rows) -> Iterator[tuple[_Key, Action]]:
-    """Nodes with hardware that failed again and again, and nobody has taken out yet."""
+    """Nodes with hardware that failed again and again, and nobody has taken out yet; no team can."""
+    if facts.team:
+        return
     span = past.usage.start, past.usage.end
     steps = newest(one for one in facts.returns if one.at < span[1])
     away = {one.subject.node for one in steps.values() if one.state is not RmaState.REPLACED}

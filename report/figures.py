@@ -118,7 +118,9 @@ def _service(usage: Counted, digits: int) -> Figure:
         unit="percent",
         value=rounded(seconds.in_service_percent, 1),
         more_is="better",
-        note=f"{lost:,.{digits}f} of owned GPU-h lost" if seconds.judged > 0 else "",
+        note=(f"{lost:,.{digits}f} of owned GPU-h lost" if lost else "no GPU-hour lost")
+        if seconds.judged > 0
+        else "",
     )
 
 

@@ -91,9 +91,9 @@ def test_nobody_is_asked_to_let_go_what_a_fault_holds() -> None:
     assert build(facts(week, incidents=[whole])).actions == ()
 
 
-def busy_at_the_end(held: list[Share], **span: datetime) -> Usage:
+def busy_at_the_end(held: list[Share], start: datetime = START, end: datetime = END) -> Usage:
     """With nothing that is idle in the last quarter."""
-    found = usage(held, **span)
+    found = usage(held, start=start, end=end)
     last = bucket(found.end - BUCKET, [share(gpus=4, idle=0.0)])
     return replace(found, buckets=(*found.buckets[:-1], last))
 
@@ -105,7 +105,8 @@ def test_what_was_wasted_is_to_do_although_nothing_stands_at_the_end() -> None:
         share("job 1", "ann", 4, quiet=0.5, idle=0.5),
         share("job 2", "ann", 2, quiet=0.25, idle=0.25),
         share("job 3", "bob", 1, quiet=0.5, idle=0.5),
-        share("job 4", "", 2, quiet=0.5, idle=0.5),
+        share("job 4", "", 1, quiet=0.5, idle=0.5),
+        share("job 4", "", 1, quiet=0.5, idle=0.5, model="A100"),
     ]
     report = build(facts(busy_at_the_end(held), prices=priced()))
     assert [one.text for one in report.actions] == [
@@ -122,9 +123,15 @@ def test_what_was_wasted_is_to_do_although_nothing_stands_at_the_end() -> None:
         assert (found.done, found.became[-33:]) == (done, "GPU-hours were wasted, after 419.")
 
 
-@pytest.mark.parametrize(("share_", "actions"), [(0.05, 1), (0.04, 0)])
-def test_less_than_a_gpu_hour_a_day_is_nobodys_errand(share_: float, actions: int) -> None:
-    held = [share("job 1", "ann", 1, quiet=share_, idle=share_)]
+@pytest.mark.parametrize(
+    ("gpus", "seconds", "quiet", "actions"),
+    [(1, 450.0, 0.09, 1), (1, 450.0, 0.08, 0), (8, None, 0.051, 1), (8, None, 0.049, 0)],
+)
+def test_little_a_day_or_of_what_was_held_is_nobodys_errand(
+    gpus: int, seconds: float | None, quiet: float, actions: int
+) -> None:
+    """A GPU-hour a day, and a twentieth."""
+    held = [share("job 1", "ann", gpus, quiet=quiet, idle=quiet, seconds=seconds)]
     assert len(build(facts(busy_at_the_end(held))).actions) == actions
 
 
