@@ -34,14 +34,14 @@ test: $(VENV)/dev ## run every test but those of test-sites (needs gcc, Chromium
 
 test-unit: $(VENV)/dev ## run the first tier: no servers, nothing long
 	@$(COMPILED)
-	$(ISOLATED) -m pytest -n $(WORKERS) $(SPREAD) --tier unit $(ARGUMENTS)
+	$(ISOLATED) -m pytest -n $(WORKERS) --dist each --tier unit $(ARGUMENTS)
 
 test-sites: $(VENV)/training ## run the tests that install packages, start a browser or other people's servers, or play days of a fleet
 	@$(COMPILED)
 	$(ISOLATED) -m scripts.suite -n $(SITE_WORKERS) $(SPREAD) --tier sites $(ARGUMENTS)
 	$(ISOLATED) -m scripts.suite -n 0 --tier alone $(ARGUMENTS)
 
-smoke: $(VENV)/up ## start the product, look whether it answers, end it; VENV=.venv-up makes an environment of its own
+smoke: $(VENV)/up ## start the product as `make up` installs it, look whether it answers, end it (in a clean checkout)
 	@$(BIN)/python -m compileall -q -x "/\." .
 	$(ISOLATED) -m scripts.smoke
 
@@ -113,7 +113,7 @@ packages: $(VENV)/dev ## build dist/*.deb and dist/*.rpm of the collector and of
 	$(BIN)/python -m scripts.packages dist $(ARGUMENTS)
 
 clean: ## remove the environment and what was built
-	rm -rf $(VENV) .venv-up build dist *.egg-info
+	rm -rf $(VENV) build dist *.egg-info
 
 # The product's own environment, and the one with the tools. Each is made once, and again when the
 # requirements change.

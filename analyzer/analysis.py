@@ -156,7 +156,9 @@ class Analysis:
             self._fleet.drop(reading.over)
             told_of = {i.subject.of_node().key for i in self._book.standing()}
             self._fleet.forget(reading.now, told_of | reading.heard.keys(), reading.heard)
-            self._waited = self._waits.after(reading.heard, reading.listening_since, reading.now)
+            self._waited = self._waits.after(
+                reading.heard, reading.listening_since, reading.now, self._fleet.inventories()
+            )
             window = self._window(reading)
             self._woken = set()
             book = self._book

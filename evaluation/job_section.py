@@ -1,9 +1,10 @@
-"""The section of `docs/accuracy.md` about steps, from the results."""
+"""The sections of `docs/accuracy.md` about steps and about sound jobs, from the results."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from accounting.jobs.bound import Bound
+from gpuvigil.numbers_in_words import counted
 
 from .job_fleets import ASYMMETRIC, CHECKPOINTS, DEAD, GPUS, HOURS, NODES, STRAGGLERS, SYMMETRIC
 from .judge.intervals import wilson
@@ -42,11 +43,31 @@ def section(result: Mapping[str, Any]) -> Iterator[str]:
     yield from _bounds(fleets)
 
 
+def sound_section(result: Mapping[str, Any] | None) -> Iterator[str]:
+    """What jobs heard of which nothing is wrong; None where no play is kept."""
+    yield "## Jobs of which nothing is wrong"
+    yield ""
+    if result is None:
+        yield "No play is kept. `python -m evaluation.healthy_jobs 1000` plays sound jobs, most of them cut unevenly, with uneven data or often at a pause, until the uneven ones have 1,000 job-hours and all of them 10,000 pauses."
+        return
+    fleets = result["fleets"]
+    node_days = sum(one["node_days"] for one in fleets)
+    yield f"`{result['command']}`: {counted(len(fleets), 'fleet')} of {HOURS:g} hours ({node_days:.0f} node-days) without a fault, most of whose jobs are cut unevenly, have uneven data or pause often; the jobs' detectors hear GPUs and nodes alone. Seeds follow from commit `{(result['commit'] or 'gone')[:12]}`; fleet `{result['fleet']}`."
+    yield ""
+    yield from _table(_of_sound(fleets))
+    yield ""
+    yield from _healthy(fleets)
+
+
 def _asked(fleets: Sequence[Any]) -> Iterator[str]:
     """What was asked for before anything was measured, and whether it is so."""
+    yield from _table((*_of_slow(fleets), *_of_hung(fleets), *_of_well(fleets)))
+
+
+def _table(bars: Iterable["_Bar"]) -> Iterator[str]:
     yield "| asked for | found | |"
     yield "|---|---|---|"
-    for asked, found, verdict in (*_of_slow(fleets), *_of_hung(fleets), *_of_well(fleets)):
+    for asked, found, verdict in bars:
         yield f"| {asked} | {found} | {verdict} |"
 
 
@@ -92,6 +113,15 @@ def _of_hung(fleets: Sequence[Any]) -> Iterator[_Bar]:
 
 
 def _of_well(fleets: Sequence[Any]) -> Iterator[_Bar]:
+    yield from _of_sound(fleets)
+    for what, groups in (("tell their own work", ("own",)), ("tell less", _LESS)):
+        mine = [it for it in _all(fleets, "bounds") if it["tells"] in groups]
+        hits = sum(it["said"] == it["truth"] for it in mine)
+        met = hits >= 0.9 * len(mine)
+        yield f"0.9 of what bounds jobs whose ranks {what}", share(hits, len(mine)), _word(met)
+
+
+def _of_sound(fleets: Sequence[Any]) -> Iterator[_Bar]:
     total = totals(fleets)
     # Beside slow ranks and hangs there are notes alone.
     wrong = [it for it in _all(fleets, "wrong") if it["loud"]]
@@ -102,11 +132,6 @@ def _of_well(fleets: Sequence[Any]) -> Iterator[_Bar]:
     hours = f"{of_work} in {total['hours']:.0f}, {total['uneven']:.0f} of them of such jobs"
     what = "no hardware blamed for uneven stages or data in 1,000 healthy job-hours"
     yield what, hours, _none(of_work, total["hours"], 1000.0)
-    for what, groups in (("tell their own work", ("own",)), ("tell less", _LESS)):
-        mine = [it for it in _all(fleets, "bounds") if it["tells"] in groups]
-        hits = sum(it["said"] == it["truth"] for it in mine)
-        met = hits >= 0.9 * len(mine)
-        yield f"0.9 of what bounds jobs whose ranks {what}", share(hits, len(mine)), _word(met)
 
 
 def _none(hits: int, of: float, asked: float) -> str:

@@ -10,8 +10,7 @@ import argparse
 import json
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -185,7 +184,7 @@ def played(seed: int) -> dict[str, Any]:
         silent = {it.truth for it in judged if it.claim.id in abstained and _is_read(it)}
         found[name] = {
             "faults": [
-                _fault(it, truth, lost, it.id in silent)
+                {**_fault(it, truth, lost, it.id in silent), "said": _said(judged, it.id)}
                 for it, (truth, lost) in zip(outcomes, known, strict=True)
             ],
             "messages": [_message(it, truths.get(it.truth or "")) for it in judged if _is_read(it)],
@@ -231,6 +230,12 @@ def _fault(it: Outcome, truth: Truth, lost: float, abstained: bool) -> dict[str,
     }
 
 
+def _said(judged: Iterable[Judged], fault: str) -> list[str]:
+    """What was told of a fault, also what is not about the network."""
+    own = [it for it in judged if it.truth == fault and it.claim.read_at is not None]
+    return [f"{it.claim.title} at {it.claim.subject.key} ({it.verdict.value})" for it in own]
+
+
 def _is_read(it: Judged) -> bool:
     """A warning or a critical that is about the network, or about a fault of it."""
     about = it.claim.subject
@@ -240,8 +245,8 @@ def _is_read(it: Judged) -> bool:
 
 def _message(it: Judged, truth: Truth | None) -> dict[str, Any]:
     # Of what is only a part or an echo of a fault, another severity may be right.
-    is_named = truth is not None and it.verdict is Verdict.RIGHT
-    as_grave = not is_named or it.claim.severity is truth.severity
+    named = truth if it.verdict is Verdict.RIGHT else None
+    as_grave = named is None or it.claim.severity is named.severity
     return {
         "title": it.claim.title,
         "subject": it.claim.subject.key,
@@ -330,12 +335,7 @@ def details(fleets: Sequence[Any]) -> Iterator[str]:
         for name in (HOSTS, BOTH):
             for it in one[name]["faults"]:
                 if not (_is_found(it) and all(it.get(what, True) for what in _RIGHT)):
-                    said = Counter(
-                        f"{m['title']} at {m['subject']} ({m['verdict']})"
-                        for m in one[name]["messages"]
-                        if m["truth"] == it["id"]
-                    )
-                    yield f"  {name}: {it} {dict(said)}"
+                    yield f"  {name}: {it}"
             for m in one[name]["messages"]:
                 if m["verdict"] == Verdict.FALSE.value:
                     yield f"  {name}: WRONG {m}"

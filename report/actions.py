@@ -1,66 +1,92 @@
 """Three things to do, by what they would save, and what became of those of the span before."""
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
 
-from gpuvigil.model import Incident
+from accounting.hardware.repeat_offenders import Offender, failures, offenders
+from accounting.hardware.returns import newest
+from accounting.usage import Usage
+from gpuvigil.model import Incident, RmaState
 
 from . import formatting
 from .content import Action, Became
 from .hardware import fault_title, gpus_of, is_hardware
-from .inputs import Facts
+from .hit import held_by, hit
+from .inputs import Facts, Past
 from .rounding import rounded
 from .sheet import exact, hours
-from .waste import Wasted
+from .waste import Wasted, advice, reason
 
 MOST = 3
+# What was wasted and is over is worth a word from so many GPU-hours a day on.
+LEAST_A_DAY = 1.0
+# Who wastes no more than this share of what it was has done what was asked.
+MUCH_LESS = 0.5
 _DAY = 24.0
-_Key = tuple[str, str]  # "incident" and its id, or a holder's user and name
+_INCIDENT, _STILL, _WASTE, _AGAIN = range(4)
+# What it is about: an incident's id, a holder that is still idle, who wasted, or a node that failed again and again.
+_Key = tuple[int, str, str]
 
 
 def actions(facts: Facts, rows: Sequence[Wasted]) -> tuple[Action, ...]:
-    """What to do now: faults that stand, and GPUs that are idle still."""
-    return tuple(one for _, one in _candidates(facts, facts.incidents, rows, facts.usage.end))
+    """Faults that stand, GPUs that are idle still, and what the span's waste says would go on like that."""
+    return tuple(one for _, one in _candidates(facts, facts.now, rows))
 
 
 def became(
     facts: Facts, before: Sequence[Wasted] | None, now: Sequence[Wasted]
 ) -> tuple[Became, ...]:
     """The three of the span before, and how far each is at the end of this one."""
-    end = facts.usage.end
     found = []
-    for key, one in _candidates(facts, facts.earlier.incidents, before or (), facts.before.end):
-        incident = next((it for it in facts.incidents if ("incident", it.id) == key), None)
-        if key[0] == "incident":
-            stands = incident is not None and (
-                incident.resolved_at is None or incident.resolved_at > end
-            )
-            at = None if incident is None else incident.resolved_at
-            how = (
-                "It still stands."
-                if stands
-                else f"Over since {formatting.at(at)}."
-                if at
-                else "Over."
-            )
-        else:
-            them = [it for it in now if (it.held.user, it.held.holder) == key]
-            idle = sum(it.idle for it in them)
-            stands = any(it.held.still for it in them)
-            how = (
-                f"{hours(idle)} more GPU-hours were idle."
-                if idle
-                else "Let go: none was idle since."
-            )
-        found.append(Became(text=one.text, became=how, done=not stands, rests_on=one.rests_on))
+    for key, one in _candidates(facts, facts.earlier, before or ()):
+        how, done = _HOW[key[0]](facts, key, before or (), now)
+        found.append(Became(text=one.text, became=how, done=done, rests_on=one.rests_on))
     return tuple(found)
 
 
-def _candidates(
-    facts: Facts, incidents: Iterable[Incident], rows: Iterable[Wasted], at: datetime
-) -> list[tuple[_Key, Action]]:
-    found = [_mend(one, facts) for one in incidents if _stands(one, at)]
-    found += [_ask(one) for one in rows if one.held.still and one.held.is_one and one.idle > 0]
+_Rows = Sequence[Wasted]
+
+
+def _mended(facts: Facts, key: _Key, _: _Rows, __: _Rows) -> tuple[str, bool]:
+    incident = next((it for it in facts.incidents if it.id == key[1]), None)
+    if incident is None:
+        return "Over.", True
+    at = incident.resolved_at
+    if at is None or at > facts.usage.end:
+        return "It still stands.", False
+    return f"Over since {formatting.at(at)}.", True
+
+
+def _let_go(_: Facts, key: _Key, __: _Rows, now: _Rows) -> tuple[str, bool]:
+    them = [it for it in now if (it.held.user, it.held.holder) == key[1:]]
+    idle = sum(it.idle for it in them)
+    said = f"{hours(idle)} more GPU-hours were idle." if idle else "Let go: none was idle since."
+    return said, not any(it.held.still for it in them)
+
+
+def _wastes_less(facts: Facts, key: _Key, before: _Rows, now: _Rows) -> tuple[str, bool]:
+    earlier, later = (sum(it.hours for it in them if _who(it) == key[1:]) for them in (before, now))
+    said = f"{hours(exact(later))} GPU-hours were wasted, after {hours(exact(earlier))}."
+    return said, later <= MUCH_LESS * facts.longer * earlier
+
+
+def _holds(facts: Facts, key: _Key, _: _Rows, __: _Rows) -> tuple[str, bool]:
+    since = [it for it in failures(facts.lately) if it.node == key[1] and it.at >= facts.before.end]
+    times = formatting.counted(len(since), "time")
+    return (f"It failed {times} since." if since else "It has not failed since."), not since
+
+
+_HOW = {_INCIDENT: _mended, _STILL: _let_go, _WASTE: _wastes_less, _AGAIN: _holds}
+
+
+def _candidates(facts: Facts, past: Past, rows: _Rows) -> list[tuple[_Key, Action]]:
+    at = past.usage.end
+    found = [_mend(one, facts) for one in past.incidents if _stands(one, at)]
+    found += [_ask(one) for one in rows if _asked(one)]
+    # A node is nothing that a team takes out.
+    over = (*_wasted(past.usage, rows), *(() if facts.team else _failed(facts, past, rows)))
+    found += [one for one in over if one[1].gpu_hours_a_day >= LEAST_A_DAY]
     found.sort(key=lambda one: (-one[1].gpu_hours_a_day, one[1].text))
     return found[:MOST]
 
@@ -72,19 +98,24 @@ def _stands(one: Incident, at: datetime) -> bool:
 
 def _mend(one: Incident, facts: Facts) -> tuple[_Key, Action]:
     gpus = max(one.impact.gpus, len(gpus_of(one)))
-    rates = [facts.prices.price(facts.cluster, model, facts.usage.end) for model in _models(facts)]
-    priced = [rate.per_gpu_hour for rate in rates if rate is not None]
     action = Action(
         text=f"{one.label or one.subject.key}, {formatting.small(one.title)}: {one.action}",
         gpu_hours_a_day=gpus * _DAY,
-        cost_a_day=rounded(gpus * _DAY * sum(priced) / len(priced), 2) if priced else None,
+        cost_a_day=_worth(gpus * _DAY, facts),
         rests_on=(f"incident/{one.id}", f"faults/{fault_title(one)}"),
     )
-    return ("incident", one.id), action
+    return (_INCIDENT, one.id, ""), action
 
 
-def _models(facts: Facts) -> Iterable[str]:
-    return facts.usage.buckets[-1].models if facts.usage.buckets else ()
+def _worth(gpu_hours: float, facts: Facts) -> float | None:
+    models = facts.usage.buckets[-1].models if facts.usage.buckets else ()
+    rates = [facts.prices.price(facts.cluster, model, facts.usage.end) for model in models]
+    priced = [rate.per_gpu_hour for rate in rates if rate is not None]
+    return rounded(gpu_hours * sum(priced) / len(priced), 2) if priced else None
+
+
+def _asked(one: Wasted) -> bool:
+    return bool(one.held.still) and one.held.is_one and one.idle > 0
 
 
 def _ask(one: Wasted) -> tuple[_Key, Action]:
@@ -98,4 +129,75 @@ def _ask(one: Wasted) -> tuple[_Key, Action]:
         cost_a_day=None if held.price is None else rounded(held.still * _DAY * held.price, 2),
         rests_on=(f"jobs/{held.holder}",),
     )
-    return (held.user, held.holder), action
+    return (_STILL, held.user, held.holder), action
+
+
+def _wasted(usage: Usage, rows: _Rows) -> Iterator[tuple[_Key, Action]]:
+    """Of each user what their jobs wasted that hold nothing idle any more, as so much a day."""
+    theirs: defaultdict[tuple[str, str], list[Wasted]] = defaultdict(list)
+    for one in rows:
+        if one.held.is_one and one.hours > 0 and not _asked(one):
+            theirs[_who(one)].append(one)
+    for who, them in theirs.items():
+        costs = [one.cost for one in them if one.cost is not None]
+        yield (
+            (_WASTE, *who),
+            Action(
+                text=_about(who, them),
+                gpu_hours_a_day=exact(sum(one.hours for one in them) / _days(usage)),
+                cost_a_day=rounded(sum(costs) / _days(usage), 2) if costs else None,
+                rests_on=(f"jobs/{them[0].held.holder}", *([f"users/{who[0]}"] if who[0] else [])),
+            ),
+        )
+
+
+def _who(one: Wasted) -> tuple[str, str]:
+    """Who can do something about it: its user, and where nobody knows one it says so itself."""
+    return one.held.user, "" if one.held.user else one.held.holder
+
+
+def _about(who: tuple[str, str], them: Sequence[Wasted]) -> str:
+    """The worst of them come first."""
+    worst = them[0]
+    why = f"{reason(worst)} ({advice(worst)})."
+    if len(them) == 1:
+        start = f"Ask {who[0]} about" if who[0] else "Look at"
+        return f"{start} {worst.held.holder}, which was {why}"
+    total = hours(exact(sum(one.hours for one in them)))
+    return f"Ask {who[0]} about {len(them):,} jobs that wasted {total} GPU-hours; {worst.held.holder} was {why}"
+
+
+def _failed(facts: Facts, past: Past, rows: _Rows) -> Iterator[tuple[_Key, Action]]:
+    """Nodes with hardware that failed again and again, and nobody has taken out yet."""
+    span = past.usage.start, past.usage.end
+    steps = newest(one for one in facts.returns if one.at < span[1])
+    away = {one.subject.node for one in steps.values() if one.state is not RmaState.REPLACED}
+    away |= {one.subject.node for one in past.incidents if _stands(one, span[1])}
+    worst: dict[str, Offender] = {}
+    for it in offenders(failures(facts.lately), span[1]):
+        if it.is_lemon and it.node not in away:
+            worst.setdefault(it.node, it)
+    for node, it in worst.items():
+        ids = {one.incident for one in it.failures}
+        them = [one for one in past.incidents if one.id in ids]
+        saved = exact(hit(them, held_by(rows), span) / _days(past.usage))
+        name = node if it.name == node else f"{node}, {it.part.value} {it.name}"
+        again = formatting.counted(len(it.failures), "time")
+        yield (
+            (_AGAIN, node, ""),
+            Action(
+                text=f"Take {name} out and have it repaired: it failed {again} in 30 days.",
+                gpu_hours_a_day=saved,
+                cost_a_day=_worth(saved, facts),
+                rests_on=(
+                    f"offenders/{it.part.value}",
+                    *sorted({f"faults/{fault_title(one)}" for one in them}),
+                    *(f"incident/{one.id}" for one in them),
+                ),
+            ),
+        )
+
+
+def _days(usage: Usage) -> float:
+    """As far as it was counted."""
+    return (usage.end - usage.buckets[0].start) / timedelta(days=1) if usage.buckets else 1.0

@@ -77,9 +77,10 @@ def _actions(report: Report) -> Iterator[str]:
 
 def _sheet(report: Report, key: str) -> Iterator[str]:
     """One of the tables, if there is one."""
-    found = report.sheet(key)
-    if found is None or not found.rows:
+    sheet = report.sheet(key)
+    if sheet is None or not sheet.rows:
         return
+    found = sheet.shown
     listed = [*found.rows, *([] if found.total is None else [found.total])]
     rows = [[said(*one) for one in zip(found.columns, row, strict=True)] for row in listed]
     yield from _table(found.heading, [one.label for one in found.columns], rows)

@@ -1,7 +1,7 @@
 """A table of the report as one value: every output writes the same cells, each in its own form."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from . import formatting
@@ -34,6 +34,10 @@ class Kind(str, Enum):
     def is_text(self) -> bool:
         return self is Kind.TEXT
 
+    @property
+    def is_change(self) -> bool:
+        return self in {Kind.MORE, Kind.MORE_ENERGY, Kind.POINTS}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
@@ -58,6 +62,22 @@ class Sheet:
     total: tuple[Cell, ...] | None = None
     note: str = ""
     currency: str = ""
+
+    @property
+    def shown(self) -> "Sheet":
+        """As people read it: without changes against a span of which nothing is known."""
+        listed = [row for _, row in self.cells()]
+        kept = [
+            n
+            for n, one in enumerate(self.columns)
+            if not one.kind.is_change or any(row[n] is not None for row in listed)
+        ]
+        return replace(
+            self,
+            columns=tuple(self.columns[n] for n in kept),
+            rows=tuple(tuple(row[n] for n in kept) for row in self.rows),
+            total=None if self.total is None else tuple(self.total[n] for n in kept),
+        )
 
     def name(self, number: int) -> str:
         """What a sentence calls a row when it rests on it: `teams/vision`."""

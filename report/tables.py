@@ -94,6 +94,7 @@ def by_loss(report: Report) -> Html:
 
 def sheet_table(sheet: Sheet) -> Html:
     """Any table of the report."""
+    sheet = sheet.shown
     columns = [(one.label, not one.kind.is_text) for one in sheet.columns]
     rows = [_sheet_row(sheet, row) for row in sheet.rows]
     foot = None if sheet.total is None else _sheet_row(sheet, sheet.total)
@@ -239,9 +240,13 @@ def _table(
     *,
     long: bool = False,
 ) -> Html:
+    # A row's own name is on the left, also where it is a number, and no unit is parted.
+    numbers = (False, *(number for _, number in columns[1:]))
     heads = (
-        tag("th", name, scope="col", class_="n" if number else None) if name else tag("td", "")
-        for name, number in columns
+        tag("th", name.replace("GPU-h", "GPU\u2011h"), scope="col", class_="n" if number else None)
+        if name
+        else tag("td", "")
+        for (name, _), number in zip(columns, numbers, strict=True)
     )
     table = tag(
         "table",

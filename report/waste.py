@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 from accounting.efficiency.efficiency import (
@@ -116,7 +116,7 @@ def wasted(past: Past, facts: Facts) -> tuple[Wasted, ...]:
     first = (
         past.usage.buckets[0].start.replace(minute=0) if past.usage.buckets else past.usage.start
     )
-    little = _little(past.wastes, theirs, first)
+    little = _little(past.wastes, theirs, first, facts.idle_after)
     rows = []
     for one in found:
         amount, advice = little.get((one.holder, one.user), (0.0, ""))
@@ -140,24 +140,36 @@ def _little(
     wastes: Iterable[WasteHour],
     theirs: Mapping[tuple[str, str], Sequence[Holding]],
     first: datetime,
+    idle_after: timedelta,
 ) -> dict[tuple[str, str], tuple[float, str]]:
     """GPU-hours that each holder did not fill, and the advice for most of them.
 
     What was idle by the rule in the same hour is in that sum already: an hour is judged by means over all
     of it. So is all that a job's GPUs had that computed nothing, and an hour that was hardly used only because
     most of it was idle: what is left of it must be hardly used by itself, or busy and filled little. The few minutes of an hour in which a job began
-    or ended, of which nobody could say anything, are as the hour beside them.
+    or ended, of which nobody could say anything, are as the hour beside them. Where it had less of the hour than the idle rule asks for, a pause
+    is most of it and no waste: that it was hardly used counts beside an hour of the same.
     """
     hours: defaultdict[tuple[str, str], defaultdict[str, float]]
     hours = defaultdict(lambda: defaultdict(float))
     judged: defaultdict[tuple[str, str], dict[int, tuple[Waste, float]]] = defaultdict(dict)
+    hardly: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
+    short: list[tuple[tuple[str, str], int, str, float]] = []
     for hour in wastes:
         number = (hour.start - first) // HOUR
         for one in hour.wastes:
             key = one.holder, one.user or ""
             held, idle, used = _in_hour(theirs.get(key, ()), number)
-            hours[key][one.advice] += _not_filled(one, (held, idle, used))
+            counts = _not_filled(one, (held, idle, used))
             judged[key][number] = one, min(one.gpu_hours / held, 1.0) if held else 0.0
+            if one.advice not in _HARDLY_USED or held >= one.gpus * (idle_after / HOUR):
+                hours[key][one.advice] += counts
+                hardly[key] |= {number} if one.advice in _HARDLY_USED else set()
+            else:
+                short.append((key, number, one.advice, counts))
+    for key, number, name, counts in short:
+        if not hardly[key].isdisjoint({number - 1, number + 1}):
+            hours[key][name] += counts
     for key, of_key in judged.items():
         for advice, counts in _at_the_ends(theirs.get(key, ()), of_key):
             hours[key][advice] += counts
@@ -207,7 +219,7 @@ def groups(
 ) -> Iterator[Sheet | None]:
     """A table for each facet: a row for each team, or user and so on, the one that wasted most first.
 
-    None where nobody is named, and where all of them are one: that says nothing that the whole does not.
+    None where nobody is named, where all of them are one, and where they are the teams once more: that says nothing that another does not.
     """
     whole = _sum(now), None if before is None else _sum(before)
     for facet in FACETS:
@@ -222,7 +234,9 @@ def _by(
     facts: Facts,
 ) -> Sheet | None:
     name = _namer(facet.of)
-    if len({getattr(one.held, facet.of) for one in now}) < LEAST_GROUPS:
+    named = {(getattr(one.held, facet.of), one.held.account) for one in now}
+    alike = facet.of != "account" and all(name == team for name, team in named)
+    if alike or len({name for name, _ in named}) < LEAST_GROUPS:
         return None
     found, earlier = _grouped(now, name), _grouped(before or (), name)
     sums = {key: _sum(them) for key, them in found.items()}

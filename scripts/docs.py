@@ -11,10 +11,11 @@ from itertools import chain
 from pathlib import Path
 
 from analyzer.correlation.all_detectors import DETECTORS
-from evaluation import jobs, network, slow
+from evaluation import healthy_jobs, jobs, network, slow
 from evaluation.holders import page as holders_page
 from evaluation.holders import play as holders
 from evaluation.job_section import section as steps_section
+from evaluation.job_section import sound_section
 from evaluation.page import page
 from evaluation.plays import read
 from gpuvigil.config import RECEIVERS, ROUTING, Config, PriceSettings, ReportSettings
@@ -281,6 +282,9 @@ def accuracy() -> Iterator[str]:
     yield from network.section(json.loads(network.RESULT.read_text()))
     yield ""
     yield from steps_section(json.loads(jobs.RESULT.read_text()))
+    yield ""
+    sound = healthy_jobs.RESULT
+    yield from sound_section(json.loads(sound.read_text()) if sound.exists() else None)
 
 
 def idle_accuracy() -> Iterator[str]:

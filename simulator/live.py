@@ -214,7 +214,7 @@ class LiveFleet:
         self._playing = _Playing(self._fleet.settings, plan, tick_seconds)
         self._places = _nodes(plan.topology)
         self._injected = FaultTeller(self._places, run)
-        self._teller = Teller(self._fleet.settings, plan)
+        self._teller = Teller(self._fleet.settings, plan, tick_seconds)
         self._posting = Posting(SIMULATED_CLUSTER)
         self._looks = SwitchLooks.of(self._fleet.settings, plan)
         self._looked = -math.inf

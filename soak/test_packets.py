@@ -9,7 +9,7 @@ import pytest
 
 from soak.results import recorded
 from tests.nvml_fake import build
-from tests.packets import is_named, running, told_of
+from tests.packets import is_named, rest, running, told_of
 
 pytestmark = pytest.mark.timeout(3600)
 
@@ -27,6 +27,8 @@ def test_a_port_that_slows_its_job_down_is_named_19_times_of_20(tmp_path: Path) 
         for trial in range(1, TRIALS + 1):
             # Another one than the last: half of what is looked back over is of before.
             last = node
+            if last:
+                rest()
             node = chance.choice([it for it in job.nodes if it != last])
             megabits = chance.randint(15, 40)
             at_leaf = chance.random() < 0.5

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Set
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,9 @@ gc.disable()  # until all tests are collected: none of it is garbage
 SECOND_TIER = {"server", "slow", "medium", "site"}
 # A test with one of these marks is not of the tier, whatever others it has.
 NOT_IN = {"unit": SECOND_TIER, "test": {"site"}}
+# What makes a test one of these tiers stands in its file, or is the file's folder; the run of all others checks it.
+MADE_BY = {"sites": r"\bmark\.(site|alone)\b|\bbrowser\b", "alone": r"\bmark\.alone\b"}
+FOLDER = Path(__file__).parent
 # Most take milliseconds, the longest a few tenths of a second, and on a busy machine they differ by half from run to run.
 UNIT_SECONDS = 2.0
 # What is awaited of a page comes in a second or two on a machine of its own.
@@ -142,10 +146,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("site") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SITE_SECONDS))
     marks = {item: {mark.name for mark in item.iter_markers()} for item in items}
+    for path in {item.path for item, names in marks.items() if "site" in names}:
+        if not may_have("sites", path):
+            raise pytest.UsageError(f"{path}: make test-sites would not see that it has sites")
     long_ = {item.path for item, names in marks.items() if names & SECOND_TIER}
     tier = config.getoption("--tier", None)
     items[:] = sorted(
-        (item for item in items if tier is None or is_in(tier, marks[item])),
+        (
+            item
+            for item in items
+            # A file that is asked for by name is read by every process.
+            if tier is None or (is_in(tier, marks[item]) and item.path in files_to_read(config))
+        ),
         key=lambda item: item.path not in long_,
     )
 
@@ -180,14 +192,56 @@ def refuse_long(seconds: float) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave a file unread all of whose tests belong to another tier, unless it was asked for by name."""
-    tier = config.getoption("--tier", None)
-    if tier not in NOT_IN or not collection_path.name.startswith("test_"):
+    """Leave a file unread that has no test of the tier, or that by `--dist each` another process reads."""
+    if config.getoption("--tier", None) is None or not collection_path.name.startswith("test_"):
         return None
+    return collection_path not in files_to_read(config) or None
+
+
+@cache
+def files_to_read(config: pytest.Config) -> frozenset[Path]:
+    """Those that may have tests of the tier or were asked for by name; by `--dist each` this process's share of them."""
     asked_for = {Path(argument.partition("::")[0]).absolute() for argument in config.args}
-    if collection_path in asked_for:
+    found = [
+        path
+        for path in sorted(FOLDER.rglob("test_*.py"))
+        if path in asked_for or may_have(config.getoption("--tier"), path)
+    ]
+    share, shares = getattr(config, "workerinput", {}).get("share", (0, 1))
+    return frozenset(found[share::shares])
+
+
+def may_have(tier: str, path: Path) -> bool:
+    """Whether a file may have tests of the tier, by its text."""
+    if tier in NOT_IN:
+        return not marks_of_file(path) & NOT_IN[tier]
+    return re.search(MADE_BY[tier], f"{path}\n{path.read_text(encoding='utf-8')}") is not None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """By `--dist each` each process reads and runs a share of the files: what all read, all pay for."""
+    if node.config.getoption("dist") == "each":
+        number = int(node.workerinput["workerid"].removeprefix("gw"))
+        processes = node.workerinput["workercount"]
+        node.workerinput["share"] = (number % processes, processes)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """By `--dist each` pytest hears how many tests all processes have; else only of those of the last one."""
+    if config.getoption("dist") != "each":
         return None
-    return bool(marks_of_file(collection_path) & NOT_IN[tier]) or None
+    from xdist.scheduler import EachScheduling  # noqa: PLC0415 - most processes schedule nothing
+
+    class Shares(EachScheduling):
+        def schedule(self) -> None:
+            session = config.pluginmanager.get_plugin("session")
+            assert session is not None
+            session.testscollected = sum(map(len, self.node2collection.values()))
+            super().schedule()
+
+    return Shares(config, log)
 
 
 def marks_of_file(path: Path) -> set[str]:

@@ -251,7 +251,11 @@ def told_of(
     finally:
         job.free(node, at_leaf)
         _wait_until_over(watched)
-        time.sleep(_BETWEEN_SECONDS)
+
+
+def rest() -> None:
+    """Wait before the next port is limited: until enough of the past is without the one before."""
+    time.sleep(_BETWEEN_SECONDS)
 
 
 def is_named(told: Sequence[Incident], node: str) -> bool:

@@ -31,6 +31,7 @@ COUNTED = {"gpuvigil_hub_lines_total", "gpuvigil_hub_queue_bytes", "gpuvigil_ale
 COUNTED |= {f"gpuvigil_analyzer_{name}_total" for name in ("passes", "pass_seconds")}
 
 
+@pytest.mark.medium
 def test_the_files_are_what_the_script_writes() -> None:
     assert {file.name: file.read_text(encoding="utf-8") for file in FILES} == dict(texts())
 

@@ -167,12 +167,14 @@ def all_there() -> Mapping[str, list[Mutant]]:
     return all_mutants(ROOMS, ROOT)
 
 
+@pytest.mark.medium
 def test_each_glob_of_the_rooms_finds_files(all_there: Mapping[str, list[Mutant]]) -> None:
     empty = [glob for globs in ROOMS.values() for glob in globs if not any(ROOT.glob(glob))]
     assert empty == []
     assert min(map(len, all_there.values())) > 100
 
 
+@pytest.mark.medium
 def test_each_that_is_excused_is_there_and_has_a_reason(
     all_there: Mapping[str, list[Mutant]],
 ) -> None:

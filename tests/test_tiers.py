@@ -5,7 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import NOT_IN, SECOND_TIER, UNIT_SECONDS, is_in, marks_of_file, refuse_long
+from tests.conftest import (
+    NOT_IN,
+    SECOND_TIER,
+    UNIT_SECONDS,
+    is_in,
+    marks_of_file,
+    may_have,
+    refuse_long,
+)
 
 ROOT = Path(__file__).parent.parent
 MARKS = [some for size in range(4) for some in combinations(sorted(SECOND_TIER), size)]
@@ -35,6 +43,26 @@ def test_a_file_without_a_mark_is_always_read(tmp_path: Path) -> None:
     file = tmp_path / "test_it.py"
     file.write_text("import pytest\n\n@pytest.mark.server\ndef test_it(): pass\n")
     assert marks_of_file(file) == set()
+
+
+@pytest.mark.parametrize(
+    ("folder", "line", "tiers"),
+    [
+        (".", "@pytest.mark.server", set()),
+        (".", "@pytest.mark.site", {"sites"}),
+        (".", "pytest.param(1, marks=[pytest.mark.site])", {"sites"}),
+        (".", "pytestmark = [pytest.mark.alone]", {"sites", "alone"}),
+        (".", "def test_it(browser: Browser): pass", {"sites"}),
+        ("browser", "def test_it(visit: Visit): pass", {"sites"}),
+    ],
+)
+def test_of_the_sites_tiers_a_file_is_read_that_can_have_one(
+    folder: str, line: str, tiers: set[str], tmp_path: Path
+) -> None:
+    file = tmp_path / folder / "test_it.py"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(f"import pytest\n\n{line}\n")
+    assert {tier for tier in ("sites", "alone") if may_have(tier, file)} == tiers
 
 
 def test_a_test_of_the_unit_tier_may_take_two_seconds_of_processor_time_and_no_more() -> None:

@@ -180,13 +180,13 @@ def _recorded(
 
 
 def _without(span: _Span, starts: Sequence[datetime], length: timedelta) -> Iterator[_Span]:
+    """What is left of a span, some of it empty."""
     since, until = span
     for start in starts:
         if since <= start < until:
             yield since, start
             since = start + length
-    if since < until:
-        yield since, until
+    yield since, until
 
 
 def floor_of(at: datetime, length: timedelta) -> datetime:

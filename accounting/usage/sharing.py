@@ -42,9 +42,15 @@ class Units:
     model: Ints  # of each unit
 
     @property
+    def still(self) -> Bools:
+        """Where nothing was computed by the mean of a minute, as the idle rule's limit has it."""
+        still: Bools = self.measured & (self.used < QUIET_BELOW)
+        return still
+
+    @property
     def quiet(self) -> Bools:
-        """Which of them computed nothing in any minute; by the mean of each, as the idle rule's limit has it."""
-        quiet: Bools = np.logical_and.reduce(self.measured & (self.used < QUIET_BELOW), axis=1)
+        """Which of them computed nothing in any minute, by the mean of each."""
+        quiet: Bools = np.logical_and.reduce(self.still, axis=1)
         return quiet
 
     @property

@@ -51,9 +51,10 @@ def spells(before: Stretch, now: Stretch, same: Ints, after: timedelta) -> Mappi
     """
     size, names = len(now.units.used), dict[tuple[str, str], int]()
     code = _holders(now.held, names) * size + now.held.gpu
-    still = now.units.measured & (now.units.used < QUIET_BELOW)
-    # A spell may end with the quarter's first minute, or the one before it, and those are no still ones.
-    was = before.units.measured[:, -2:] & (before.units.used[:, -2:] < QUIET_BELOW)
+    still = now.units.still
+    # A spell may end with the quarter's first minute, or the one before it, and those are no still ones;
+    # right before them may be minutes of which nothing is known.
+    was = before.units.still[:, -_GAP_MINUTES - 2 :]
     still[:, 0] |= _of(was, same).any(axis=1)
     some = np.nonzero(((now.held.parts > 0) & still[now.held.gpu]).any(axis=1))[0]
     wanted = different(code[some])
@@ -115,24 +116,22 @@ class _Row:
         size = on.shape[1]
         where = np.nonzero(on.ravel())[0]
         row, minute = np.divmod(where, size)
-        spell = np.cumsum(begins.ravel()[where]) - 1
+        spell = np.cumsum(begins.ravel()[where])
         seconds = (self._lasted() * np.where(share < 0, 1.0, share)).ravel()[where]
         idle = (self.parts * np.maximum(share, 0.0)).ravel()[where]
         # How much of its last minute was idle is told by the minute after it, and so by the next quarter.
         left = (minute == first - 1) & ends.ravel()[where]
         early = (minute < first) & ~left
-        count = int(spell[-1]) + 1 if len(spell) else 0
-        lasted, before = (np.bincount(spell, seconds * part, count) for part in (1.0, early))
-        goes_on = np.bincount(spell, ~early, count) > 0
+        lasted, before = (np.bincount(spell, seconds * part) for part in (1.0, early))
         enough = lasted > after - _ROUNDING_SECONDS
-        fresh = enough & goes_on & (before <= after - _ROUNDING_SECONDS)
+        fresh = enough & (before <= after - _ROUNDING_SECONDS)
         late = np.where((minute >= first) & enough[spell], idle, 0.0)
         owed = np.where((early & fresh[spell]) | (left & enough[spell]), idle, 0.0)
         found = [np.bincount(row, one, len(on)).astype(np.float64) for one in (late, owed)]
         return found[0], found[1]
 
     def _minutes(self) -> tuple[Bools, Bools, Bools, Floats]:
-        """Which minutes belong to a spell, begin or end one, and the idle part of each; -1 for unknown ones."""
+        """Which minutes belong to a spell, begin or end one, and the idle part of each; below 0 for unknown ones."""
         held = self.parts > 0
         still = held & self.measured & (self.used < QUIET_BELOW)
         bridged = _bridged(still, held & ~self.known)
@@ -145,9 +144,9 @@ class _Row:
         # Without a minute beside it nobody knows: half of it in the mean.
         part = np.full(level.shape, 0.5)
         np.divide(self.used, level, out=part, where=level > 0)
-        part = np.where(level > 0, np.clip(1.0 - part, 0.0, 1.0), part)
+        part = 1.0 - part
         part[part < _LEAST_PART] = 0.0
-        share = np.where(still, 1.0, np.where(bridged, -1.0, part))
+        share = np.where(still, 1.0, np.where(bridged, -np.inf, part))
         on = whole | starts | ends
         return on, on & (starts | ~_last(on)), ends, share
 
@@ -161,8 +160,9 @@ class _Row:
 def _bridged(still: Bools, missing: Bools) -> Bools:
     """Of minutes of which nothing is known those that follow a still one closely."""
     column = np.arange(still.shape[1])
-    last = np.maximum.accumulate(np.where(missing, -1, column), axis=1)
-    after_still = np.take_along_axis(still, np.maximum(last, 0), axis=1) & (last >= 0)
+    # None is before the first minute: then it is that one, which is missing itself.
+    last = np.maximum.accumulate(np.where(missing, 0, column), axis=1)
+    after_still = np.take_along_axis(still, last, axis=1)
     found: Bools = missing & after_still & (column - last <= _GAP_MINUTES)
     return found
 

@@ -22,14 +22,15 @@ DETECTORS: tuple[Detector, ...] = tuple(_found())
 
 def questions(detectors: Iterable[Detector]) -> dict[Key, Need]:
     """What to ask the store so that one answer per measurement and span serves all detectors."""
-    asked: dict[Key, Need] = {}
+    asked: dict[Key, list[Need]] = {}
     for need in (need for detector in detectors for need in detector.needs):
-        key = (need.measurement, need.span)
-        before = asked.get(key, Need(measurement=need.measurement, span=need.span))
-        asked[key] = Need(
-            measurement=need.measurement,
-            span=need.span,
-            fields=tuple(sorted({*before.fields, *need.fields})),
-            aggregates=tuple(sorted({*before.aggregates, *need.aggregates})),
+        asked.setdefault((need.measurement, need.span), []).append(need)
+    return {
+        (measurement, span): Need(
+            measurement=measurement,
+            span=span,
+            fields=tuple(sorted({field for need in needs for field in need.fields})),
+            aggregates=tuple(sorted({it for need in needs for it in need.aggregates})),
         )
-    return asked
+        for (measurement, span), needs in asked.items()
+    }

@@ -5,14 +5,15 @@ from datetime import datetime
 
 from gpuvigil.faults import Blame, where
 from gpuvigil.faults.gpu_states import STOPPING
-from gpuvigil.model import SWITCH_DEVICE, Allocation, Finding, Impact, Subject
+from gpuvigil.model import SWITCH_DEVICE, Allocation, Finding, HolderKind, Impact, Subject
 
-from ..window.fault_kinds import OF_LINKS, SILENCES, SWITCHES
+from ..window.fault_kinds import OF_LINKS, OF_PORTS, SILENCES, SWITCHES
 from ..window.holdings import Holding, holder_key, name
 from ..window.window import Window
 
 # Of a cable between switches: which way packets take is the fabric's own affair.
 _UNKNOWN = "whose jobs go over it is not known"
+_NEEDS_NONE = "no job over several nodes runs there"
 _HELD_FOR_NOTHING = where(lambda row: row.blame in {Blame.HOLDER, Blame.USE})
 
 
@@ -20,7 +21,7 @@ def impact(window: Window, finding: Finding) -> Impact:
     """The impact of one finding; GPUs are those that wait now, holders also those that ended."""
     held = window.holdings
     gpus = touched(window, finding)
-    hit = [a for gpu in gpus for a in window.allocations.get(gpu.key, ())]
+    hit = _hit(window, finding, gpus)
     now = [a for a in hit if a.ended_at is None]
     ended = [a for a in hit if _ended_with_it(a, finding.since)]
     standing = _standing(now, held)
@@ -32,7 +33,8 @@ def impact(window: Window, finding: Finding) -> Impact:
         users=tuple(sorted({a.user for a in everybody if a.user})),
         text=_UNKNOWN
         if not gpus and finding.subject.device == SWITCH_DEVICE
-        else _text(finding, now, ended, standing.values()),
+        else _text(finding, now, ended, standing.values())
+        or (_NEEDS_NONE if _is_of_fabric(window, finding) else "not held by anybody"),
         running=bool(now),
     )
 
@@ -40,8 +42,38 @@ def impact(window: Window, finding: Finding) -> Impact:
 def waiting(window: Window, finding: Finding) -> tuple[Collection[Subject], Mapping[str, Holding]]:
     """What cannot do its work because of it: GPUs by themselves, and all of holders, by key."""
     gpus = touched(window, finding)
-    now = [a for gpu in gpus for a in window.held(gpu)]
+    now = [a for a in _hit(window, finding, gpus) if a.ended_at is None]
     return _waiting(finding, gpus, _standing(now, window.holdings))
+
+
+def _hit(window: Window, finding: Finding, gpus: Iterable[Subject]) -> list[Allocation]:
+    """Who has the GPUs, or had them lately; of the fabric, jobs on one node need nothing."""
+    hit = [a for gpu in gpus for a in window.allocations.get(gpu.key, ())]
+    return (
+        [a for a in hit if not _is_on_one_node(window, a)]
+        if _is_of_fabric(window, finding)
+        else hit
+    )
+
+
+def _is_of_fabric(window: Window, finding: Finding) -> bool:
+    """Whether it is about ports over which jobs speak, and nothing else."""
+    ports = [it for it in (finding.subject, *finding.members) if it.kind == "port"]
+    roles = {
+        known.role
+        for port in ports
+        if (inventory := window.inventories.get(port.of_node().key)) is not None
+        for known in inventory.ports
+        if (known.device, known.port) == (port.device, port.port)
+    }
+    return finding.fault in OF_PORTS and roles == {"fabric"}
+
+
+def _is_on_one_node(window: Window, allocation: Allocation) -> bool:
+    """A process may be one of many; of a job that has ended nobody knows any more."""
+    held = window.holdings.get(holder_key(allocation))
+    is_job = allocation.holder.kind is HolderKind.JOB and allocation.ended_at is None
+    return is_job and held is not None and len(held.nodes) == 1
 
 
 def touched(window: Window, finding: Finding) -> tuple[Subject, ...]:
@@ -105,6 +137,7 @@ def _text(
     ended: Iterable[Allocation],
     holdings: Iterable[Holding],
 ) -> str:
+    """Empty where nobody has it, nor had it when it began."""
     standing = sorted(holdings, key=_largest)
     names = _names([holding.name for holding in standing])
     own = f"{_count(len({a.subject for a in now}), 'GPU')} held by {names}"
@@ -118,7 +151,7 @@ def _text(
     if names:
         return f"{names}: {_loss(finding, standing)}"
     was = _names(sorted({name(a) for a in ended}))
-    return f"was held by {was}, ended since" if was else "not held by anybody"
+    return f"was held by {was}, ended since" if was else ""
 
 
 def _largest(holding: Holding) -> tuple[int, str]:

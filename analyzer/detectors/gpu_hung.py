@@ -43,7 +43,10 @@ NEEDS = (
 )
 
 _FAULT = FAULTS["gpu_hung"]
-_BUSY_PERCENT, _POWER_SHARE, _MEMORY_PERCENT = job_steps.BUSY_PERCENT, job_steps.POWER_SHARE, 5
+_BUSY_PERCENT, _POWER_SHARE = job_steps.BUSY_PERCENT, job_steps.POWER_SHARE
+# Kernels that wait look at a flag, and leave the memory alone; those of a light program, which are no less
+# busy and draw no more, move a few percent [own].
+_MEMORY_PERCENT = 2
 # Per second; heartbeats and polling move a little.
 _NVLINK_BYTES, _PCIE_BYTES = 1e6, 50e6
 _COVERAGE = 0.8
@@ -72,8 +75,9 @@ def hung_jobs(window: Window) -> list[Finding]:
     steady = dict(_spinning(window, Span.STEADY, window.settings.steady_seconds))
     recent = dict(_spinning(window, Span.RECENT, window.settings.window_seconds))
     spun: dict[Holders, list[Subject]] = defaultdict(list)
-    for gpu in sorted({**recent, **steady}):
-        spun[holders(window, gpu)].append(gpu)
+    for gpu, row in sorted({**steady, **recent}.items(), key=lambda it: it[0]):
+        if not _is_of_what_ended(window, gpu, row):
+            spun[holders(window, gpu)].append(gpu)
     lasting = {
         gpu: row
         for gpus in spun.values()
@@ -108,6 +112,13 @@ def _may_pause(window: Window, late: Sequence[tuple[Subject, Row]]) -> bool:
         return False
     works = not whole(window, gpus).isdisjoint(window.once(_working, None))
     return works and age < job_steps.PAUSE_SECONDS
+
+
+def _is_of_what_ended(window: Window, gpu: Subject, row: Row) -> bool:
+    """Whether a job that has let the GPU go may be all that spun there."""
+    known = window.allocations.get(gpu.key, ())
+    ends = [it.ended_at for it in known if it.ended_at is not None]
+    return len(ends) == len(known) and any(at > row["first_at"] for at in ends)
 
 
 def _with_ranks(window: Window, finding: Finding) -> Finding:

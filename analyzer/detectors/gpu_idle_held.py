@@ -8,6 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from accounting.efficiency.idleness import told_idle
 from gpuvigil.clock import duration, micros
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Allocation, Evidence, Finding, Incident, Subject
@@ -67,7 +68,7 @@ def idle_held_gpus(window: Window) -> list[Finding]:
     one of the first two is measured.
 
     Several of one holder on a node are also one finding about all of them, which hides theirs. A GPU of which too little of the span was measured is not idle but unknown, and is left out,
-    and so is one whose holder an incident keeps from computing, or did within the span.
+    and so is one whose holder an incident keeps from computing, or did within the span, unless it was called idle before.
     """
     rows = window.get("gpu", Span.IDLE)
     idle = (
@@ -78,12 +79,8 @@ def idle_held_gpus(window: Window) -> list[Finding]:
         & _held(window, rows)
     )
     candidates = sorted(rows.where(idle), key=lambda found: found[0].key)
-    held_up = _held_up(window)
-    findings = [
-        _finding(window, subject, row)
-        for subject, row in candidates
-        if not _waits(window, held_up, subject)
-    ]
+    waits = _waiting(window, [subject for subject, _ in candidates])
+    findings = [_finding(window, gpu, row) for gpu, row in candidates if gpu not in waits]
     return [*findings, *_together(window, findings)]
 
 
@@ -96,7 +93,7 @@ def says_whether_held_idle(window: Window, incident: Incident) -> bool:
 
 def says_whether_idle(window: Window, gpu: Subject) -> bool:
     """Whether the span tells a GPU that is idle from one that is not: it was used, nobody holds
-    it, or enough of the span was measured. What a fault keeps idle says nothing of its holder.
+    it, or enough of the span was measured.
     """
     rows = window.get("gpu", Span.IDLE).of_subject(gpu)
     row = rows.get(gpu)
@@ -104,29 +101,22 @@ def says_whether_idle(window: Window, gpu: Subject) -> bool:
         return False
     was_used = bool((used(window, rows, rows) | _draws(rows)).any())
     left = not window.held(gpu) and row["compute_processes_min"] == 0
-    if was_used or left:
-        return True
-    return bool(_covered(window, rows).all()) and not _waits(window, _held_up(window), gpu)
+    return was_used or left or bool(_covered(window, rows).all())
 
 
-def _held_up(window: Window) -> HeldUp:
-    return window.once(_over_the_span, None)
-
-
-def _over_the_span(window: Window, _asked: None = None) -> HeldUp:
-    return HeldUp.over(window, window.settings.idle_after_seconds, lambda: _measured(window))
+def _waiting(window: Window, gpus: Iterable[Subject]) -> set[Subject]:
+    """Those of which all holders are held up by an incident, and were not called idle before."""
+    span = window.settings.idle_after_seconds
+    held_up = HeldUp.over(window, span, lambda: _measured(window))
+    known = told_idle(one for one in window.stood if one.resolved_at is None)
+    held = {gpu: window.held(gpu) for gpu in gpus if gpu.key not in known}
+    return {gpu for gpu, them in held.items() if them and all(map(held_up.has, them))}
 
 
 def _measured(window: Window) -> set[str]:
     """Keys of nodes with a GPU that was measured over the span."""
     rows = window.get("gpu", Span.IDLE)
     return {gpu.of_node().key for gpu, _ in rows.where(_covered(window, rows))}
-
-
-def _waits(window: Window, held_up: HeldUp, gpu: Subject) -> bool:
-    """Whether all who hold a GPU are held up by an incident."""
-    held = window.held(gpu)
-    return bool(held) and all(map(held_up.has, held))
 
 
 def _together(window: Window, findings: Iterable[Finding]) -> list[Finding]:

@@ -160,13 +160,16 @@ def _is_late(window: Window, finding: Finding, share: float = 1.0) -> bool:
     """Whether nothing but its silence says that anything is wrong with a node, and not for long yet.
 
     `share` of the patience for a lone node is enough, which is longer with one that is often silent
-    for minutes: such pauses follow each other by chance. A selftest's nodes are never only late.
+    for minutes: such pauses follow each other by chance. Of one that is read seldom the next body was due
+    only later. A selftest's nodes are never only late.
     """
-    if finding.condition not in _NOTHING_TELLS or finding.subject.marked:
+    node = finding.subject
+    if finding.condition not in _NOTHING_TELLS or node.marked:
         return False
-    usual = _LONGER * window.waited.get(finding.subject.key, 0.0)
-    patience = timedelta(seconds=share * (window.settings.silent_verdict_seconds + usual))
-    return window.now - lived_until(window, finding.subject, finding.since) < patience
+    usual = _LONGER * window.waited.get(node.key, 0.0)
+    due = max(window.tick_seconds(node) - DEFAULT_TICK_SECONDS, 0.0)
+    patience = share * (window.settings.silent_verdict_seconds + usual) + due
+    return window.now - lived_until(window, node, finding.since) < timedelta(seconds=patience)
 
 
 def _may_reboot(window: Window, went: "_Went", alike: Mapping[Subject, int]) -> bool:

@@ -51,9 +51,11 @@ NEEDS = (
     *RATES,
     *RECEIVERS,
     Need(measurement="port", span=Span.RECENT, aggregates=(_DISCARDS,)),
+    Need(measurement="port", span=Span.STEADY, aggregates=(_DISCARDS,)),
 )
-# NVSentinel: degraded at more than 100 discards a second.
-_DISCARDS_PER_SECOND = 100.0
+# NVSentinel: degraded at more than 100 discards a second. For so many minutes of it one port alone is
+# told: those of a full leaf pass the limit one after the other [own].
+_DISCARDS_PER_SECOND, _ALONE_SPANS = 100.0, 2.0
 # Of a node's fabric ports, those that make it a matter of the node.
 _MOST_OF_NODE, _LEAST_OF_NODE = 0.5, 2
 # What stands is over once its ports wait for so much less than they did over the whole span.
@@ -134,7 +136,10 @@ def _is_back(lately: Row | None, long: Row | None, signs: Sequence[_Sign]) -> bo
 
 def _dropping(window: Window) -> Iterator[_Waiting]:
     rows, span = window.get("port", Span.RECENT), window.settings.window_seconds
-    for port, row in rows.where(rows.values(_DISCARDS.column) > _DISCARDS_PER_SECOND * span):
+    limit = _DISCARDS_PER_SECOND * span
+    long = window.get("port", Span.STEADY)
+    for port, row in rows.where(rows.values(_DISCARDS.column) > limit):
+        in_all = long.get(port)
         yield _Waiting(
             port=port,
             since=row["first_at"],
@@ -145,7 +150,8 @@ def _dropping(window: Window) -> Iterator[_Waiting]:
                     limit=f"{_DISCARDS_PER_SECOND:g} per second at most",
                 ),
             ),
-            alone=True,
+            alone=in_all is not None
+            and (in_all.get(_DISCARDS.column) or 0.0) >= _ALONE_SPANS * limit,
         )
 
 
@@ -212,9 +218,9 @@ def _of_paths(window: Window, rates: Rates, slow: Slow, look: Look) -> Iterator[
     fall = rates.fall[rates.rows.index.number(slow.paths[0][0])]
     yield Evidence(name="traffic", value=f"{100.0 * fall:.0f} % less than before")
     if len(slow.paths) == 1:
-        yield Evidence(name="or it is", value="a link between switches")
+        yield Evidence(name="it may also be", value="a link between switches")
     elif slow.others:
-        yield Evidence(name="or it is", value=", ".join(map(_place, slow.others[:_SHOWN])))
+        yield Evidence(name="it may also be", value=", ".join(map(_place, slow.others[:_SHOWN])))
     jobs = jobs_through(window, slow.port, look)
     if slow.job in jobs:
         yield Evidence(name="its job", value=str(jobs[slow.job].holder))

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
+from gpuvigil.model import Inventory
 from gpuvigil.model.reporting import MIXED, are_most
 
-# What is shorter than this is no wait, and what is longer was an outage and no habit.
-_LEAST, _MOST = timedelta(seconds=20), timedelta(minutes=5)
+# What is shorter than this or than two of the node's ticks is no wait, and what is longer was an outage
+# and no habit.
+_LEAST, _TICKS, _MOST = timedelta(seconds=20), 2.0, timedelta(minutes=5)
 # A wait is remembered for this long at least, and for twice as long at most.
 _REMEMBERED = timedelta(hours=6)
 
@@ -24,16 +26,24 @@ class Waits:
         self._since: datetime | None = None
 
     def after(
-        self, heard: Mapping[str, datetime], listening_since: datetime | None, now: datetime
+        self,
+        heard: Mapping[str, datetime],
+        listening_since: datetime | None,
+        now: datetime,
+        inventories: Mapping[str, Inventory],
     ) -> Mapping[str, float]:
         """Seconds by node, of those that let it wait more than once; `heard`: when each was last, by its key.
 
-        What the hub was away for is nobody's wait, nor what many of them had at once.
+        `inventories`, by the same keys, say how often a node is due. What the hub was away for is nobody's wait, nor what many of them had at once.
         """
         if self._since is None or now - self._since >= _REMEMBERED:
             self._before, self._lately, self._since = self._lately, {}, now
         waited = {key: at - self._heard.get(key, at) for key, at in heard.items()}
-        waited = {key: wait for key, wait in waited.items() if wait >= _LEAST}
+        waited = {
+            key: wait
+            for key, wait in waited.items()
+            if wait >= _LEAST and wait >= _two_ticks(inventories.get(key))
+        }
         if not are_most(len(waited), len(heard), MIXED):
             for key, wait in waited.items():
                 own = listening_since is None or self._heard[key] >= listening_since
@@ -43,6 +53,10 @@ class Waits:
         known = self._lately.keys() | self._before.keys()
         both = {k: _longest(*self._lately.get(k, ()), *self._before.get(k, ())) for k in known}
         return {key: waits[1] for key, waits in both.items() if len(waits) > 1}
+
+
+def _two_ticks(inventory: Inventory | None) -> timedelta:
+    return timedelta(seconds=0.0 if inventory is None else _TICKS * inventory.tick_seconds)
 
 
 def _longest(*seconds: float) -> tuple[float, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from .catalogue_rows import Number
 
-_BUSY_PERCENT, _MEMORY_PERCENT, _POWER_SHARE = 98, 5, 0.4
+_BUSY_PERCENT, _MEMORY_PERCENT, _POWER_SHARE = 98, 2, 0.4
 # Per second; heartbeats and polling move a little.
 _NVLINK_BYTES, _PCIE_BYTES = 1e6, 50e6
 Ask = Callable[[str], Number | None]

@@ -36,6 +36,7 @@ _RUN = {
     "checkpoint_age_seconds": "Checkpoint age",
     "at_risk_gpu_hours": "GPU-hours at risk",
     "cost": "Cost",
+    "incidents": "Incidents",
     "held_up_by": "Held up by",
     "partition": "Partition",
     "name": "Name",

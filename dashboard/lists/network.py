@@ -194,7 +194,7 @@ def _said(findings: Sequence[Incident], switches: Mapping[Port, Plug]) -> str:
         return ""
     worst = findings[0]
     link = f"{worst.label or worst.subject.key}{_other_end(_plugged(worst, switches))}"
-    return f"{link}: {worst.title}, since {time_of(worst.since)}; {worst.impact.text}."
+    return f"First: {link}: {worst.title}, since {time_of(worst.since)}; {worst.impact.text}."
 
 
 def _grid(

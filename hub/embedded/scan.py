@@ -151,7 +151,7 @@ class Scan:
             return list(range(len(footer.rows)))
         (least, most), (earliest, latest) = footer.numbers, footer.times_ns
         end = len(self._before) - 1
-        chosen = self._before[np.clip(most, -1, end - 1) + 1] > self._before[np.clip(least, 0, end)]
+        chosen = self._before[np.minimum(most, end - 1) + 1] > self._before[np.clip(least, 0, end)]
         inside = [(earliest < span[1]) & (latest >= span[0]) for span in stretch.spans]
         return np.flatnonzero(chosen & np.logical_or.reduce(inside)).tolist()
 

@@ -39,11 +39,10 @@ class Subjects:
         ]
         if not conditions:
             return None
+        # One more, for the place -1, which stays what it is.
         chosen = np.ones(len(self.names) + 1, np.bool_)
         for condition in conditions:
             chosen[:-1] &= condition.to_numpy(zero_copy_only=False)
-        # The last one is the place -1.
-        chosen[-1] = False
         return np.where(chosen[self.by_number], self.by_number, -1)
 
 

@@ -63,7 +63,7 @@ class Fleet:
         if first % tick_seconds or block_seconds % tick_seconds:
             raise ValueError("start and block_seconds are whole numbers of ticks")
         playing = Playing(self.settings, self.plan, tick_seconds)
-        teller = Teller(self.settings, self.plan)
+        teller = Teller(self.settings, self.plan, tick_seconds)
         looks = SwitchLooks.of(self.settings, self.plan)
         happenings = self.happenings()
         at = 0.0

@@ -33,8 +33,9 @@ _AUTOSCALER = "autoscaler"
 class Teller:
     """What collectors tell of one run through the plan."""
 
-    def __init__(self, settings: FleetSettings, plan: Plan) -> None:
+    def __init__(self, settings: FleetSettings, plan: Plan, tick_seconds: float = 10.0) -> None:
         self._settings = settings
+        self._tick_seconds = tick_seconds
         self._plan = plan
         self._topology = plan.topology
         self._restated: dict[int, list[Restated]] = defaultdict(list)
@@ -160,7 +161,7 @@ class Teller:
             subject=self._topology.node_subject(node),
             at=self._at(at),
             boot=f"boot-{node}-{boots}",
-            tick_seconds=round(10.0 / float(self._topology.read_share[node]), 1),
+            tick_seconds=round(self._tick_seconds / float(self._topology.read_share[node]), 1),
             version=version,
             gpus=tuple(self._gpus(node, sites, driver if place.model.nvidia else None)),
             ports=self._topology.port_identities(),

@@ -1,8 +1,11 @@
 """A small fleet of samples, and the window that a pass would see of it."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
+from functools import cache
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -29,7 +32,7 @@ from gpuvigil.model import (
     Subject,
     fingerprint,
 )
-from gpuvigil.store import Aggregate, Function
+from gpuvigil.store import Function
 from gpuvigil.store.schema import aggregate_type, type_of
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
@@ -187,6 +190,11 @@ class Sample:
     fields: Mapping[str, Any]
 
 
+# By measurement and subject, oldest first.
+Seen = dict[str, dict[Subject, list[Sample]]]
+_at = attrgetter("at")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
     now: datetime = NOON
@@ -278,10 +286,11 @@ class Scene:
 
     def window(self, detectors: Iterable[Detector] = DETECTORS) -> Window:
         """What these detectors ask for."""
+        seen = self._seen()
         return Window(
             now=self.now,
             settings=self.settings,
-            rows={key: self.rows(need) for key, need in questions(detectors).items()},
+            rows={key: self._answer(need, seen) for key, need in questions(detectors).items()},
             events=_grouped(sorted(self.events, key=lambda e: e.at)),
             late=self.late,
             inventories={i.subject.key: i for i in self.inventories},
@@ -296,20 +305,28 @@ class Scene:
 
     def rows(self, need: Need) -> Rows:
         """The answer to one question."""
+        return self._answer(need, self._seen())
+
+    def _seen(self) -> Seen:
+        """The samples before now; all questions look at the same."""
+        seen: Seen = {}
+        for sample in self.samples:
+            seen.setdefault(sample.subject.kind, {}).setdefault(sample.subject, []).append(sample)
+        for sample in self.of_servers:
+            seen.setdefault("inference", {}).setdefault(sample.subject, []).append(sample)
+        for subjects in seen.values():
+            for subject, samples in subjects.items():
+                before = (sample for sample in samples if sample.at < self.now)
+                subjects[subject] = sorted(before, key=_at)
+        return seen
+
+    def _answer(self, need: Need, seen: Seen) -> Rows:
         start = self.now - span_of(need.span, self.settings)
-        subjects: dict[Subject, list[Sample]] = {}
-        of_servers = need.measurement == "inference"
-        for sample in self.of_servers if of_servers else self.samples:
-            is_asked = of_servers or sample.subject.kind == need.measurement
-            if is_asked and start <= sample.at < self.now:
-                subjects.setdefault(sample.subject, []).append(sample)
-        rows = [
-            {
-                **_tags(subject),
-                **_row(need, sorted(samples, key=lambda sample: sample.at)),
-            }
-            for subject, samples in subjects.items()
-        ]
+        rows = []
+        for subject, samples in seen.get(need.measurement, {}).items():
+            inside = samples[bisect_left(samples, start, key=_at) :]
+            if inside:
+                rows.append({**_tags(subject), **_row(need, inside)})
         return Rows(pa.Table.from_pylist(rows, schema=_schema(need)))
 
 
@@ -440,30 +457,35 @@ def _row(need: Need, samples: Sequence[Sample]) -> dict[str, Any]:
     if need.span is Span.NOW:
         newest = samples[-1]
         return {"at": newest.at, **{name: newest.fields.get(name) for name in need.fields}}
+    seen = {
+        field: [value for s in samples if (value := s.fields.get(field)) is not None]
+        for field in {aggregate.field for aggregate in need.aggregates}
+    }
     return {
         "samples": len(samples),
         "first_at": samples[0].at,
         "last_at": samples[-1].at,
-        **{a.column: _aggregate(a, samples) for a in need.aggregates},
+        **{a.column: _aggregate(a.function, seen[a.field]) for a in need.aggregates},
     }
 
 
-def _aggregate(aggregate: Aggregate, samples: Iterable[Sample]) -> Any:
-    values = [s.fields.get(aggregate.field) for s in samples]
-    seen = [value for value in values if value is not None]
-    if aggregate.function is Function.COUNT:
+_FUNCTIONS: Mapping[Function, Callable[[Sequence[Any]], Any]] = {
+    Function.MIN: min,
+    Function.MAX: max,
+    Function.FIRST: lambda them: them[0],
+    Function.LAST: lambda them: them[-1],
+    Function.INCREASE: lambda them: max(them) - min(them),
+    Function.MEAN: lambda them: sum(them) / len(them),
+}
+
+
+def _aggregate(function: Function, seen: Sequence[Any]) -> Any:
+    if function is Function.COUNT:
         return len(seen)
-    functions: dict[Function, Callable[[list[Any]], Any]] = {
-        Function.MIN: min,
-        Function.MAX: max,
-        Function.FIRST: lambda them: them[0],
-        Function.LAST: lambda them: them[-1],
-        Function.INCREASE: lambda them: max(them) - min(them),
-        Function.MEAN: lambda them: sum(them) / len(them),
-    }
-    return functions[aggregate.function](seen) if seen else None
+    return _FUNCTIONS[function](seen) if seen else None
 
 
+@cache
 def _schema(need: Need) -> pa.Schema:
     measurement = MEASUREMENTS[need.measurement]
     time = pa.timestamp("us", "UTC")

@@ -166,6 +166,24 @@ def test_a_port_that_is_down_touches_the_jobs_of_its_node() -> None:
     assert found.impact.text == "job 9 of alice: 2 GPUs on 2 nodes may suffer from this port"
 
 
+def test_a_job_on_one_node_does_not_suffer_from_the_fabric() -> None:
+    scene = healthy().with_events(event(EventKind.PORT_DOWN, port(), NOON - SECOND))
+    alone = replace(scene, allocations=(allocation(gpu(), "job 9"), allocation(gpu(1, 1), "job 9")))
+    (found,) = seen(alone).candidates.values()
+    assert (found.impact.text, found.impact.holders, found.impact.running) == (
+        "no job over several nodes runs there",
+        (),
+        False,
+    )
+    # Of a process nobody knows whether it is one of many, and over other ports all may go.
+    (found,) = seen(replace(alone, allocations=(allocation(gpu()),))).candidates.values()
+    assert found.impact.text == "pid 4711 of alice: 1 GPU on 1 node may suffer from this port"
+    first, *others = alone.inventories
+    storage = replace(first, ports=(replace(first.ports[0], role="storage"),))
+    (found,) = seen(replace(alone, inventories=(storage, *others))).candidates.values()
+    assert found.impact.holders == ("job 9",)
+
+
 # --- root causes ----------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -45,7 +46,7 @@ def one(span: float, fields: Mapping[str, Any], job: str | None = None) -> Scene
         ({"power_watts": 280.0}, {"power_watts": 279.9}),
         ({"power_watts": None}, {}),
         ({"power_limit_watts": None}, {}),
-        ({"memory_utilization_percent": 5}, {"memory_utilization_percent": 4}),
+        ({"memory_utilization_percent": 2}, {"memory_utilization_percent": 1}),
         ({"memory_utilization_percent": None}, {}),
         ({"pcie_receive_bytes_per_second": 50e6}, {"pcie_receive_bytes_per_second": 49.9e6}),
         ({"utilization_percent": None}, {"pcie_receive_bytes_per_second": None}),
@@ -110,6 +111,17 @@ def test_one_gpu_that_spins_is_told_in_numbers() -> None:
     )
     assert (it.subject, it.members, it.holder) == (gpu(), (), "")
     assert (NOON - it.since).total_seconds() == SETTINGS.steady_seconds
+
+
+@pytest.mark.parametrize(("seconds", "count"), [(59, 0), (60, 1)])
+def test_what_spun_for_a_job_that_has_ended_is_told_once_it_goes_on_without_it(
+    seconds: int, count: int
+) -> None:
+    ended = allocation(gpu(), "job 7", ended_at=NOON - timedelta(seconds=seconds))
+    scene = replace(one(ALL, {}), allocations=(ended,))
+    assert len(found(scene)) == count
+    next_one = replace(scene, allocations=(ended, allocation(gpu(), "job 8")))
+    assert len(found(next_one)) == 1
 
 
 def test_a_job_on_two_nodes_is_told_once_about_the_first_of_them() -> None:

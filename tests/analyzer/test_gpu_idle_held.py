@@ -147,13 +147,13 @@ def test_of_who_share_a_gpu_all_must_be_held_up() -> None:
     assert len(found(replace(both, stood=lost))) == 1
 
 
-def test_a_job_that_is_held_up_ends_what_was_said_of_it_only_by_working() -> None:
-    lost = (incident("gpu_lost", gpu(2)),)
-    others = (ALICE, allocation(gpu(2), "job 7"))
-    waits = replace(idle(*others), stood=lost).window((DETECTOR,))
-    assert not says_whether_idle(waits, gpu())
-    works = replace(idle(*others, fields={**FREE, "utilization_percent": LIMIT}), stood=lost)
-    assert says_whether_idle(works.window((DETECTOR,)), gpu())
+def test_who_was_called_idle_before_the_fault_is_idle_still() -> None:
+    """So that what stands is told as what follows from the fault, or goes on after it."""
+    job = idle(ALICE, allocation(gpu(2), "job 7"))
+    lost, called = incident("gpu_lost", gpu(2)), incident("gpu_idle_held", gpu())
+    assert len(found(replace(job, stood=(called, lost)))) == 1
+    over = replace(called, resolved_at=NOON - SECOND)
+    assert found(replace(job, stood=(over, lost))) == []
 
 
 # --- what is said ---------------------------------------------------------------------------------

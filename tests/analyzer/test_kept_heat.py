@@ -86,6 +86,7 @@ def told(usual: UsualHeat, *courses: tuple[float, dict[Subject, float]]) -> tupl
     return sum(r.kind is RecordKind.INCIDENT for r in written), analysis.usual_heat
 
 
+@pytest.mark.medium
 def test_a_gpu_that_creeps_over_a_restart_is_told_by_what_it_was_before() -> None:
     _, learned = told(NO_USUAL_HEAT, (0.0, {}), (0.2, {}), (0.4, {}))
     creeps = [(hours, {gpu(): 12.0}) for hours in (8.0, 8.01)]

@@ -273,9 +273,9 @@ LIMITS: list[tuple[Find, Scene, Scene, str]] = [
     ),
     (
         congested_ports,
-        grown("port", transmit_discards=6000),
-        grown("port", transmit_discards=6001),
-        "warning; discards: 100 per second (limit 100 per second at most); "
+        grown("port", transmit_discards=11_999),
+        grown("port", transmit_discards=12_000),
+        "warning; discards: 200 per second (limit 100 per second at most); "
         "beyond the port: not observable without switch counters",
     ),
     (

@@ -66,7 +66,8 @@ def find(scene: Scene) -> list[Finding]:
 
 
 def test_it_says_from_what_to_what_what_that_leaves_and_whose_jobs_are_beside_it() -> None:
-    held = (allocation(gpu(), "job 7"), allocation(gpu(1, 1), "job 9", "bob"))
+    jobs = (allocation(gpu(), "job 7"), allocation(gpu(2), "job 7"))
+    held = (*jobs, allocation(gpu(1, 1), "job 9", "bob"))
     (found,) = find(replace(with_cards(FOUR, {1: (card(NARROW),)}), allocations=held))
     assert (found.fault, found.subject, found.condition) == (
         "port_degraded",
@@ -215,7 +216,8 @@ def test_a_port_on_a_card_of_two_is_told_for_each() -> None:
 
 
 def test_one_incident_with_the_jobs_beside_the_card_and_nothing_that_follows_from_it() -> None:
-    held = (allocation(gpu(), "job 7"), allocation(gpu(1, 1), "job 9", "bob"))
+    jobs = (allocation(gpu(), "job 7"), allocation(gpu(2), "job 7"))
+    held = (*jobs, allocation(gpu(1, 1), "job 9", "bob"))
     scene = replace(
         with_cards(healthy(nodes=8, seconds=400), {1: (card(NARROW),)}), allocations=held
     )
@@ -228,7 +230,7 @@ def test_one_incident_with_the_jobs_beside_the_card_and_nothing_that_follows_fro
     (incident_,) = watch.standing()
     assert incident_.members == (port().key,)
     assert incident_.impact.holders == ("job 7",)
-    assert incident_.impact.text == "job 7 of alice: 1 GPU on 1 node may suffer from this port"
+    assert incident_.impact.text == "job 7 of alice: 2 GPUs on 2 nodes may suffer from this port"
     assert any("Host cannot keep up" in covered for covered in incident_.covers)
 
 

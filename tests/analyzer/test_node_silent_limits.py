@@ -329,6 +329,16 @@ def test_a_node_of_which_nothing_tells_is_late_for_nine_minutes(
     assert len(found(patient if held else replace(patient, allocations=()))) == count
 
 
+@pytest.mark.parametrize(("seconds", "count"), [(589.9, 0), (590.0, 1)])
+def test_the_nine_minutes_of_a_node_that_is_read_seldom_begin_when_it_is_due(
+    seconds: float, count: int
+) -> None:
+    """Once a minute instead of every ten seconds."""
+    seldom = tuple(replace(it, tick_seconds=60.0) for it in PAIR.inventories)
+    scene = replace(PAIR, inventories=seldom)
+    assert len(found(quiet(scene, {1: seconds}, HERE, silent_verdict_seconds=540.0))) == count
+
+
 @pytest.mark.parametrize(("seconds", "count"), [(809.9, 0), (810.0, 1)])
 def test_a_node_that_is_often_silent_for_three_minutes_is_late_for_longer(
     seconds: float, count: int

@@ -276,7 +276,7 @@ def test_no_more_than_eight_nodes_of_a_switch_are_named(nodes: int, more: str) -
 
 
 def test_a_port_that_drops_and_waits_says_both_and_stands_alone() -> None:
-    drops = {"transmit_discards": 6001}
+    drops = {"transmit_discards": 12_000}
     scene = waiting(CARRYING, [port()]).changed(port(), drops, 15)
     (it,) = congested(scene)
     assert [one.name for one in it.evidence] == [
@@ -293,6 +293,16 @@ def test_a_port_that_drops_and_waits_says_both_and_stands_alone() -> None:
     brief = brief.changed(port(), {"transmit_wait_ticks": None})
     names = [it.subject for it in congested(brief.changed(port(), drops, 15))]
     assert names == [port()]
+
+
+@pytest.mark.parametrize(("discards", "faults"), [(6000, []), (6001, ["switch_congested"])])
+def test_ports_that_begin_to_drop_are_told_by_their_switch(
+    discards: int, faults: list[str]
+) -> None:
+    scene = CARRYING
+    for it in EVERY[:3]:
+        scene = scene.changed(it, {"transmit_discards": discards}, 15)
+    assert [it.fault for it in congested(scene)] == faults
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_a_single_late_path_is_told_of_who_is_sent_to_with_what_it_may_be_else()
     (it,) = congested(late({2: [3]}))
     assert (it.subject, it.condition) == (port(3), "slow_link")
     assert "answers to node-2 mlx5_0 are late by" in told(it)
-    assert "or it is: a link between switches" in told(it)
+    assert "it may also be: a link between switches" in told(it)
 
 
 def test_the_first_of_several_to_be_seen_waits_for_the_others() -> None:
@@ -93,7 +93,7 @@ def test_the_first_of_several_to_be_seen_waits_for_the_others() -> None:
 def test_of_two_that_wait_for_each_other_it_may_be_either() -> None:
     (it,) = congested(late({2: [3], 3: [2]}))
     assert (it.subject, it.condition) == (port(2), "slow_link")
-    assert "or it is: node-3 mlx5_0" in told(it)
+    assert "it may also be: node-3 mlx5_0" in told(it)
 
 
 SIX = carrying(FLEET, [port(number) for number in range(1, 7)], 0.4, 400.0)

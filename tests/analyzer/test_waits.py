@@ -7,8 +7,9 @@ import pytest
 
 from analyzer.detectors.node_silent import Hearing, hearing
 from analyzer.window.waits import Waits
+from gpuvigil.model import Subject
 
-from .scene import NOON, healthy, node
+from .scene import NOON, healthy, inventory, node
 
 SECOND = timedelta(seconds=1)
 NODES = [node(n).key for n in range(1, 9)]
@@ -18,9 +19,13 @@ SLOW = node(1).key
 Told = dict[str, float]
 
 
-def told(*waits: float, listening: float = -1.0, many: bool = False) -> Told:
+def told(
+    *waits: float, listening: float = -1.0, many: bool = False, tick_seconds: float = 10.0
+) -> Told:
     """What is known after these waits for one node, or for all of them, one after the other."""
     known, now = Waits(), 0.0
+    own = {key: replace(inventory(Subject.parse(key)), tick_seconds=tick_seconds) for key in NODES}
+    begin = NOON + listening * SECOND
     found: Told = {}
     for wait in (0.0, *waits):
         end = now + wait
@@ -29,9 +34,9 @@ def told(*waits: float, listening: float = -1.0, many: bool = False) -> Told:
             if not many and now < end:
                 others = dict.fromkeys(NODES[1:], NOON + now * SECOND)
                 last = NOON + (end - wait) * SECOND
-                known.after({**others, SLOW: last}, NOON + listening * SECOND, NOON + now * SECOND)
+                known.after({**others, SLOW: last}, begin, NOON + now * SECOND, own)
         heard = dict.fromkeys(NODES, NOON + now * SECOND)
-        found = dict(known.after(heard, NOON + listening * SECOND, NOON + now * SECOND))
+        found = dict(known.after(heard, begin, NOON + now * SECOND, own))
     return found
 
 
@@ -42,6 +47,14 @@ def test_a_habit_is_no_shorter_than_two_ticks_and_no_longer_than_five_minutes(
     wait: float, found: Told
 ) -> None:
     assert told(wait, wait) == pytest.approx(found)
+
+
+@pytest.mark.parametrize(("wait", "found"), [(119.9, {}), (120.0, {SLOW: 120.0})])
+def test_of_a_node_that_is_due_once_a_minute_two_minutes_are_a_wait(
+    wait: float, found: Told
+) -> None:
+    """Else all nodes of such a site would wait at every pass, and none of them would be told apart."""
+    assert told(wait, wait, tick_seconds=60.0) == pytest.approx(found)
 
 
 def test_what_happened_once_is_no_habit() -> None:
@@ -55,7 +68,7 @@ def test_waits_count_for_six_hours_at_least_and_twelve_at_most() -> None:
 
     def heard(seconds: float) -> Told:
         at = NOON + seconds * SECOND
-        return dict(waits.after({SLOW: at}, NOON - SECOND, at))
+        return dict(waits.after({SLOW: at}, NOON - SECOND, at, {}))
 
     for seconds in (0, 100, 200):
         found = heard(seconds)

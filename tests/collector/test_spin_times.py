@@ -69,6 +69,9 @@ def test_what_moves_over_links_or_is_not_measured_does_not_spin() -> None:
     for name in ("power_watts", "power_limit_watts", "utilization_percent"):
         missing = {key: value for key, value in SPINS.items() if key != name}
         assert told(Spins(), 0, missing) is None, name
+    memory = "memory_utilization_percent"
+    assert told(Spins(), 0, {**SPINS, memory: 2}) is None
+    assert told(Spins(), 0, {**SPINS, memory: 1}) == (0.0, 0.0)
     # A GPU without NVLink has nothing to be still.
     alone = {key: value for key, value in SPINS.items() if "nvlink" not in key}
     assert told(Spins(), 0, alone) == (0.0, 0.0)

@@ -256,6 +256,7 @@ def drawn(*jobs: JobNow, asked: Filters | None = None, ended: tuple[Ended, ...] 
 def test_the_page_links_jobs_and_incidents_and_keeps_strangers_text_text() -> None:
     said = drawn(one(), replace(one(), holder=Holder.parse(f"job {HOSTILE}"), incidents=()))
     assert "Incidents hold up 1 of 2 jobs, with 16 GPUs." in said
+    assert '"Incidents"' in said
     assert page_links.job_page("prod", Holder.parse("job 7")) in said
     assert page_links.incident_page(LOST.id) in said
     assert f'"job {HOSTILE}"' in said

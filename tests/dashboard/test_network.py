@@ -168,7 +168,7 @@ def test_a_finding_that_costs_a_job_comes_first_with_the_job() -> None:
         measured(told((port(NODES[0]), BUSY), (port(NODES[1]), BUSY)), ["prod"]),
     )
     assert found.answer == "Yes: 1 job may suffer; 2 findings."
-    assert found.said.startswith("n-1 mlx5_0: <b>Bad cable</b>, since ")
+    assert found.said.startswith("First: n-1 mlx5_0: <b>Bad cable</b>, since ")
     assert found.worst is not None
     assert found.worst.subject == port(NODES[0])
     assert (cell(found, 0, "suffers"), cell(found, 0, "load_percent")) == ("job 7", 50.0)
@@ -290,7 +290,7 @@ def test_a_link_says_where_its_cable_ends() -> None:
     standing = network(moment(bad(port(NODES[0])), switch="leaf-1"), links)
     assert cell(standing, 0, "link") == "n-1 mlx5_0 → leaf-1 port Ethernet7"
     assert cell(standing, 0, "switch") == "leaf-1"
-    assert standing.said.startswith("n-1 mlx5_0 → leaf-1 port Ethernet7: ")
+    assert standing.said.startswith("First: n-1 mlx5_0 → leaf-1 port Ethernet7: ")
 
 
 def test_where_no_host_heard_it_a_switch_says_where_a_cable_ends() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.packets import is_named, is_possible, running, told_of
+from tests.packets import is_named, is_possible, rest, running, told_of
 
 pytestmark = [pytest.mark.server, pytest.mark.site, pytest.mark.alone, pytest.mark.timeout(600)]
 
@@ -22,6 +22,7 @@ def test_the_port_that_slows_a_job_down_is_named_with_the_job(
         assert is_named(found, first), [(it.subject.key, it.evidence) for it in found]
         (told,) = found
         assert told.title == "Network is slow: a traffic shaper on the node holds the port back"
+        rest()
         found = told_of(job, watched, second, 30, at_leaf=True)
         assert is_named(found, second), [(it.subject.key, it.evidence) for it in found]
         (told,) = found

@@ -1,7 +1,6 @@
 """What the driver does is what the page says: lost, one hung, all hung, and back again."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
@@ -12,14 +11,23 @@ from tests.end_to_end.conftest import Site
 pytestmark = pytest.mark.server
 
 
+@pytest.fixture(scope="module")
+def dashboard(
+    shared_site: Site, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[DashboardProcess]:
+    with DashboardProcess(tmp_path_factory.mktemp("dashboard"), shared_site.hub) as process:
+        yield process
+
+
 @pytest.fixture
-def page(site: Site, browser: Browser, tmp_path: Path) -> Iterator[Page]:
-    with DashboardProcess(tmp_path, site.hub) as dashboard:
-        page = browser.new_page(viewport={"width": 1440, "height": 900})
-        page.goto(dashboard.link())
-        expect(page.locator("canvas[data-cells='8']")).to_be_visible()
-        yield page
-        page.close()
+def page(site: Site, dashboard: DashboardProcess, browser: Browser) -> Iterator[Page]:
+    """Of a site without a fault."""
+    assert site.processes
+    page = browser.new_page(viewport={"width": 1440, "height": 900})
+    page.goto(dashboard.link())
+    expect(page.locator("canvas[data-cells='8']")).to_be_visible()
+    yield page
+    page.close()
 
 
 def said_of(page: Page, index: int) -> str:

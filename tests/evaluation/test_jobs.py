@@ -10,7 +10,7 @@ import pytest
 from evaluation.job_bounds import window
 from evaluation.job_fleets import HANGS, STRAGGLERS
 from evaluation.job_judge import Told, blames, judged
-from evaluation.job_section import section
+from evaluation.job_section import section, sound_section
 from gpuvigil.model import Subject
 from gpuvigil.store import Aggregate, Function
 from simulator.fleet import FaultOrder, Fleet, FleetSettings, build
@@ -234,6 +234,12 @@ def test_the_section_counts_what_was_found_missed_and_wrong() -> None:
     assert "| no false hang in 10,000 pauses | 0 in 2000 | none, in fewer than asked for |" in text
     assert "1,000 healthy job-hours | 1 in 100, 0 of them of such jobs | missed |" in text
     assert "| compute | 1.00 (0.21 to 1.00, 1 of 1) | - | - |" in text
+    result = {"command": "y 100", "commit": None, "fleet": "f", "fleets": [one]}
+    assert "No play is kept." in "\n".join(sound_section(None))
+    sound = "\n".join(sound_section(result))
+    assert "`y 100`: 1 fleet of 4 hours (4 node-days) without a fault" in sound
+    assert "1,000 healthy job-hours | 1 in 100, 0 of them of such jobs | missed |" in sound
+    assert "In 100 healthy job-hours, 2000 pauses among them" in sound
 
 
 def test_who_tells_what_is_the_job_s_and_not_the_fault_s() -> None:

@@ -1,23 +1,26 @@
 """The tables of faults and Xids are whole, and say what they mean."""
 
 import re
+from collections.abc import Mapping
 
 import pytest
 
-from gpuvigil.faults import FAULTS, XID_FAULTS, Described, Scope, Xid, xid, xids
+from gpuvigil.faults import FAULTS, XID_FAULTS, Described, Scope, xid, xids
 from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.faults.node_check_faults import NODE_FAULTS
 from gpuvigil.faults.sxids import sxids
 from gpuvigil.model import Severity
 
 
-@pytest.mark.parametrize("key", CONDITIONS)
-def test_every_condition_says_what_it_is_what_to_do_and_where_that_comes_from(key: str) -> None:
-    row = CONDITIONS[key]
-    assert row.key == key
-    assert row.title[0].isupper()
-    assert row.action.endswith(".")
-    assert row.source
+@pytest.mark.parametrize("table", [CONDITIONS, FAULTS], ids=["conditions", "faults"])
+def test_every_row_says_what_it_is_what_to_do_and_where_that_comes_from(
+    table: Mapping[str, Described],
+) -> None:
+    for key, row in table.items():
+        assert row.key == key
+        assert row.title[0].isupper()
+        assert row.action.endswith(".")
+        assert row.source, key
 
 
 def test_the_titles_of_conditions_are_their_own() -> None:
@@ -25,29 +28,20 @@ def test_the_titles_of_conditions_are_their_own() -> None:
     assert len(set(titles)) == len(titles)
 
 
-@pytest.mark.parametrize("key", FAULTS)
-def test_every_fault_says_what_it_is_what_to_do_and_where_that_comes_from(key: str) -> None:
-    fault = FAULTS[key]
-    assert fault.key == key
-    assert fault.title[0].isupper()
-    assert fault.action.endswith(".")
-    assert fault.source
+def test_every_xid_has_a_meaning_an_action_and_a_source() -> None:
+    for row in xids().values():
+        assert row.mnemonic
+        assert row.summary
+        assert row.action.endswith(".")
+        assert row.source.startswith("Xid table, "), row.code
 
 
-@pytest.mark.parametrize("row", xids().values(), ids=lambda row: str(row.code))
-def test_every_xid_has_a_meaning_an_action_and_a_source(row: Xid) -> None:
-    assert row.mnemonic
-    assert row.summary
-    assert row.action.endswith(".")
-    assert row.source.startswith("Xid table, ")
-
-
-@pytest.mark.parametrize("row", xids().values(), ids=lambda row: str(row.code))
-def test_the_title_of_an_xid_fits_into_one_line(row: Xid) -> None:
-    code, words = row.title.split(": ", 1)
-    assert code == f"Xid {row.code}"
-    assert 10 < len(words) <= 70
-    assert not set(words) & set(";()")
+def test_the_title_of_an_xid_fits_into_one_line() -> None:
+    for row in xids().values():
+        code, words = row.title.split(": ", 1)
+        assert code == f"Xid {row.code}"
+        assert 10 < len(words) <= 70, code
+        assert not set(words) & set(";()"), code
 
 
 @pytest.mark.parametrize(
@@ -136,8 +130,6 @@ def test_whoever_shall_reset_a_gpu_is_told_first_how_the_collector_lets_go() -> 
         assert 0 < release - reset <= len("reset all its GPUs and switches "), action
 
 
-@pytest.mark.parametrize(
-    "row", [*FAULTS.values(), *CONDITIONS.values(), *NODE_FAULTS.values()], ids=lambda row: row.key
-)
-def test_a_source_that_calls_a_limit_ours_says_so_as_a_value(row: Described) -> None:
-    assert row.own_limit == ("ours" in re.findall(r"\w+", row.source))
+def test_a_source_that_calls_a_limit_ours_says_so_as_a_value() -> None:
+    for row in (*FAULTS.values(), *CONDITIONS.values(), *NODE_FAULTS.values()):
+        assert row.own_limit == ("ours" in re.findall(r"\w+", row.source)), row.key

@@ -354,6 +354,7 @@ def _write(hub: HubProcess, token: str, record: Record) -> tuple[int, str]:
     return answer.status, answer.json.get("message", "")
 
 
+@pytest.mark.medium
 def test_one_line_of_another_keeps_the_whole_body_out(
     scoped: HubProcess, tokens: dict[str, str]
 ) -> None:

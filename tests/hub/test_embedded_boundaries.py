@@ -3,6 +3,7 @@
 import itertools
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import duckdb
 import pyarrow as pa
@@ -21,6 +22,7 @@ from hub.embedded.newest import Newest
 from hub.embedded.sealed_files import BESIDE, Unit
 from hub.embedded.segment_writer import DAY, HOUR, HOUR_NS
 from hub.embedded.segments import DAY_NS
+from hub.embedded.statistics import beyond
 from hub.telemetry.body import Body
 from hub.telemetry.committer import commit
 from tests.hub.hours import NOON, garble
@@ -253,6 +255,15 @@ def test_a_unit_touches_what_begins_at_its_last_line_and_not_what_ends_at_its_fi
     one = unit(HOUR, 10, 20)
     touched = {(0, 10): False, (0, 11): True, (20, 30): True, (21, 30): False, (12, 13): True}
     assert {span: one.touches(*span) for span in touched} == touched
+
+
+@pytest.mark.parametrize(("room", "gone"), [(9, 0), (8, 1), (6, 1), (5, 2), (4, 2), (3, 3), (0, 3)])
+def test_the_oldest_units_go_until_the_others_have_room(room: int, gone: int) -> None:
+    them = [
+        replace(unit(HOUR, n, n), lines_bytes=lines, rolled_bytes=rolled)
+        for n, (lines, rolled) in enumerate([(2, 1), (None, 2), (1, 3)])
+    ]
+    assert beyond(room, iter(them)) == them[:gone]
 
 
 def test_a_day_is_split_where_the_next_node_would_be_too_many_lines() -> None:

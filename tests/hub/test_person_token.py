@@ -191,6 +191,7 @@ def test_a_job_of_another_is_one_that_there_is_not(
         assert f"nobody told of a job '{number}'" in capsys.readouterr().err
 
 
+@pytest.mark.medium
 def test_a_report_for_a_person_names_nobody_else_and_writes_nothing(
     site: HubProcess, tokens: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -66,4 +66,4 @@ def page(html: str) -> Page:
 
 
 def _plain(text: str) -> str:
-    return " ".join(text.replace("\u00a0", " ").split())
+    return " ".join(text.replace("\u00a0", " ").replace("\u2011", "-").split())

@@ -79,7 +79,7 @@ def table(shown: Page, beginning: str) -> list[list[str]]:
 
 def table_of(shown: Page, sheet: report_sheet.Sheet) -> list[list[str]]:
     """The rows of one of the report's tables; several may have the same caption."""
-    heads = [one.label for one in sheet.columns]
+    heads = [one.label for one in sheet.shown.columns]
     return next(rows for rows in shown.listed if rows[0] == heads)
 
 
@@ -221,7 +221,7 @@ def test_html_and_markdown_have_the_same_tables(report: Report, shown: Page) -> 
     losses = [[row[0], *row[2:]] for row in table(shown, "GPU-hours in service")]
     assert losses == marked["GPUs in service"]
     for sheet in report.sheets:
-        trends = [one.kind is Kind.TREND for one in sheet.columns]
+        trends = [one.kind is Kind.TREND for one in sheet.shown.columns]
         drawn = table_of(shown, sheet)
         for row, one in zip(drawn, marked[sheet.heading], strict=True):
             for cell, text, trend in zip(row, one, trends, strict=True):
@@ -290,7 +290,7 @@ def test_the_pdf_has_every_row_and_every_figure_of_the_html(document: str, shown
 
 
 def _squeezed(text: str) -> str:
-    return "".join(text.replace("\u00a0", " ").split())
+    return "".join(text.replace("\u00a0", " ").split()).replace("\u2011", "-")
 
 
 def test_the_verdict_and_the_method_are_in_every_output(report: Report, shown: Page) -> None:

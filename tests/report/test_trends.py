@@ -66,6 +66,7 @@ def test_a_quarter_that_is_alone_has_no_trend_and_says_why(hub: HubAtHand) -> No
     assert note.startswith("There are no trends: usage is kept for 200 d. With hub.records_days = ")
 
 
+@pytest.mark.medium
 def test_with_what_the_report_says_it_takes_there_are_eight_quarters(hub: HubAtHand) -> None:
     (note,) = asked(hub, "quarter", timedelta(days=400)).notes
     days = int(note.partition("hub.records_days = ")[2].split()[0])

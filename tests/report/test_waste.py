@@ -22,16 +22,22 @@ from report.content import Report
 from report.inputs import Past
 from report.waste import Wasted, advice, wasted
 from tests.report.week_of_jobs import SAID, numbers, week
-from tests.report.weeks import END, START, WEEK, bucket, facts, gpu, idle, incident, share, usage
+from tests.report.weeks import (
+    END,
+    START,
+    WEEK,
+    bucket,
+    facts,
+    gpu,
+    idle,
+    incident,
+    priced,
+    share,
+    usage,
+)
 
 NOBODY = Prices()
 HALF = timedelta(minutes=30)
-
-
-def priced(per_hour: float = 2.0) -> Prices:
-    return Prices(
-        settings=CostSettings(currency="CHF", prices=(PriceSettings(per_gpu_hour=per_hour),))
-    )
 
 
 def rows(report: Report, key: str) -> dict[Any, dict[str, Any]]:
@@ -195,6 +201,29 @@ def test_few_minutes_at_a_jobs_ends_are_as_the_hour_beside_them(
     past = Past(usage=replace(usage(), buckets=buckets), wastes=gpus_of_four)
     (found,) = wasted(past, facts())
     assert found.little == pytest.approx(6.0 + 0.5 * 4 * more / 3600)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "beside", "little"),
+    [
+        # Of the hour in which it ended: less than half of it, or half; and an hour before that was the same.
+        (890, False, 0.0),
+        (900, False, 3.0),
+        (890, True, 3.0 + 6.0),
+    ],
+)
+def test_a_pause_that_is_most_of_what_a_job_had_of_an_hour_is_no_waste(
+    seconds: int, beside: bool, little: float
+) -> None:
+    held = [*[share(gpus=8, used=0.05, idle=0.0)] * 5, share(gpus=8, seconds=8 * seconds)]
+    buckets = tuple(bucket(START + n * BUCKET, [one]) for n, one in enumerate(held))
+    wastes = [
+        *([not_filled(0, 6.0, Advice.GATHER)] if beside else ()),
+        not_filled(1, 3.0, Advice.GATHER),
+    ]
+    past = Past(usage=replace(usage(), buckets=buckets), wastes=tuple(wastes))
+    (found,) = wasted(past, facts())
+    assert found.little == pytest.approx(little)
 
 
 def test_quiet_quarters_of_a_poorly_fed_job_are_idle_and_not_unfilled_besides() -> None:
@@ -413,84 +442,6 @@ def test_owning_is_held_against_a_rent_elsewhere() -> None:
     assert sheet["other_cost"] == 672.0 * 4
     assert (sheet["held"], sheet["break_even"]) == (50.0, 25.0)
     assert build(facts(usage([share()]), prices=priced())).sheet("cloud") is None
-
-
-@pytest.mark.medium
-def test_a_fact_changes_the_sentences_that_rest_on_it_and_no_other() -> None:
-    """Each sentence names its rows: it changes with one of them, and only then."""
-    before = facts(usage([share(gpus=4)], gpus=16), incidents=[incident(until=None)])
-    for changed in (
-        facts(usage([share(gpus=4, quiet=0.02)], gpus=16), incidents=[incident(until=None)]),
-        facts(usage([share(gpus=5)], gpus=16), incidents=[incident(until=None)]),
-        facts(usage([share(gpus=4)], gpus=16), incidents=[incident(until=START + WEEK / 2)]),
-        facts(
-            usage([share(gpus=4)], gpus=16),
-            incidents=[incident(until=None, impact=Impact(gpus=8))],
-        ),
-    ):
-        old, new = build(before), build(changed)
-        one, other = values(old), values(new)
-        moved = {name for name in {*one, *other} if one.get(name) != other.get(name)}
-        assert moved
-        for text, rests_on in said(new) ^ said(old):
-            assert moved & set(rests_on), text
-        for text, rests_on in said(new) & said(old):
-            assert not moved & {row for row in rests_on if row.startswith("figures/")}, text
-
-
-def said(report: Report) -> set[tuple[str, tuple[str, ...]]]:
-    return {
-        *((one.text, one.rests_on) for one in report.verdict),
-        *((f"{one.text} {one.gpu_hours_a_day}", one.rests_on) for one in report.actions),
-    }
-
-
-def values(report: Report) -> dict[str, Any]:
-    """Every row that a sentence can rest on."""
-    found: dict[str, Any] = {f"figures/{one.key}": one for one in report.figures}
-    found |= {f"incident/{one.id}": one for one in report.troubles}
-    for sheet in report.sheets:
-        found |= {sheet.name(n): row for n, row in enumerate(sheet.rows)}
-    return found
-
-
-@pytest.mark.medium
-def test_what_to_do_is_ranked_by_what_it_saves_and_told_a_week_later() -> None:
-    """A job that is still idle, and a fault that stands: the one with more GPUs first."""
-    idle_now = share("job 7", "carol", 3, idle=1.0, used=0.0, quiet=1.0)
-    held = [idle_now, share("job 8", "dan", 1)]
-    standing = incident(until=None)
-    report = build(facts(usage(held), incidents=[standing], prices=priced()))
-    first, second = report.actions
-    assert first.text.startswith("Ask carol (job 7) whether 3 GPUs can be let go: 504 GPU-hours")
-    assert (first.gpu_hours_a_day, first.cost_a_day) == (72.0, 144.0)
-    assert second.text == "n1 GPU 0, GPU fell off the bus: Drain the node and reboot it."
-    assert (second.gpu_hours_a_day, second.cost_a_day) == (24.0, 48.0)
-    past = usage(held, start=START - WEEK, end=START)
-    began = replace(standing, since=START - WEEK)
-    over = replace(began, resolved_at=START + timedelta(days=2))
-    later = build(facts(usage([held[1]]), past, [over], [over]))
-    assert [(one.became, one.done) for one in later.became] == [
-        ("Let go: none was idle since.", True),
-        ("Over since Mon 16 Nov 00:00.", True),
-    ]
-    still = build(facts(usage(held), past, [began], [began]))
-    assert [one.done for one in still.became] == [False, False]
-    assert still.became[0].became == "504 more GPU-hours were idle."
-
-
-@pytest.mark.medium
-def test_nobody_is_asked_to_let_go_what_a_fault_holds() -> None:
-    """Idle up to the end, by a fault that stands in the last quarter, or that was over before it."""
-    week = usage([share("job 7", quiet=1.0, idle=1.0, used=0.0)])
-    hit = Impact(gpus=4, holders=("job 7",), users=("ann",))
-    last = END - BUCKET
-    for over, asked in ((None, 0), (last + timedelta(seconds=1), 0), (last, 1)):
-        broken = incident(since=START + WEEK / 2, until=over, impact=hit)
-        found = build(facts(week, incidents=[broken])).actions
-        assert sum(one.text.startswith("Ask ann") for one in found) == asked
-    whole = incident(since=START, until=END, impact=hit)
-    assert build(facts(week, incidents=[whole])).actions == ()
 
 
 def test_what_failed_again_and_what_is_away_is_told() -> None:

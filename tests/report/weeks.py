@@ -4,7 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from accounting.cost.money import Prices
 from accounting.usage import BUCKET, Bucket, Seconds, Share, Usage
+from gpuvigil.config import CostSettings, PriceSettings
 from gpuvigil.model import (
     Evidence,
     GpuIdentity,
@@ -22,6 +24,12 @@ END = datetime(2026, 11, 21, tzinfo=timezone.utc)
 WEEK = timedelta(days=7)
 START = END - WEEK
 QUARTER = BUCKET.total_seconds()
+
+
+def priced(per_hour: float = 2.0) -> Prices:
+    return Prices(
+        settings=CostSettings(currency="CHF", prices=(PriceSettings(per_gpu_hour=per_hour),))
+    )
 
 
 def share(

@@ -181,3 +181,19 @@ def test_a_table_without_rows_before_is_no_spell_before() -> None:
     assert found.shares[0].idle_long == 0.0
     unasked = bucket(cells, held(-60, None))
     assert unasked.shares[0].idle_long is None
+
+
+def test_rows_before_of_a_gpu_that_is_gone_change_nothing() -> None:
+    still, gone = (minute_means([(-3600, 900)], (), gpu) for gpu in range(2))
+    now = [one for one in still if 0 <= one.number < 15]
+    for before in (still, [*gone, *still]):
+        found = bucket(now, held(-60, None), before=table(before), idle_after=HALF)
+        assert [one.idle_long for one in found.shares] == [900.0]
+
+
+@pytest.mark.parametrize("allocations", [[held(-60, None)], []])
+def test_a_spell_is_as_long_where_nobody_says_who_holds(allocations: list[Allocation]) -> None:
+    cells = minute_means([(-1200, 900)], (), 0)
+    now = [one for one in cells if 0 <= one.number < 15]
+    (share,) = bucket(now, *allocations, before=table(cells), idle_after=HALF).shares
+    assert (share.idle_long, share.idle_long_before) == (900.0, 1200.0)

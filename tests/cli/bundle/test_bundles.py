@@ -268,6 +268,7 @@ def test_a_site_without_files_of_logs_gets_its_journal_or_how_to_read_them(tmp_p
         assert told()[0] == {}
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("line", "kept"),
     [

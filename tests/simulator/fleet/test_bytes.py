@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 SETTINGS = FleetSettings(
     seed=5, nodes=8, days=0.375, nodes_per_rack=2, models=("H100", "A100"), fault_rate=3000.0
 )
-DIGEST = "6d53c1a1e4e9c0a13b99f1e08505e15c9521fdd1f59d0fe82798cf10ded3021e"
+DIGEST = "b3ce2d3a386ed4e2cebaa455bfdf5570644e7a9d720c85512b6845d6b80966ed"
 
 
 def test_a_small_fleet_has_the_bytes_that_it_had_everywhere() -> None:

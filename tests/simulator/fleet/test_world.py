@@ -71,6 +71,16 @@ def test_the_same_seed_has_the_same_bytes_however_it_is_cut() -> None:
     assert runs.digest(build(replace(small, seed=10)).blocks(tick_seconds=30.0)) != once
 
 
+def test_collectors_say_how_often_nodes_are_read() -> None:
+    fleet = build(world(9, nodes=6, days=1 / 48))
+    share = fleet.plan.topology.read_share
+    for tick_seconds in (10.0, 60.0):
+        (block,) = fleet.blocks(tick_seconds=tick_seconds)
+        said = {it.subject: it.tick_seconds for it in block.inventories}
+        found = [said[fleet.plan.topology.node_subject(node)] for node in range(6)]
+        assert found == pytest.approx((tick_seconds / share).tolist(), abs=0.05)
+
+
 @pytest.mark.parametrize(("rate", "seed"), [(6.5, 1), (80.0, 2), (80.0, 3), (400.0, 4)])
 def test_faults_touch_at_most_a_hundredth_of_the_windows(rate: float, seed: int) -> None:
     fleet = build(world(seed, nodes=96, days=2.0, faults_per_1000_node_days=rate))
