@@ -165,6 +165,10 @@ def table(lines: Sequence[PortLine]) -> Html:
             tag("tbody", *map(_row, lines)),
         ),
         class_="gv-ports",
+        # A narrow screen scrolls it, with the keyboard too.
+        tabindex="0",
+        role="group",
+        aria_label="Network ports",
     )
 
 

@@ -240,8 +240,8 @@ def _one_rack(shown: Shown) -> list[Node]:
     if not found:
         said = f"No node reports rack {shown.rack}."
         return [el("p", said, class_="empty", key="none")]
-    heads = (*_RACK_HEADS, "Incidents", "Cluster")
-    body: list[Node] = [_table(heads, [*map(_rack, found)], _NUMBERS)]
+    rack_heads = (*_RACK_HEADS, "Incidents", "Cluster")
+    body: list[Node] = [_table(rack_heads, [*map(_rack, found)], _NUMBERS)]
     for one in found:
         more = len(one.parts) - MOST_NODES
         heads = ("Node", *_RACK_HEADS[2:], "Stands")

@@ -111,13 +111,13 @@ def _ports(found: Network, link: Link) -> Node | None:
         el(
             "tr",
             el("td", el("a", it.id, href=page_links.link_page(replace(switch, port=it.id)))),
-            el("td", *_at_the_end(switch.cluster, it)),
             el("td", "up" if it.up else "down"),
+            el("td", *_at_the_end(switch.cluster, it)),
             key=it.id,
         )
         for it in ports[:_MOST_PORTS]
     )
-    head = (el("th", name, scope="col") for name in ("Port", "Other end", "State"))
+    head = (el("th", name, scope="col") for name in ("Port", "State", "Other end"))
     up = sum(it.up for it in ports)
     return el(
         "section",
