@@ -119,18 +119,12 @@ def _work_out(window: Window, rows: Rows) -> Heat:
     kelvin, rise = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
     others, working = _of_others(rows, watts, slot), works(rows)
     for one in np.unique(model[known]).tolist():
-        every = np.flatnonzero(known & (model == one))
-        alike = every[np.bincount(slot[every])[slot[every]] >= _PEERS]
-        place, around = slot[alike], others[alike]
-        if not len(alike) and len(every) >= _PEERS:
-            # On a few nodes all slots count as one: they differ by some 15 % of the rise, which is
-            # less than any heatsink is blamed for.
-            alike, place = every, np.zeros(len(every), np.int64)
-            around = others[alike].sum(axis=1, keepdims=True)
+        alike = np.flatnonzero(known & (model == one))
+        alike = alike[np.bincount(slot[alike])[slot[alike]] >= _PEERS]
         if not len(alike):
             continue
         kelvin[alike], rise[alike] = _beyond(
-            celsius[alike], watts[alike], around, place, working[alike]
+            celsius[alike], watts[alike], others[alike], slot[alike], working[alike]
         )
     return Heat(
         model=model,

@@ -309,18 +309,3 @@ def test_a_heatsink_is_told_beside_half_of_its_nodes_gpus_at_a_steady_load(
     for index in range(changing):
         scene = scene.changed(gpu(1, index), {"power_watts": 100.0}, 65)
     assert told(hot_gpus(scene.window())) == [(hot, "heatsink", Severity.WARNING)] * count
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize(("kelvin", "count"), [(18.0, 0), (19.0, 1)])
-def test_on_a_few_nodes_a_gpu_is_held_against_those_of_all_slots(kelvin: float, count: int) -> None:
-    """Of 45.8 K that power explains three tenths, beyond the middle GPU, which is 4.8 K warmer."""
-    scene = warmer(fleet([(600.0,) * GPUS] * 2, air=30.0), gpu(2, 1), 5.0)
-    assert hot_gpus(scene.window()) == []
-    assert len(told(hot_gpus(warmer(scene, gpu(1), kelvin).window()))) == count
-
-
-def test_five_gpus_tell_nothing_of_each_other() -> None:
-    scene = fleet([(600.0,) * GPUS], air=30.0)
-    assert hot_gpus(warmer(scene, gpu(1), 30.0).window()) == []
-    assert np.isnan(heat_of(scene.window()).kelvin).all()
