@@ -24,6 +24,8 @@ from gpuvigil.schedulers.slurm_nodes import DRAINED, most_out_of_service
 _MARK = re.compile(r"gpuvigil \[(\S+) (\S+)\]")
 _STANDING = frozenset(state.value for state in STANDING)
 _LONGEST_REASON = 200
+# Conditions that nobody told of: an exporter may have failed, and the node is well.
+_NOBODYS_WORD = frozenset({"gpu_unread", "driver_unread"})
 
 
 class ActionError(GpuvigilError):
@@ -170,6 +172,7 @@ def marked(machines: Iterable[Machine]) -> Sequence[str]:
 def _acts(settings: ActionsSettings, cluster: str, one: Incident) -> bool:
     return (
         one.fault in settings.faults
+        and one.condition not in _NOBODYS_WORD
         and one.state in _STANDING
         and one.subject.cluster == cluster
         and one.subject.kind in {"node", "gpu"}

@@ -1,10 +1,18 @@
-"""A node on which no call to the NVIDIA driver comes back."""
+"""A node on which no call to the NVIDIA driver comes back, or of whose GPUs nobody tells any more."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+import numpy as np
 
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS, found_by
-from gpuvigil.model import Event, EventKind, Evidence, Finding, Subject
+from gpuvigil.model import Event, EventKind, Evidence, Finding, Incident, Subject
+from gpuvigil.store import Aggregate, Function
 
+from ..evidence.claims import Claim, findings
 from ..evidence.cures import cured_at
+from ..window.columns import most, nodes
 from ..window.rows import Row
 from ..window.window import Need, Span, Window
 from . import Detector
@@ -15,9 +23,22 @@ NEEDS = (
         span=Span.NOW,
         fields=("driver_answering", "driver_silent_seconds", "gpus_answering", "gpus_expected"),
     ),
+    Need(
+        measurement="node",
+        span=Span.RECENT,
+        aggregates=(Aggregate(function=Function.MIN, field="driver_answering"),),
+    ),
+    Need(
+        measurement="gpu",
+        span=Span.STEADY,
+        aggregates=(Aggregate(function=Function.MAX, field="index"),),
+    ),
 )
 
 _FAULT = FAULTS["driver_silent"]
+# Of an exporter for GPUs beside another one of the machine: as long as a node may be late, since a new
+# version of it takes minutes on each node. Of the other's lines, so many now. Ours.
+_UNREAD, _LINES_NOW = timedelta(minutes=9), 3
 
 
 def silent_drivers(window: Window) -> list[Finding]:
@@ -34,7 +55,42 @@ def silent_drivers(window: Window) -> list[Finding]:
         _finding(window, node, events.get(node), hung.get(node))
         for node in sorted({*events, *hung}, key=lambda node: node.key)
     )
-    return [finding for finding in found if finding is not None]
+    told = [finding for finding in found if finding is not None]
+    known = {finding.subject for finding in told}
+    unread = findings("driver_silent", (it for it in _unread(window) if it.subject not in known))
+    return [*told, *unread]
+
+
+def _unread(window: Window) -> Iterator[Claim]:
+    """Nodes that go on telling of themselves, and of no GPU any more.
+
+    A collector of ours has a line of each GPU, whatever the driver does.
+    """
+    rows = window.get("gpu", Span.STEADY)
+    if not len(rows):
+        return
+    last = most(nodes(rows), rows.values("last_at"))
+    ended = last <= (window.now - _UNREAD).timestamp() * 1e6
+    for node in sorted({rows.subjects[it].of_node() for it in np.flatnonzero(ended).tolist()}):
+        heard = window.get("node", Span.RECENT).get(node)
+        since = max(row["last_at"] for _, row in _of(window, node))
+        if (
+            heard is not None
+            and heard["samples"] >= _LINES_NOW
+            and not _booted(window, node, since)
+        ):
+            said = Evidence(name="GPUs last read", value=moment(since), peers="the node since")
+            yield Claim(condition="driver_unread", subject=node, since=since, evidence=(said,))
+
+
+def _of(window: Window, node: Subject) -> Iterator[tuple[Subject, Row]]:
+    rows = window.get("gpu", Span.STEADY).of_node(node)
+    return rows.where(np.ones(len(rows), dtype=bool))
+
+
+def _booted(window: Window, node: Subject, since: datetime) -> bool:
+    """Whether the node was started anew: it takes minutes to read GPUs then."""
+    return any(event.at >= since for event in window.node_events(node, EventKind.BOOT))
 
 
 def _finding(window: Window, node: Subject, event: Event | None, row: Row | None) -> Finding | None:
@@ -91,12 +147,20 @@ def _evidence(event: Event | None, row: Row | None) -> tuple[Evidence, ...]:
     return tuple(evidence) or (Evidence(name="driver", value="does not answer"),)
 
 
+def says_whether_read(window: Window, incident: Incident) -> bool | None:
+    """Of GPUs that nobody tells of, whether somebody does again."""
+    if incident.condition != "driver_unread":
+        return None
+    return bool(len(window.get("gpu", Span.NOW).of_node(incident.subject)))
+
+
 DETECTOR = Detector(
     name="driver_silent",
     find=silent_drivers,
     faults=found_by("driver_silent"),
     needs=NEEDS,
     reads_events=True,
-    sentence="A node on which no call to the NVIDIA driver comes back.",
+    sentence="A node on which no call to the NVIDIA driver comes back, or that goes on telling of itself and of no GPU.",
     source="the supervisor's clock beside the reader",
+    would_show=says_whether_read,
 )

@@ -10,13 +10,14 @@ from datetime import timedelta
 import numpy as np
 
 from gpuvigil.faults import FAULTS, found_by
-from gpuvigil.model import Evidence, Finding, Severity, Subject
+from gpuvigil.model import Evidence, Finding, Incident, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence import job_steps, ranks
 from ..evidence.job_steps import AGE, Holders, goes_on, holders, whole
-from ..window.columns import seconds
-from ..window.rows import Row
+from ..evidence.power import limits
+from ..window.columns import Mask, seconds
+from ..window.rows import Row, Rows
 from ..window.window import Need, Span, Window
 from . import Detector
 
@@ -39,6 +40,7 @@ NEEDS = (
     _NOW,
     *job_steps.NEEDS,
     Need(measurement="gpu", span=Span.STEADY, aggregates=_ASKED),
+    Need(measurement="gpu", span=Span.TREND, aggregates=(_WATTS,)),
     Need(measurement="node", span=Span.RECENT, aggregates=_WRITTEN),
 )
 
@@ -50,6 +52,9 @@ _MEMORY_PERCENT = 2
 # Per second; heartbeats and polling move a little.
 _NVLINK_BYTES, _PCIE_BYTES = 1e6, 50e6
 _COVERAGE = 0.8
+# Of the power limit, where memory utilisation is not read: a model that writes its answers word by word
+# is fully used at 30 to 40 %. Ours.
+_SHARE_WITHOUT_MEMORY = 0.25
 # Of a job that tells of no steps: spun for so long, and for so many of its longest earlier times.
 _SPIN_SECONDS, _SPIN_TIMES = 300.0, 3.0
 # A node that writes so much a second may be at a checkpoint, which takes minutes: a rank's share of a
@@ -77,7 +82,7 @@ def hung_jobs(window: Window) -> list[Finding]:
     spun: dict[Holders, list[Subject]] = defaultdict(list)
     for gpu, row in sorted({**steady, **recent}.items(), key=lambda it: it[0]):
         if not _is_of_what_ended(window, gpu, row):
-            spun[holders(window, gpu)].append(gpu)
+            spun[_whose(window, gpu)].append(gpu)
     lasting = {
         gpu: row
         for gpus in spun.values()
@@ -96,6 +101,11 @@ def hung_jobs(window: Window) -> list[Finding]:
     found = [_with_ranks(window, finding) for finding in found]
     found += [_with_a_rank_gone(window, them) for them in gone.values()]
     return sorted(found, key=lambda finding: finding.subject)
+
+
+def _whose(window: Window, gpu: Subject) -> Holders:
+    """Whose GPU it is; of those of a node that nobody is known to hold, one program's."""
+    return holders(window, gpu) if window.held(gpu) else (gpu.cluster, gpu.of_node().key)
 
 
 def _may_pause(window: Window, late: Sequence[tuple[Subject, Row]]) -> bool:
@@ -222,12 +232,37 @@ def _spinning(window: Window, span: Span, length: float) -> Iterator[tuple[Subje
     rows = window.get("gpu", span)
     spins = seconds(rows) >= _COVERAGE * length
     spins &= rows.values(_BUSY.column) >= _BUSY_PERCENT
-    spins &= rows.values(_WATTS.column) < _POWER_SHARE * rows.values(_LIMIT.column)
-    spins &= rows.values(_MEMORY.column) < _MEMORY_PERCENT
+    spins &= rows.values(_WATTS.column) < _POWER_SHARE * limits(window, rows, _LIMIT.column)
+    light = rows.values(_MEMORY.column) < _MEMORY_PERCENT
+    spins &= light | _fell_idle(window, rows) if span is Span.STEADY else light
     # Where links are not measured they say nothing against it.
     spins &= np.nan_to_num(rows.values(_MOVED.column)) < _NVLINK_BYTES * length
     spins &= np.nan_to_num(rows.values(_COPIED.column)) < _PCIE_BYTES
     yield from rows.where(spins)
+
+
+def _fell_idle(window: Window, rows: Rows) -> Mask:
+    """Of each row whether its GPU drew as much as one at work before it came to draw so little."""
+    before = window.get("gpu", Span.TREND).beside(rows, _WATTS.column)
+    worked: Mask = before >= _POWER_SHARE * limits(window, rows, _LIMIT.column)
+    return worked & _is_quiet(window, rows)
+
+
+def _is_quiet(window: Window, rows: Rows) -> Mask:
+    """Of each row whether it may spin, as far as its GPU tells: its memory utilisation is not read."""
+    quiet: Mask = np.isnan(rows.values(_MEMORY.column))
+    quiet &= rows.values(_BUSY.column) >= _BUSY_PERCENT
+    most = _SHARE_WITHOUT_MEMORY * limits(window, rows, _LIMIT.column)
+    quiet &= rows.values(_WATTS.column) < most
+    return quiet
+
+
+def says_whether_it_works(window: Window, incident: Incident) -> bool | None:
+    """Not of GPUs that go on to spin for so long that nothing shows any more how they worked before."""
+    rows = window.get("gpu", Span.RECENT)
+    them = {incident.subject.key, *incident.members}
+    quiet = rows.where(_is_quiet(window, rows))
+    return False if any(gpu.key in them for gpu, _ in quiet) else None
 
 
 def _lasting(
@@ -292,7 +327,7 @@ def _working(window: Window, _asked: None = None) -> frozenset[Subject]:
 def working(window: Window) -> frozenset[Subject]:
     """The GPUs that within the recent span drew more than those that spin."""
     rows = window.get("gpu", Span.RECENT)
-    drew = rows.values(_WATTS.column) >= _POWER_SHARE * rows.values(_LIMIT.column)
+    drew = rows.values(_WATTS.column) >= _POWER_SHARE * limits(window, rows, _LIMIT.column)
     return frozenset(gpu for gpu, _ in rows.where(drew))
 
 
@@ -307,6 +342,8 @@ def _finding(
     lasts = any(gpu in lasting for gpu in gpus)
     seconds = window.settings.steady_seconds if lasts else window.settings.window_seconds
     watts = max(row[_WATTS.column] for row in rows)
+    first = window.get("gpu", Span.STEADY).of_subject(gpus[0])
+    (limit,) = limits(window, first, _LIMIT.column).tolist()
     held = sorted({str(a.holder) for a in window.held(gpus[0])})
     name = held[0] if held else "a process"
     return Finding(
@@ -319,7 +356,7 @@ def _finding(
             Evidence(
                 name="power",
                 value=f"{watts:.0f} W at most in {seconds / 60.0:g} min",
-                limit=f"over {_POWER_SHARE * rows[0][_LIMIT.column]:.0f} W for a GPU at work",
+                limit=f"over {_POWER_SHARE * limit:.0f} W for a GPU at work",
             ),
             Evidence(name="GPUs", value=f"{len(gpus)} on {len(nodes)} nodes, held by {name}"),
         ),
@@ -339,4 +376,5 @@ DETECTOR = Detector(
     needs=NEEDS,
     sentence="A job whose GPUs are fully used at low power and move nothing.",
     source="what kernels do that spin in a collective",
+    would_show=says_whether_it_works,
 )

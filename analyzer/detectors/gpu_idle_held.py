@@ -16,7 +16,7 @@ from gpuvigil.store import Aggregate, Function
 
 from ..evidence.held_up import HeldUp
 from ..evidence.holders import holding, who
-from ..evidence.power import least_at_work
+from ..evidence.power import least_at_work, limits
 from ..evidence.spread import Part, stands_for
 from ..window.columns import Mask
 from ..window.holdings import name
@@ -73,7 +73,7 @@ def idle_held_gpus(window: Window) -> list[Finding]:
     rows = window.get("gpu", Span.IDLE)
     idle = (
         ~used(window, rows, rows)
-        & ~_draws(rows)
+        & ~_draws(window, rows)
         & _answers(window, rows)
         & _covered(window, rows)
         & _held(window, rows)
@@ -99,7 +99,7 @@ def says_whether_idle(window: Window, gpu: Subject) -> bool:
     row = rows.get(gpu)
     if row is None:
         return False
-    was_used = bool((used(window, rows, rows) | _draws(rows)).any())
+    was_used = bool((used(window, rows, rows) | _draws(window, rows)).any())
     left = not window.held(gpu) and row["compute_processes_min"] == 0
     return was_used or left or bool(_covered(window, rows).all())
 
@@ -226,9 +226,9 @@ def used(window: Window, of: Rows, rows: Rows) -> Mask:
     return found
 
 
-def _draws(rows: Rows) -> Mask:
+def _draws(window: Window, rows: Rows) -> Mask:
     """Of each row whether its power says that it works: a counter of utilisation may be stuck."""
-    least = least_at_work(rows.values("power_limit_watts_last"))
+    least = least_at_work(limits(window, rows, "power_limit_watts_last"))
     found: Mask = rows.values("power_watts_mean") >= least
     return found
 

@@ -1,29 +1,42 @@
-"""A GPU that is gone: the driver says that it is lost, or an Xid says so."""
+"""A GPU that is gone: the driver says that it is lost, an Xid says so, or nobody reads it any more."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
+
+import numpy as np
 
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS, XID_FAULTS, found_by
 from gpuvigil.faults.overrides import overridden
 from gpuvigil.faults.xid_messages import read
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Severity, Subject, Unmeasured
+from gpuvigil.store import Aggregate, Function
 
+from ..evidence.claims import Claim, findings
 from ..evidence.cures import cured_at
+from ..window.columns import Codes, counted, most, nodes, together
 from ..window.rows import Row
 from ..window.window import Need, Span, Window
 from . import Detector
 
+_INDEX = Aggregate(function=Function.MAX, field="index")
 NEEDS = (
     Need(
         measurement="gpu",
         span=Span.NOW,
         fields=("up", "unmeasured_reason", "index", "pcie_present"),
     ),
+    *(
+        Need(measurement="gpu", span=span, aggregates=(_INDEX,))
+        for span in (Span.RECENT, Span.STEADY)
+    ),
 )
 
 _FAULT = FAULTS["gpu_lost"]
+# Exporters say nothing of a GPU that is gone (GWDG, "When GPUs fail quietly": missing samples are the
+# sign). For so long, of so many lines, while the others of its node have some now. Ours.
+_UNREAD_SECONDS, _UNREAD_LINES, _LINES_NOW = 120.0, 5.0, 3.0
 
 
 def lost_gpus(window: Window) -> list[Finding]:
@@ -39,7 +52,36 @@ def lost_gpus(window: Window) -> list[Finding]:
     down = dict(rows.where(rows.values("up") == 0))
     subjects = sorted({*events, *down}, key=lambda subject: subject.key)
     found = (_finding(window, subject, events[subject], down.get(subject)) for subject in subjects)
-    return [finding for finding in found if finding is not None]
+    told = [finding for finding in found if finding is not None]
+    known = {finding.subject for finding in told}
+    unread = findings("gpu_lost", (it for it in _unread(window) if it.subject not in known))
+    return [*told, *unread]
+
+
+def _unread(window: Window) -> Iterator[Claim]:
+    """GPUs without a line for a while, of nodes that go on telling of at least as many others.
+
+    A collector of ours has a line of each GPU, also of a lost one.
+    """
+    rows = window.get("gpu", Span.STEADY)
+    if not len(rows):
+        return
+    last, node = rows.values("last_at"), nodes(rows)
+    quiet = (most(node, last) - last) / 1e6
+    gone = quiet >= np.fmax(_UNREAD_SECONDS, _UNREAD_LINES * window.ticks(rows))
+    if not gone.any():
+        return
+    gone &= counted(node, gone) <= counted(node, ~gone)
+    lines = window.get("gpu", Span.RECENT).beside(rows, "samples")
+    gone &= most(node, lines) >= _LINES_NOW
+    # Another one that has its place by now is its replacement.
+    index: Codes = np.nan_to_num(rows.values(_INDEX.column), nan=-1.0).astype(np.int64)
+    gone &= (index < 0) | (most(together(node, index + 1), last) == last)
+    for subject, row in rows.where(gone):
+        if window.has(subject):
+            since = row["last_at"]
+            said = Evidence(name="last read", value=moment(since), peers="read since")
+            yield Claim(condition="gpu_unread", subject=subject, since=since, evidence=(said,))
 
 
 def _says_so(event: Event, overrides: Sequence[str]) -> bool:
@@ -128,6 +170,6 @@ DETECTOR = Detector(
     faults=found_by("gpu_lost"),
     needs=NEEDS,
     reads_events=True,
-    sentence="A GPU that the driver lost, or that reported an Xid which says so.",
+    sentence="A GPU that the driver lost, that reported an Xid which says so, or that alone of its node is not read any more.",
     source="NVIDIA Xid catalogue, Xid 79; NVML_ERROR_GPU_IS_LOST",
 )

@@ -1,15 +1,16 @@
-"""A GPU whose utilisation reads 0 % although its power or its multiprocessors say that it works."""
+"""A GPU whose utilisation reads 0 % although its power or its multiprocessors say that it works, or
+whose temperature does not move with its power.
+"""
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from gpuvigil.faults import FAULTS, found_by
-from gpuvigil.model import Evidence, Finding, Incident
+from gpuvigil.model import Evidence, Finding, Incident, Subject
 from gpuvigil.store import Aggregate, Function
 
-from ..evidence.power import least_at_work
-from ..window.columns import Mask, seconds
+from ..evidence.claims import Claim, findings
+from ..evidence.power import least_at_work, limits
+from ..window.columns import Floats, Mask, seconds
 from ..window.rows import Row, Rows
 from ..window.window import Need, Span, Window
 from . import Detector
@@ -18,18 +19,81 @@ _USED = Aggregate(function=Function.MAX, field="utilization_percent")
 _WATTS = Aggregate(function=Function.MEAN, field="power_watts")
 _LIMIT = Aggregate(function=Function.MAX, field="power_limit_watts")
 _ACTIVE = Aggregate(function=Function.MEAN, field="sm_activity_percent")
-NEEDS = (Need(measurement="gpu", span=Span.STEADY, aggregates=(_USED, _WATTS, _LIMIT, _ACTIVE)),)
+_COLDEST, _WARMEST = (
+    Aggregate(function=function, field="temperature_celsius")
+    for function in (Function.MIN, Function.MAX)
+)
+_LEAST, _MOST = (
+    Aggregate(function=function, field="power_watts") for function in (Function.MIN, Function.MAX)
+)
+NEEDS = (
+    Need(
+        measurement="gpu", span=Span.STEADY, aggregates=(_USED, _WATTS, _LIMIT, _ACTIVE, _WARMEST)
+    ),
+    Need(
+        measurement="gpu",
+        span=Span.TREND,
+        aggregates=(_COLDEST, _WARMEST, _LEAST, _WATTS, _MOST, _LIMIT),
+    ),
+)
 
 _FAULT = FAULTS["gpu_sensor"]
 # Of the cycles in the mean, in which a multiprocessor had work: utilisation counts any kernel at all. Ours.
 _ACTIVE_PERCENT = 5.0
 _COVERAGE, _SAMPLES = 0.8, 5
+# A core at work is warmer than its air, which no machine room has this cold (ASHRAE's class A4 begins here).
+_COLD_CELSIUS = 5.0
+# Of its power limit, what moves any core by degrees when it comes and goes, be it on a cold plate of 0.03
+# K/W; of that swing, how far the mean must be from either end: a dip of a second moves nothing. Ours.
+_SWING, _OF_SWING = 0.4, 0.25
 
 
 def contradicting_sensors(window: Window) -> list[Finding]:
+    """One finding per GPU, of the sensor that matters more: an idle GPU is somebody's."""
+    unused = _unused(window)
+    known = {finding.subject for finding in unused}
+    stuck = [it for it in (*_cold(window), *_still(window)) if it.subject not in known]
+    return [*unused, *findings("gpu_sensor", stuck)]
+
+
+def _cold(window: Window) -> Iterator[Claim]:
+    """GPUs that worked, at what every line of the steady span called colder than any air."""
+    rows = window.get("gpu", Span.STEADY)
+    told = _works(window, rows) & (rows.values(_WARMEST.column) <= _COLD_CELSIUS)
+    for subject, row in rows.where(told):
+        drew = "" if row[_WATTS.column] is None else f"{row[_WATTS.column]:.0f} W meanwhile"
+        said = Evidence(name="core", value=f"{row[_WARMEST.column]} °C at most", peers=drew or None)
+        yield _stuck(subject, row, said)
+
+
+def _still(window: Window) -> Iterator[Claim]:
+    """GPUs of which every line of the trend span has the same degrees, whatever they drew."""
+    rows = window.get("gpu", Span.TREND)
+    if not len(rows):
+        return
+    least, mean, most = (rows.values(it.column) for it in (_LEAST, _WATTS, _MOST))
+    part = _OF_SWING * (most - least)
+    told = most - least >= _SWING * limits(window, rows, _LIMIT.column)
+    told &= (mean >= least + part) & (mean <= most - part)
+    told &= rows.values(_COLDEST.column) == rows.values(_WARMEST.column)
+    told &= seconds(rows) >= _COVERAGE * window.settings.trend_seconds
+    for subject, row in rows.where(told & (rows.values("samples") >= _SAMPLES)):
+        degrees = f"{row[_WARMEST.column]} °C at each of {row['samples']} samples"
+        drew = f"{row[_LEAST.column]:.0f} to {row[_MOST.column]:.0f} W meanwhile"
+        yield _stuck(subject, row, Evidence(name="core", value=degrees, peers=drew))
+
+
+def _stuck(subject: Subject, row: Row, said: Evidence) -> Claim:
+    return Claim(
+        condition="temperature_stuck", subject=subject, since=row["first_at"], evidence=(said,)
+    )
+
+
+def _unused(window: Window) -> list[Finding]:
     """One finding per GPU that was at 0 % at every sample of the steady span, and worked in the mean by what else is read."""
     rows = window.get("gpu", Span.STEADY)
     told = _works(window, rows) & (rows.values(_USED.column) == 0)
+    least = _least(window, rows)[told]
     minutes = window.settings.steady_seconds / 60.0
     return [
         Finding(
@@ -39,22 +103,21 @@ def contradicting_sensors(window: Window) -> list[Finding]:
             since=row["first_at"],
             evidence=(
                 Evidence(name="utilisation", value=f"0 % at each of {row['samples']} samples"),
-                *_works_by(row, minutes),
+                *_works_by(row, watts, minutes),
             ),
             detector="gpu_sensor",
             action=_FAULT.action,
             source=_FAULT.source,
             own_limit=_FAULT.own_limit,
         )
-        for subject, row in rows.where(told)
+        for (subject, row), watts in zip(rows.where(told), least.tolist(), strict=True)
     ]
 
 
-def _works_by(row: Row, minutes: float) -> Iterator[Evidence]:
+def _works_by(row: Row, least: float, minutes: float) -> Iterator[Evidence]:
     """What contradicts it, of what is read."""
-    watts, limit, active = (row[it.column] for it in (_WATTS, _LIMIT, _ACTIVE))
-    if watts is not None and limit is not None:
-        least = float(least_at_work(np.asarray(limit)))
+    watts, active = (row[it.column] for it in (_WATTS, _ACTIVE))
+    if watts is not None:
         yield Evidence(
             name="power", value=f"{watts:.0f} W over {minutes:g} min", limit=f"{least:.0f} W"
         )
@@ -64,13 +127,25 @@ def _works_by(row: Row, minutes: float) -> Iterator[Evidence]:
 
 def says_whether_it_contradicts(window: Window, incident: Incident) -> bool:
     """Whether the GPU did enough to tell: of one that rests 0 % is right."""
+    if incident.condition == "temperature_stuck":
+        return _moved(window.get("gpu", Span.TREND).of_subject(incident.subject))
     rows = window.get("gpu", Span.STEADY).of_subject(incident.subject)
     used = rows.values(_USED.column) > 0
     return bool((_works(window, rows) | used).any())
 
 
+def _moved(rows: Rows) -> bool:
+    """Whether a temperature was another one at some line: at even power it may stand still."""
+    return bool((rows.values(_WARMEST.column) > rows.values(_COLDEST.column)).any())
+
+
+def _least(window: Window, rows: Rows) -> Floats:
+    """Watts from which on each GPU works."""
+    return least_at_work(limits(window, rows, _LIMIT.column))
+
+
 def _works(window: Window, rows: Rows) -> Mask:
-    works: Mask = rows.values(_WATTS.column) >= least_at_work(rows.values(_LIMIT.column))
+    works: Mask = rows.values(_WATTS.column) >= _least(window, rows)
     works |= rows.values(_ACTIVE.column) >= _ACTIVE_PERCENT
     works &= seconds(rows) >= _COVERAGE * window.settings.steady_seconds
     works &= rows.values("samples") >= _SAMPLES
@@ -82,7 +157,7 @@ DETECTOR = Detector(
     find=contradicting_sensors,
     faults=found_by("gpu_sensor"),
     needs=NEEDS,
-    sentence="A GPU whose utilisation reads 0 % although it draws the power of one at work, or its multiprocessors are active.",
-    source="NVML's utilisation against its power and its own SM activity",
+    sentence="A GPU whose utilisation reads 0 % although it draws the power of one at work, or its multiprocessors are active; or whose temperature stands still while its power does not.",
+    source="NVML's utilisation against its power and its own SM activity, its temperature against its power",
     would_show=says_whether_it_contradicts,
 )

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpuvigil.clock import micros
-from gpuvigil.metrics import GPU
+from gpuvigil.metrics import GPU, PORT
 from gpuvigil.model import Subject
 from gpuvigil.store.schema import latest_schema
 
@@ -58,6 +58,29 @@ def gpu(table: pa.Table, ticks: Mapping[Subject, float], links: pa.Table | None 
             table = table.append_column(name, column)
     names = [it.name for it in GPU.metrics if it.name in table.column_names]
     schema = latest_schema(GPU, names)
+    return table.select(schema.names).cast(schema)
+
+
+def port(table: pa.Table) -> pa.Table:
+    """The rows of ports, in the order of subjects and time, with how often each went down by them."""
+    if "up" not in table.column_names or "link_downed" in table.column_names:
+        return table
+    keys = [table[tag].to_pylist() for tag in ("cluster", "node", "device", "port")]
+    counts: dict[tuple[str, ...], int] = {}
+    was_up: set[tuple[str, ...]] = set()
+    found: list[int] = []
+    for *key, up in zip(*keys, table["up"].to_pylist(), strict=True):
+        subject = tuple(key)
+        counts.setdefault(subject, 0)
+        if up == 0 and subject in was_up:
+            counts[subject] += 1
+            was_up.remove(subject)
+        elif up == 1:
+            was_up.add(subject)
+        found.append(counts[subject])
+    table = table.append_column("link_downed", pa.array(found, pa.int64()))
+    names = [it.name for it in PORT.metrics if it.name in table.column_names]
+    schema = latest_schema(PORT, names)
     return table.select(schema.names).cast(schema)
 
 

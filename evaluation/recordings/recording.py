@@ -142,6 +142,9 @@ class _Reader:
             links = found.get(NVLINK.name)
             tables["gpu"] = derived.gpu(tables["gpu"], ticks, links and links.table)
             given_ |= _given({"gpu": tables["gpu"]})
+        if "port" in tables:
+            tables["port"] = derived.port(tables["port"])
+            given_ |= _given({"port": tables["port"]})
         told = records.inventories(self.directory, self.problems)
         inventories = _inventories(found, told, ticks)
         gpus = records.Gpus({it.subject: it.gpus for it in inventories})

@@ -92,6 +92,22 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         "Drain the node; check seating, riser and power.",
         "DCGM: a bit error rate of 1e-12, per lane and generation",
     ),
+    # driver_silent
+    (
+        "driver_unread",
+        _WARNING,
+        "GPUs of a node are no longer read, though the node is",
+        "See whether nvidia-smi answers on the node; if it does, start the GPUs' exporter again.",
+        "ours",
+    ),
+    # gpu_lost
+    (
+        "gpu_unread",
+        _WARNING,
+        "GPU is no longer read, though the others of its node are",
+        "Look for it on the node (nvidia-smi -L, lspci); if it is gone, drain the node and reboot it.",
+        "GWDG, When GPUs fail quietly: missing samples are the sign",
+    ),
     # gpu_nvlink
     (
         "nvlink_down",
@@ -177,6 +193,14 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         "Nodes of one rack run hot: its inlet air is too warm",
         "Check the rack's cooling.",
         "ours: degrees per watt against the cluster's other GPUs of the model",
+    ),
+    # gpu_sensor
+    (
+        "temperature_stuck",
+        _INFO,
+        "GPU's temperature sensor is stuck",
+        "Do not trust its temperature: nobody sees it get too hot. Reset the GPU when it is free.",
+        "ours: a core follows its power within minutes, and at work is warmer than its air",
     ),
     # gpu_power
     (

@@ -7,10 +7,27 @@ from typing import Any
 
 import pytest
 
-from analyzer.detectors.gpu_hung import DETECTOR, hung_jobs, spinning, working
+from analyzer.detectors.gpu_hung import (
+    DETECTOR,
+    hung_jobs,
+    says_whether_it_works,
+    spinning,
+    working,
+)
 from gpuvigil.model import Allocation, Finding, Subject
 
-from .scene import GPU_FIELDS, NOON, SETTINGS, Scene, allocation, gpu, healthy, node, told
+from .scene import (
+    GPU_FIELDS,
+    NOON,
+    SETTINGS,
+    Scene,
+    allocation,
+    gpu,
+    healthy,
+    incident,
+    node,
+    told,
+)
 
 SPINS: Mapping[str, Any] = {
     "utilization_percent": 100,
@@ -45,7 +62,7 @@ def one(span: float, fields: Mapping[str, Any], job: str | None = None) -> Scene
         ({"utilization_percent": 97}, {"utilization_percent": 98}),
         ({"power_watts": 280.0}, {"power_watts": 279.9}),
         ({"power_watts": None}, {}),
-        ({"power_limit_watts": None}, {}),
+        ({"power_limit_watts": None, "power_watts": 280.0}, {"power_limit_watts": None}),
         ({"memory_utilization_percent": 2}, {"memory_utilization_percent": 1}),
         ({"memory_utilization_percent": None}, {}),
         ({"pcie_receive_bytes_per_second": 50e6}, {"pcie_receive_bytes_per_second": 49.9e6}),
@@ -282,3 +299,45 @@ def test_a_gpu_spins_or_works_or_neither(
         frozenset({gpu()} if spins else ()),
         frozenset({gpu()} if works else ()),
     )
+
+
+def without_memory(watts: float, before: float = 280.0, span: float = 200.0) -> Scene:
+    """One GPU that worked and then spins, of a node whose exporter tells no memory utilisation.
+
+    The steady span is half of the trend.
+    """
+    scene = healthy(nodes=1).changed(gpu(), {"power_watts": before})
+    scene = scene.changed(gpu(), {**SPINS, "power_watts": watts}, span)
+    scene = scene.changed(gpu(), {"memory_utilization_percent": None})
+    return replace(scene, settings=replace(SETTINGS, steady_seconds=180.0, trend_seconds=400.0))
+
+
+@pytest.mark.parametrize(
+    ("scene", "severities"),
+    [
+        (without_memory(174.9), ["warning"]),
+        (without_memory(175.0), []),
+        # What never worked may be a program that needs little, and so may what spins for a minute.
+        (without_memory(120.0, before=279.9), []),
+        (without_memory(120.0, span=100.0), []),
+    ],
+)
+def test_without_memory_utilisation_who_worked_before_and_draws_hardly_more_than_at_rest_spins(
+    scene: Scene, severities: list[str]
+) -> None:
+    assert [it.severity.value for it in found(scene)] == severities
+
+
+def test_it_stands_while_nothing_shows_any_more_that_it_worked_before() -> None:
+    one = incident("gpu_hung", gpu())
+    assert says_whether_it_works(without_memory(120.0, before=120.0).window(), one) is False
+    assert says_whether_it_works(without_memory(500.0).window(), one) is None
+    assert says_whether_it_works(healthy(nodes=1).window(), one) is None
+
+
+def test_gpus_of_a_node_that_nobody_is_known_to_hold_hang_together() -> None:
+    scene = healthy(nodes=1)
+    for index in range(2):
+        scene = scene.changed(gpu(1, index), SPINS)
+    (one,) = found(scene)
+    assert (one.subject, set(one.members)) == (gpu().of_node(), {gpu(1, 0), gpu(1, 1)})

@@ -27,7 +27,9 @@ def stuck(watts: float = 500.0, **more: float | None) -> Scene:
         (150.0, 400.0, 1),
         (35.9, 72.0, 0),
         (36.0, 72.0, 1),
-        (600.0, None, 0),
+        # One whose limit nobody reads has that of its model.
+        (209.9, None, 0),
+        (210.0, None, 1),
     ],
 )
 def test_no_gpu_at_rest_draws_three_tenths_of_its_limit(
@@ -39,6 +41,14 @@ def test_no_gpu_at_rest_draws_three_tenths_of_its_limit(
         assert told(found[0]).startswith(
             "info; utilisation: 0 % at each of 30 samples; power: 210 W over 5 min (limit 210 W)"
         )
+
+
+@pytest.mark.parametrize(("watts", "count"), [(419.9, 0), (420.0, 1)])
+def test_a_model_that_is_not_known_may_rest_at_what_the_largest_does(
+    watts: float, count: int
+) -> None:
+    scene = replace(stuck(watts, power_limit_watts=None), inventories=())
+    assert len(contradicting_sensors(scene.window())) == count
 
 
 @pytest.mark.parametrize(("percent", "count"), [(4.9, 0), (5.0, 1)])
@@ -74,3 +84,46 @@ def test_its_holder_is_not_called_idle(memory: int) -> None:
     )
     window = scene.window()
     assert {one.fault for it in DETECTORS for one in it.find(window)} == {"gpu_sensor"}
+
+
+def still(watts: float = 380.0, lines: int = 20, **more: int) -> Scene:
+    """In so many of its newest lines the GPU drew so much, before 100 W, all at 58 °C."""
+    scene = ONE.changed(gpu(), {"temperature_celsius": 58, "power_watts": 100.0})
+    scene = scene.changed(gpu(), {"power_watts": watts}, 10.0 * lines + 5.0)
+    return scene.changed(gpu(), more, 15.0)
+
+
+@pytest.mark.parametrize(
+    ("scene", "count"),
+    [
+        (still(379.9), 0),
+        (still(380.0), 1),
+        (still(temperature_celsius=59), 0),
+        # Of 30 lines.
+        (still(lines=7), 0),
+        (still(lines=8), 1),
+        (still(lines=22), 1),
+        (still(lines=23), 0),
+    ],
+)
+def test_a_temperature_that_stands_still_while_power_comes_and_goes_is_no_temperature(
+    scene: Scene, count: int
+) -> None:
+    found = contradicting_sensors(scene.window())
+    assert [it.condition for it in found] == ["temperature_stuck"] * count
+
+
+@pytest.mark.parametrize(
+    ("celsius", "watts", "count"), [(5, 210.0, 1), (6, 210.0, 0), (5, 209.9, 0)]
+)
+def test_no_core_at_work_is_as_cold_as_no_air_is(celsius: int, watts: float, count: int) -> None:
+    scene = ONE.changed(gpu(), {"temperature_celsius": celsius, "power_watts": watts})
+    assert [it.condition for it in contradicting_sensors(scene.window())] == [
+        "temperature_stuck"
+    ] * count
+
+
+def test_a_temperature_is_believed_again_once_it_moves() -> None:
+    one = replace(incident("gpu_sensor", gpu()), condition="temperature_stuck")
+    assert not says_whether_it_contradicts(still().window(), one)
+    assert says_whether_it_contradicts(still(temperature_celsius=59).window(), one)

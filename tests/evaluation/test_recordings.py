@@ -87,6 +87,23 @@ def test_a_row_is_read_in_the_catalogues_units(tmp_path: Path) -> None:
     assert (row["temperature_celsius"], row["utilization_percent"], row["up"]) == (61, 97, 1)
 
 
+def test_a_port_that_is_only_up_or_down_has_gone_down_as_often_as_its_rows_say(
+    tmp_path: Path,
+) -> None:
+    ups = {"mlx5_0": [0, 0, 1, 0, 0, 1, 1, 0], "mlx5_1": [1] * 8}
+    rows = "".join(
+        f"{text(NOON + timedelta(seconds=10 * n))},n1,{device},{up}\n"
+        for device, those in ups.items()
+        for n, up in enumerate(those)
+    )
+    where = written(tmp_path, port="at,node,device,up\n" + rows)
+    found: dict[str, list[int]] = {}
+    for row in table(where, "port"):
+        found.setdefault(row["device"], []).append(row["link_downed"])
+    assert found == {"mlx5_0": [0, 0, 0, 1, 1, 1, 1, 2], "mlx5_1": [0] * 8}
+    assert "port.link_downed" in loaded(where).given
+
+
 @pytest.mark.parametrize(
     "cell", ["", "N/A", "[N/A]", "nan", "NULL", "-", "[Not Supported]", "inf", "1e999"]
 )

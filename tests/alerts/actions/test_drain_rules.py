@@ -83,6 +83,7 @@ def test_what_is_simulated_late_of_another_cluster_or_fault_is_nothing_to_act_on
         incident(late=True),
         incident(fault="gpu_hot"),
         incident(state="suspect"),
+        incident(condition="gpu_unread"),
     ]
     for one in them:
         assert plan(SETTINGS, "c", [one], machines(IDLE, free=1), NOON).steps == ()

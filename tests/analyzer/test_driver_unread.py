@@ -1,0 +1,61 @@
+"""A node that goes on telling of itself, and of none of its GPUs."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from analyzer.detectors.driver_silent import DETECTOR, says_whether_read, silent_drivers
+from gpuvigil.model import EventKind, Finding, Severity
+
+from .scene import NOON, SETTINGS, Scene, event, healthy, incident, node
+
+CALM = replace(healthy(nodes=2, seconds=600.0), settings=replace(SETTINGS, steady_seconds=600.0))
+
+
+def ended(ago: float, scene: Scene = CALM) -> Scene:
+    """Nothing is told of the first node's GPUs in the last seconds."""
+    since = NOON - timedelta(seconds=ago)
+    return scene.without(
+        lambda it: it.subject.gpu is not None and it.subject.node == "node-1" and it.at > since
+    )
+
+
+def found(scene: Scene) -> list[Finding]:
+    return silent_drivers(scene.window((DETECTOR,)))
+
+
+def test_it_is_told_after_nine_minutes() -> None:
+    assert found(ended(530.0)) == []
+    (one,) = found(ended(540.0))
+    assert (one.fault, one.condition, one.severity) == (
+        *("driver_silent", "driver_unread"),
+        Severity.WARNING,
+    )
+    assert (one.subject, one.since) == (node(), NOON - timedelta(seconds=540))
+
+
+@pytest.mark.parametrize(
+    "scene",
+    [
+        pytest.param(
+            ended(540.0).without(
+                lambda it: it.subject == node() and it.at > NOON - timedelta(seconds=500)
+            ),
+            id="the node is silent as well",
+        ),
+        pytest.param(
+            ended(540.0).with_events(event(EventKind.BOOT, node(), NOON - timedelta(minutes=1))),
+            id="it was started anew",
+        ),
+    ],
+)
+def test_what_else_ends_lines_is_no_silent_driver(scene: Scene) -> None:
+    assert found(scene) == []
+
+
+def test_it_stands_until_a_gpu_is_read_again() -> None:
+    one = replace(incident("driver_silent", node()), condition="driver_unread")
+    assert says_whether_read(ended(540.0).window(), one) is False
+    assert says_whether_read(CALM.window(), one) is True
+    assert says_whether_read(CALM.window(), incident("driver_silent", node())) is None
