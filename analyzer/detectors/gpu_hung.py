@@ -11,6 +11,7 @@ import numpy as np
 
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Evidence, Finding, Incident, Severity, Subject
+from gpuvigil.numbers_in_words import counted
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence import job_steps, ranks
@@ -184,7 +185,10 @@ def _without_steps(window: Window, gpus: list[tuple[Subject, Row]]) -> Finding:
                 limit=_limit(last, job_steps.patience_with(window, gpus)),
             ),
             *job_steps.culprits(window, gpus),
-            Evidence(name="GPUs", value=f"{len(subjects)} on {len(nodes)} nodes, held by {name}"),
+            Evidence(
+                name="GPUs",
+                value=f"{len(subjects)} on {counted(len(nodes), 'node')}, held by {name}",
+            ),
         ),
         detector="gpu_hung",
         title="Job says that it makes no steps any more",
@@ -358,7 +362,9 @@ def _finding(
                 value=f"{watts:.0f} W at most in {seconds / 60.0:g} min",
                 limit=f"over {_POWER_SHARE * limit:.0f} W for a GPU at work",
             ),
-            Evidence(name="GPUs", value=f"{len(gpus)} on {len(nodes)} nodes, held by {name}"),
+            Evidence(
+                name="GPUs", value=f"{len(gpus)} on {counted(len(nodes), 'node')}, held by {name}"
+            ),
         ),
         detector="gpu_hung",
         action=_FAULT.action,

@@ -142,13 +142,13 @@ def _silences(view: ClusterView, racks: Mapping[str, str], now: datetime) -> lis
 def _stopped(view: ClusterView, silent: Sequence[NodeView], now: datetime) -> str:
     named = ", ".join(
         node.name
-        + (f" ({duration(now - node.heard_at)} ago)" if node.heard_at else " (not heard yet)")
+        + (f" ({duration(now - node.heard_at)} ago)" if node.heard_at else " (never heard from)")
         for node in silent[:NAMED_NODES]
     )
     rest = f" and {len(silent) - NAMED_NODES} more" if silent[NAMED_NODES:] else ""
     one = len(silent) == 1
     return (
-        f"{len(silent)} node{' has' if one else 's have'} stopped reporting in cluster {view.name}:"
+        f"{len(silent)} node{' is' if one else 's are'} not reporting in cluster {view.name}:"
         f" {named}{rest}. {_unknown(sum(node.gpu_count for node in silent))}"
     )
 

@@ -141,10 +141,17 @@ def _evidence(one: Incident) -> Node:
         if rest
         else None
     )
-    source = el("p", f"Rule from: {one.source}", class_="sub") if one.source else None
+    source = el("p", _rule(one), class_="sub") if one.source else None
     shown = _table(first) if first else None if rest else nothing
     amount = counted(len(one.evidence), "fact") if one.evidence else "none"
     return fold("Evidence", amount, shown, folded, source, key="evidence")
+
+
+def _rule(one: Incident) -> str:
+    """Where the limit comes from; what a table writes before our own is for its readers."""
+    whose = "Rule, gpuvigil's own" if one.own_limit else "Rule"
+    said = one.source.removeprefix("ours").lstrip(":; ")
+    return f"{whose}: {said}" if said else f"{whose}."
 
 
 def _table(items: Sequence[Evidence]) -> Node:

@@ -119,12 +119,12 @@ def test_one_gpu_that_spins_is_told_in_numbers() -> None:
     (it,) = found(one(65.0, {}))
     power = "power: 130 W at most in 1 min (limit over 280 W for a GPU at work)"
     busy = "utilisation: 98 % or more at every sample"
-    assert told(it) == f"info; {busy}; {power}; GPUs: 1 on 1 nodes, held by a process"
+    assert told(it) == f"info; {busy}; {power}; GPUs: 1 on 1 node, held by a process"
     assert (it.subject, it.members, it.holder) == (gpu(), (), "")
     assert (NOON - it.since).total_seconds() == SETTINGS.window_seconds
     (it,) = found(one(ALL, {}, job="job 7"))
     assert told(it) == (
-        f"warning; {busy}; {power.replace('1 min', '5 min')}; GPUs: 1 on 1 nodes, held by job 7"
+        f"warning; {busy}; {power.replace('1 min', '5 min')}; GPUs: 1 on 1 node, held by job 7"
     )
     assert (it.subject, it.members, it.holder) == (gpu(), (), "")
     assert (NOON - it.since).total_seconds() == SETTINGS.steady_seconds
@@ -263,7 +263,7 @@ def test_a_job_without_steps_is_told_in_numbers() -> None:
     assert (it.own_limit, it.source.partition(":")[0]) == (True, "ours")
     assert (NOON - it.since).total_seconds() == 80.0  # its line is ten seconds old
     (it,) = found(replace(of_steps((70.0, 2.0)), allocations=()))
-    assert told(it).endswith("60 s at least); GPUs: 1 on 1 nodes, held by a process")
+    assert told(it).endswith("60 s at least); GPUs: 1 on 1 node, held by a process")
     assert (it.subject, it.members, it.holder) == (gpu(1), (), "")
 
 

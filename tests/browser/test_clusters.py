@@ -28,7 +28,7 @@ def test_a_person_chooses_one_cluster_and_the_address_keeps_it(
     canvas = page.locator("canvas[data-cells]")
     expect(canvas).to_have_attribute("data-cells", "3")
     expect(page.get_by_text("SIMULATED: no real hardware")).to_be_hidden()
-    expect(page.get_by_text("1 node has stopped reporting in cluster real")).to_be_visible()
+    expect(page.get_by_text("1 node is not reporting in cluster real")).to_be_visible()
     page.get_by_role("radio", name="simulated").click()
     expect(canvas).to_have_attribute("data-cells", str(NODES * GPUS))
     expect(page).to_have_url(re.compile("cluster=simulated"))

@@ -226,7 +226,7 @@ def silences(facts: Facts) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("silent", "told"), [(3, "3 nodes have stopped"), (4, "gpuvigil receives no data from 4 of 8")]
+    ("silent", "told"), [(3, "3 nodes are not reporting"), (4, "gpuvigil receives no data from 4 of 8")]
 )
 def test_nodes_that_stop_together_point_at_the_way_to_gpuvigil(silent: int, told: str) -> None:
     nodes = [node(f"n{number}") for number in range(8)]
@@ -252,11 +252,11 @@ def test_nodes_that_died_one_after_the_other_are_named_and_so_is_a_rack() -> Non
     facts = replace(busy_fleet(nodes), listening_since=NOON - timedelta(days=9))
     died = {("simulated", f"n{number}"): NOON - timedelta(days=number) for number in range(1, 6)}
     (warning,) = silences(replace(facts, heard={**facts.heard, **died}))
-    assert warning.startswith("5 nodes have stopped reporting in cluster simulated: n1 (")
+    assert warning.startswith("5 nodes are not reporting in cluster simulated: n1 (")
     racked = tuple(inventory(one, 8, "a" if one in nodes[:4] else "b") for one in nodes)
     dark = replace(facts, inventories=racked, heard={**facts.heard, **heard(nodes[:4], LONG_AGO)})
     (warning,) = silences(dark)
-    assert warning.startswith("4 nodes have stopped reporting")
+    assert warning.startswith("4 nodes are not reporting")
 
 
 def test_what_flaps_says_how_it_is_now_and_when_it_closes() -> None:
@@ -322,7 +322,7 @@ def test_a_node_that_stopped_reporting_is_named_with_its_gpus() -> None:
         replace(facts, heard={**facts.heard, ("simulated", "b"): LONG_AGO})
     ).warnings
     assert warning == (
-        "1 node has stopped reporting in cluster simulated: b (60 s ago). 8 GPUs are unknown."
+        "1 node is not reporting in cluster simulated: b (60 s ago). 8 GPUs are unknown."
     )
 
 
