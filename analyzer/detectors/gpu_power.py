@@ -12,6 +12,7 @@ from gpuvigil.store import Aggregate, Function
 
 from ..evidence.claims import Claim, findings
 from ..evidence.grouping import by_node, by_rack
+from ..evidence.power import limits
 from ..window.columns import clusters, models, per_group, together
 from ..window.window import Need, Span, Window
 from . import Detector
@@ -75,14 +76,17 @@ def _braked(window: Window) -> Iterator[Claim]:
 def _lowered(window: Window) -> Iterator[Claim]:
     """A limit under the default, where most GPUs of the model in the cluster have another one.
 
-    What all of them have is somebody's policy, not a fault.
+    What all of them have is somebody's policy, not a fault. A default that nobody reads is that of the
+    model as it is sold.
     """
     rows = window.get("gpu", Span.NOW)
-    share = rows.values("power_limit_watts") / rows.values("power_limit_default_watts")
+    defaults = limits(window, rows, "power_limit_default_watts")
+    share = rows.values("power_limit_watts") / defaults
     usual, count = per_group(together(clusters(rows), models(window, rows)), share)
     lowered = (share < _LOWERED) & (share < _LOWERED * usual) & (count >= 3)
-    for (subject, row), peers in zip(rows.where(lowered), usual[lowered], strict=True):
-        default = row["power_limit_default_watts"]
+    for (subject, row), peers, default in zip(
+        rows.where(lowered), usual[lowered], defaults[lowered], strict=True
+    ):
         yield Claim(
             condition="power_limit",
             subject=subject,

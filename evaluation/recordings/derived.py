@@ -21,6 +21,9 @@ _REASONS: Mapping[str, int] = {
     "hardware_thermal_slowdown_seconds": 0x40,  # HwThermalSlowdown
     "power_brake_seconds": 0x80,  # HwPowerBrakeSlowdown
 }
+# From so much of its memory on somebody has a context on a GPU; one that nobody has opened has next to
+# nothing in use. Ours.
+HELD_BYTES = 256 * 1024 * 1024
 _LONGEST_TICKS = 2.0  # a reason is taken to last to the next row, but not over a gap
 # A GPU's column from those of its links, each as last told: how to put them together.
 _LINKS: Mapping[str, tuple[str, str]] = {
@@ -40,8 +43,17 @@ _HIGHEST: Mapping[str, str] = {
 }
 
 
-def gpu(table: pa.Table, ticks: Mapping[Subject, float], links: pa.Table | None = None) -> pa.Table:
-    """The rows of GPUs, in the order of subjects and time, with what follows from them."""
+def gpu(
+    table: pa.Table,
+    ticks: Mapping[Subject, float],
+    links: pa.Table | None = None,
+    *,
+    names_holders: bool,
+) -> pa.Table:
+    """The rows of GPUs, in the order of subjects and time, with what follows from them.
+
+    Where `names_holders` is false nobody says who holds a GPU, and its memory says whether somebody does.
+    """
     more: dict[str, pa.Array] = {}
     if "up" not in table.column_names:
         # A row is what a GPU said: it was there.
@@ -50,6 +62,7 @@ def gpu(table: pa.Table, ticks: Mapping[Subject, float], links: pa.Table | None 
         more |= _reasons(table, ticks)
     if links is not None:
         more |= _of_links(table, links)
+    more |= _processes(table, names_holders)
     for name, of in _HIGHEST.items():
         if of in table.column_names and name not in table.column_names:
             more[name] = _highest(table, of)
@@ -82,6 +95,14 @@ def port(table: pa.Table) -> pa.Table:
     names = [it.name for it in PORT.metrics if it.name in table.column_names]
     schema = latest_schema(PORT, names)
     return table.select(schema.names).cast(schema)
+
+
+def _processes(table: pa.Table, names_holders: bool) -> dict[str, pa.Array]:
+    """1 where memory says that somebody has a context there, else 0; nothing where holders are named."""
+    if names_holders or "memory_used_bytes" not in table.column_names:
+        return {}
+    held = pc.greater_equal(table["memory_used_bytes"], HELD_BYTES)
+    return {"compute_processes": pc.cast(held, pa.int64())}
 
 
 def _highest(table: pa.Table, name: str) -> pa.Array:

@@ -140,7 +140,12 @@ class _Reader:
         ticks = _ticks(apart)
         if "gpu" in tables:
             links = found.get(NVLINK.name)
-            tables["gpu"] = derived.gpu(tables["gpu"], ticks, links and links.table)
+            tables["gpu"] = derived.gpu(
+                tables["gpu"],
+                ticks,
+                links and links.table,
+                names_holders=bool(given.get("jobs")),
+            )
             given_ |= _given({"gpu": tables["gpu"]})
         if "port" in tables:
             tables["port"] = derived.port(tables["port"])

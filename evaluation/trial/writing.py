@@ -2,7 +2,7 @@
 
 Who holds a GPU is what dcgm-exporter's labels name (`hpc_job`, or a pod). Whether anybody does where
 no label says so is taken from its memory: a program on a GPU has a context there, and a GPU that nobody has opened has
-next to nothing. The limit between the two, 256 MiB, is our own.
+next to nothing (`evaluation.recordings.derived.HELD_BYTES`).
 """
 
 import csv
@@ -22,12 +22,12 @@ from gpuvigil.metrics import GPU, NODE
 from gpuvigil.store.exporter_names import Labels, holder_of
 from gpuvigil.store.promql import Tags
 
+from ..recordings.derived import HELD_BYTES
 from ..tables import Numbers
 from .asking import Span
 from .gathering import Gathered, Told, holder_codes
 from .questions import REMAPPED, XID_FIELD
 
-HELD_BYTES = 256 * 1024 * 1024
 # nvidia-smi's and the driver's word for a row that was replaced (docs.nvidia.com/deploy/xid-errors).
 _ROW_REMAPPED = 63
 _SAME_EVENT = timedelta(minutes=10)

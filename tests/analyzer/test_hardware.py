@@ -369,6 +369,19 @@ def test_a_power_limit_that_everybody_has_is_policy() -> None:
     assert held_back(lowered.window()) == []
 
 
+@pytest.mark.parametrize(("watts", "told"), [(678.0, [("power_limit", INFO)]), (680.0, [])])
+def test_a_default_that_nobody_reads_is_that_of_the_model(
+    watts: float, told: list[tuple[str, Severity]]
+) -> None:
+    scene = healthy(nodes=1, gpus=4)
+    for index in range(4):
+        scene = scene.changed(gpu(1, index), {"power_limit_default_watts": None})
+    lowered = scene.changed(gpu(), {"power_limit_watts": watts})
+    assert conditions(held_back(lowered.window())) == told
+    unknown = replace(lowered, inventories=())
+    assert held_back(unknown.window()) == []
+
+
 @pytest.mark.medium
 @pytest.mark.parametrize(
     ("gpus", "told"),

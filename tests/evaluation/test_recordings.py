@@ -22,6 +22,7 @@ import pytest
 from analyzer.correlation.all_detectors import DETECTORS
 from evaluation.judge.fault_names import OF_USE
 from evaluation.recordings import layout
+from evaluation.recordings.derived import HELD_BYTES
 from evaluation.recordings.overlay import OVERLAYS, injections, lay
 from evaluation.recordings.play import CAUSES, judged, played, settings_for
 from evaluation.recordings.problems import BadRecording
@@ -323,6 +324,26 @@ def test_what_a_gpu_can_do_is_the_highest_that_it_did_where_nobody_recorded_it(
     given = f"at,index,pcie_width,pcie_width_max\n{text(NOON)},0,4,8\n"
     (row,) = table(written(tmp_path / "given", gpu=given))
     assert row["pcie_width_max"] == 8
+
+
+@pytest.mark.parametrize(
+    ("memory", "jobs", "processes"),
+    [
+        (HELD_BYTES - 1, False, 0),
+        (HELD_BYTES, False, 1),
+        ("", False, None),
+        (HELD_BYTES, True, None),
+    ],
+)
+def test_memory_says_whether_somebody_holds_a_gpu_where_nobody_is_named(
+    memory: object, jobs: bool, processes: int | None, tmp_path: Path
+) -> None:
+    at = text(NOON)
+    given = {"gpu": f"at,index,power_watts,memory_used_bytes\n{at},0,90,{memory}\n"}
+    if jobs:
+        given["jobs"] = f"holder,started_at\njob 7,{at}\n"
+    (row,) = table(written(tmp_path, **given))
+    assert row.get("compute_processes") == processes
 
 
 def test_one_value_a_row_is_one_row_a_moment(tmp_path: Path) -> None:

@@ -6,11 +6,12 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
+from evaluation.recordings.derived import HELD_BYTES
 from evaluation.trial.asking import Span
 from evaluation.trial.gathering import Gathered, Told
 from evaluation.trial.judging import settings_for
 from evaluation.trial.questions import XID_FIELD, missing, names_of
-from evaluation.trial.writing import HELD_BYTES, write
+from evaluation.trial.writing import write
 from gpuvigil.store.exporter_names import DCGM
 
 SPAN = Span(start=1_700_000_000 // 3600 * 3600, step=300, count=12)
