@@ -24,9 +24,13 @@ from ..evidence.heat import (
     Heat,
     at_its_limit,
     heat_of,
+    more_at_its_limit,
+    of_other_nodes,
+    unlike_air,
     works,
 )
 from ..window.columns import (
+    Codes,
     Floats,
     Mask,
     clusters,
@@ -80,8 +84,7 @@ _COOLER_KELVIN, _LAPSE = 4.0, timedelta(hours=24)
 _LEFT = 0.5
 # So much of a node's GPUs is no matter of their heatsinks; of the limit, what counts as on the way.
 _SEVERAL, _ON_THE_WAY = 0.375, 0.5
-# Air that is so much warmer than that of other racks is told at any load: as much as between the ends
-# of ASHRAE's recommended range, 18 to 27 °C.
+# Air that is so much warmer is told at any load: ASHRAE's recommended range, 18 to 27 °C.
 _RACK_KELVIN = 9.0
 # Of the middle of several GPUs: of a node beside its rack, of a rack or node, and of a node without one.
 _BESIDE_RACK, _NODE_KELVIN, _ALONE_KELVIN = 4.0, 5.0, 7.0
@@ -90,8 +93,6 @@ _BESIDE_RACK, _NODE_KELVIN, _ALONE_KELVIN = 4.0, 5.0, 7.0
 _NODE_RISE = 0.25
 # So many must be measured, and of a node half; a rack is warm when half of its nodes are, two at least.
 _NODE_GPUS, _HALF, _RACK_GPUS, _RACK_NODES = 3, 0.5, 6, 2
-# Of a rack's other nodes, so many must be measured before it tells what one of them has beyond it.
-_OTHER_NODES = 2
 # Names of evidence, by which a standing incident tells what it rests on.
 _SLOWED, _CORE, _PAST = "slowed down by heat", "core", "half an hour ago"
 _USUAL, _PEERS = "usually", "peers"
@@ -266,6 +267,9 @@ class _Limits:
     """What must be reached before a node, a rack or a heatsink is to blame."""
 
     full: Floats  # degrees of each row's core, held against `least`; NaN where its node tells too little
+    in_air: Floats  # the same where its air explains what is beyond power
+    more: Floats  # for each kelvin of a node's own, what that adds
+    air: float  # kelvins of a rack's air that are told at any load
     least: float
     kelvin: Floats  # of a node's or a rack's middle, per row
     rise: float  # of what a GPU's power explains, its own heat's at least where many GPUs tell
@@ -274,17 +278,26 @@ class _Limits:
 
 def _limits_of(rows: Rows, found: Heat, than: str) -> tuple[_Limits, _Limits]:
     """Those of several on the way, and of one. What changed needs less than what is unlike its peers."""
+    celsius = rows.values(CELSIUS.column)
     if than == _PAST:
         limits = _Limits(
-            full=rows.values(CELSIUS.column),
+            full=celsius,
+            in_air=celsius,
+            more=np.zeros(len(rows)),
+            air=_NODE_KELVIN,
             least=_LEAST_CELSIUS,
             kelvin=np.full(len(rows), _NODE_KELVIN),
             rise=_LEAST_RISE,
             share=_ON_THE_WAY,
         )
         return limits, replace(limits, share=1.0)
+    told = _is_told_by_its_node(rows, found)
+    full = np.where(told, at_its_limit(rows), np.nan)
     limits = _Limits(
-        full=np.where(_is_told_by_its_node(rows, found), at_its_limit(rows), np.nan),
+        full=full,
+        in_air=np.where(told, celsius + found.rise * more_at_its_limit(rows), np.nan),
+        more=more_at_its_limit(rows),
+        air=_RACK_KELVIN,
         least=_HARMS_CELSIUS,
         kelvin=np.fmax(_NODE_KELVIN, _NODE_RISE * found.rise),
         rise=_RISE,
@@ -292,6 +305,7 @@ def _limits_of(rows: Rows, found: Heat, than: str) -> tuple[_Limits, _Limits]:
     )
     if than == _PEERS:
         return limits, limits
+    limits = replace(limits, in_air=full, more=np.zeros(len(rows)))
     limits = replace(limits, least=_CREPT_CELSIUS, share=_ON_THE_WAY)
     return limits, replace(limits, share=1.0)
 
@@ -309,16 +323,11 @@ def _beyond(window: Window, rows: Rows, found: Heat, than: str) -> list[Claim]:
         return []
     usual, measured = per_group(node, np.stack([found.sure, found.lately]))
     (of_node, node_lately), in_node = usual, measured[0]
-    of_rack, in_rack = per_group(rack, found.sure)
-    of_rack[(in_rack < _RACK_GPUS) | (racks(window, rows) == 0)] = np.nan
+    of_rack = _of_racks(window, rows, rack, found)
     of_warm_rack = (of_rack >= limits.kelvin) & (of_node >= _BESIDE_RACK)
-    of_warm_rack &= (per_group(rack, limits.full)[0] >= limits.least) | (
-        of_rack >= (_NODE_KELVIN if than == _PAST else _RACK_KELVIN)
-    )
-    by_fan = (of_node >= limits.kelvin) & (in_node >= _NODE_GPUS)
-    by_fan &= per_group(node, limits.full)[0] >= limits.least
-    others = _of_other_nodes(window, rows, found.sure, by_fan)
-    by_fan &= np.where(np.isnan(others), of_node >= _ALONE_KELVIN, of_node - others >= _BESIDE_RACK)
+    air = unlike_air(found, rack, of_rack, limits.air) if than == _PEERS else limits.air
+    of_warm_rack &= (per_group(rack, limits.in_air)[0] >= limits.least) | (of_rack >= air)
+    by_fan = _by_fan(window, rows, found, limits)
     # A fan warms some of a node's GPUs: they are held against those that it does not. Where several
     # are on the way there with the first, none of them has a heat of its own.
     cool, _ = per_group(node, np.where(found.sure <= of_node, found.sure, np.nan))
@@ -342,6 +351,26 @@ def _beyond(window: Window, rows: Rows, found: Heat, than: str) -> list[Claim]:
         *claimed.of_gpus(own & ~uncooled, "heatsink", kelvin),
         *claimed.of_gpus(own & uncooled, "cooling", kelvin),
     ]
+
+
+def _of_racks(window: Window, rows: Rows, rack: Codes, found: Heat) -> Floats:
+    """What the middle GPU of each row's rack has; NaN where too few tell."""
+    of_rack, in_rack = per_group(rack, found.sure)
+    of_rack[(in_rack < _RACK_GPUS) | (racks(window, rows) == 0)] = np.nan
+    return of_rack
+
+
+def _by_fan(window: Window, rows: Rows, found: Heat, limits: _Limits) -> Mask:
+    """Of each row whether its node is hot beyond its rack: what it has beyond that grows with power."""
+    node = nodes(rows)
+    of_node, in_node = per_group(node, found.sure)
+    warm = (of_node >= limits.kelvin) & (in_node >= _NODE_GPUS)
+    warm &= per_group(node, limits.full)[0] >= limits.least
+    others = of_other_nodes(window, rows, found.sure, warm)
+    own = of_node - others
+    warm &= per_group(node, limits.in_air + np.nan_to_num(own) * limits.more)[0] >= limits.least
+    warm &= np.where(np.isnan(others), of_node >= _ALONE_KELVIN, own >= _BESIDE_RACK)
+    return warm
 
 
 def _own_heat(
@@ -400,21 +429,6 @@ def _too_far(rows: Rows, found: Heat, beside: Floats, least: float) -> Floats:
     return doubted
 
 
-def _of_other_nodes(window: Window, rows: Rows, kelvin: Floats, warm: Mask) -> Floats:
-    """The middle of the rack's other nodes for each warm row; NaN where too few are measured."""
-    found = np.full(len(rows), np.nan)
-    if not warm.any():
-        return found
-    node, rack = nodes(rows), together(clusters(rows), racks(window, rows))
-    told = np.isfinite(kelvin) & (racks(window, rows) != 0)
-    for one in np.unique(node[warm & told]).tolist():
-        here = node == one
-        others = told & ~here & np.isin(rack, rack[here])
-        if len(np.unique(node[others])) >= _OTHER_NODES and others.sum() >= _NODE_GPUS:
-            found[here] = np.median(kelvin[others])
-    return found
-
-
 @dataclass(frozen=True, slots=True)
 class _Claimed:
     """Claims from rows of the steady span, each beyond what `than` explains."""
@@ -447,11 +461,8 @@ class _Claimed:
             # The mean of the span has much of what it is held against.
             lately = self.window.get("gpu", Span.RECENT).get(subject)
             assert lately is not None  # else nothing would be known of it
-            celsius, watts, span = (
-                lately[CELSIUS.column],
-                lately[WATTS.column],
-                "in the last minute",
-            )
+            celsius, watts = lately[CELSIUS.column], lately[WATTS.column]
+            span = "in the last minute"
             kelvin = float(self.found.lately[self.rows.index.number(subject) or 0])
         told = Evidence(name=_CORE, value=f"{celsius:.0f} °C at {watts:.0f} W {span}")
         usual = f"{celsius - kelvin:.0f} °C at that power"
@@ -470,9 +481,8 @@ def _in_racks(window: Window, warm: list[Claim]) -> list[Claim]:
     measured = _measured(window) if warm else frozenset()
 
     def are_most(rack: Sequence[Subject]) -> bool:
-        return len(hit.intersection(rack)) >= max(
-            _RACK_NODES, 0.5 * len(measured.intersection(rack))
-        )
+        enough = max(_RACK_NODES, _HALF * len(measured.intersection(rack)))
+        return len(hit.intersection(rack)) >= enough
 
     return [claim for claim in warm if are_most(mates.get(claim.subject, ()))]
 

@@ -24,6 +24,7 @@ from ..window.columns import (
     nodes,
     number,
     per_group,
+    racks,
     seconds,
     together,
     whole_numbers,
@@ -53,6 +54,11 @@ WORKING_SHARE, WORKING_WATTS = 0.3, 200.0
 _PEERS, _REACH = 6, 0.7
 # What a mean of a minute may differ from that of the span.
 _CHANGED, _CHANGED_WATTS = 0.25, 20.0
+# Of a rack's other nodes so many, and of their GPUs, tell what one of its nodes has beyond it.
+_OTHER_NODES, _OTHER_GPUS = 2, 3
+# Racks differ for ever. So many of a model tell how far: so many times the middle one's distance is
+# more than that. More than ASHRAE's allowable range (class A1, 15 to 32 °C) is too much anywhere.
+_TELL_RACKS, _TIMES_APART, _ALLOWED_KELVIN = 6, 7.5, 17.0
 # Of the steady span, what must have been measured.
 _COVERAGE = 0.5
 # How firmly the lines hold to a resistance that is everybody's, and to no warmth from others: as so
@@ -94,12 +100,43 @@ def at_its_limit(rows: Rows) -> Floats:
     """How warm each row's core would be at its power limit; as it is where that is not told, or where
     it draws too little to tell.
     """
-    celsius, watts = rows.values(CELSIUS.column), rows.values(WATTS.column)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        times = np.fmax(rows.values(LIMIT.column) / watts, 1.0)
-    tells = times <= _TELLS_TIMES
-    found: Floats = ROOM_CELSIUS + (celsius - ROOM_CELSIUS) * np.where(tells, times, 1.0)
+    celsius = rows.values(CELSIUS.column)
+    found: Floats = celsius + (celsius - ROOM_CELSIUS) * more_at_its_limit(rows)
     return found
+
+
+def more_at_its_limit(rows: Rows) -> Floats:
+    """Of each row's power, what its limit is more than that; 0 where nobody can say."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        times = np.fmax(rows.values(LIMIT.column) / rows.values(WATTS.column), 1.0)
+    return np.where(times <= _TELLS_TIMES, times - 1.0, 0.0)
+
+
+def of_other_nodes(window: Window, rows: Rows, kelvin: Floats, warm: Mask) -> Floats:
+    """The middle of the rack's other nodes for each warm row; NaN where too few are measured."""
+    found = np.full(len(rows), np.nan)
+    if not warm.any():
+        return found
+    node, rack = nodes(rows), together(clusters(rows), racks(window, rows))
+    told = np.isfinite(kelvin) & (racks(window, rows) != 0)
+    for one in np.unique(node[warm & told]).tolist():
+        here = node == one
+        others = told & ~here & np.isin(rack, rack[here])
+        if len(np.unique(node[others])) >= _OTHER_NODES and others.sum() >= _OTHER_GPUS:
+            found[here] = np.median(kelvin[others])
+    return found
+
+
+def unlike_air(heat: Heat, rack: Codes, of_rack: Floats, least: float) -> Floats:
+    """Kelvins from which on the air of each row's rack is no longer as racks of its model differ.
+
+    `of_rack`: what the middle GPU of its rack has; `least`: the result where racks are alike.
+    """
+    one_each = np.zeros(len(rack), np.bool_)
+    one_each[np.unique(rack, return_index=True)[1]] = True
+    apart, racks_told = per_group(heat.model, np.where(one_each, np.abs(of_rack), np.nan))
+    told = np.clip(_TIMES_APART * apart, least, _ALLOWED_KELVIN)
+    return np.where(racks_told >= _TELL_RACKS, told, _ALLOWED_KELVIN)
 
 
 def works(rows: Rows) -> Mask:

@@ -422,7 +422,7 @@ def test_heat_that_power_explains_is_none() -> None:
 def test_a_warm_node_and_a_warm_rack_are_told_as_such() -> None:
     def warm(scene: Scene, number: int) -> Scene:
         for index in range(4):
-            scene = scene.changed(gpu(number, index), {"temperature_celsius": 70})
+            scene = scene.changed(gpu(number, index), {"temperature_celsius": 78})
         return scene
 
     one = warm(in_rack(PEERS, 3), 1)

@@ -126,39 +126,68 @@ def test_under_two_thirds_of_its_power_limit_nobody_can_say_how_warm_a_core_woul
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize(("kelvin", "count"), [(8.9, 0), (9.1, 1)])
-def test_a_racks_air_is_told_at_a_small_load_where_it_is_far_warmer(
-    kelvin: float, count: int
+@pytest.mark.parametrize(
+    ("racks", "apart", "kelvin", "count"),
+    [
+        (4, 0.0, 16.9, 0),
+        (4, 0.0, 17.1, 1),
+        (5, 0.0, 16.9, 0),
+        (6, 0.0, 8.9, 0),
+        (6, 0.0, 9.1, 1),
+        (8, 4.0, 9.1, 0),
+    ],
+)
+def test_a_racks_air_is_told_at_a_small_load_where_it_is_warmer_than_racks_differ(
+    racks: int, apart: float, kelvin: float, count: int
 ) -> None:
-    scene = fleet([(300.0,) * GPUS] * 12, air=26.0)
-    racks = tuple(replace(it, rack=f"r{n // 3}") for n, it in enumerate(scene.inventories))
-    scene = replace(scene, inventories=racks)
-    for number, index in ((n, i) for n in (1, 2, 3) for i in range(GPUS)):
-        scene = warmer(scene, gpu(number, index), kelvin)
+    scene = fleet([(300.0,) * GPUS] * (3 * racks), air=26.0)
+    named = tuple(replace(it, rack=f"r{n // 3}") for n, it in enumerate(scene.inventories))
+    scene = replace(scene, inventories=named)
+    for number, index in ((n, i) for n in range(1, 3 * racks + 1) for i in range(GPUS)):
+        # The first is the warm one; of the others one in two is warmer, and one in two colder.
+        sign = 1 if (number - 1) // 3 % 2 else -1
+        scene = warmer(scene, gpu(number, index), kelvin if number <= 3 else apart * sign)
     assert [key for _, key, _ in told(hot_gpus(scene.window()))] == ["rack_hot"] * count
 
 
 @pytest.mark.medium
 @pytest.mark.parametrize(("watts", "count"), [(140.0, 0), (150.0, 1)])
 def test_a_rack_of_which_no_core_has_45_degrees_is_not_hot(watts: float, count: int) -> None:
-    # With 10 K more the warmest of its cores have 44.5 °C at 140 W, and 45.2 at 150.
-    scene = fleet([(watts,) * GPUS] * 12, air=25.0)
+    # With 18 K more the warmest of its cores have 44.5 °C at 140 W, and 45.2 at 150.
+    scene = fleet([(watts,) * GPUS] * 12, air=17.0)
     racks = tuple(replace(it, rack=f"r{n // 3}") for n, it in enumerate(scene.inventories))
     scene = replace(scene, inventories=racks)
     for number, index in ((n, i) for n in (1, 2, 3) for i in range(GPUS)):
-        scene = warmer(scene, gpu(number, index), 10.0)
+        scene = warmer(scene, gpu(number, index), 18.0)
     assert [key for _, key, _ in told(hot_gpus(scene.window()))] == ["rack_hot"] * count
 
 
 @pytest.mark.medium
 @pytest.mark.parametrize(("warmest", "count"), [(44.9, 0), (45, 1)])
 def test_a_rack_is_hot_from_45_degrees_of_its_warmest_core_on(warmest: float, count: int) -> None:
-    scene = fleet([(140.0,) * GPUS] * 12, air=25.0)
+    scene = fleet([(140.0,) * GPUS] * 12, air=17.0)
     racks = tuple(replace(it, rack=f"r{n // 3}") for n, it in enumerate(scene.inventories))
     scene = replace(scene, inventories=racks)
     for number, index in ((n, i) for n in (1, 2, 3) for i in range(GPUS)):
         scene = scene.changed(gpu(number, index), {"temperature_celsius": warmest - (index < HALF)})
     assert [key for _, key, _ in told(hot_gpus(scene.window()))] == ["rack_hot"] * count
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(
+    ("mates", "air", "keys"), [(1, 26.0, []), (1, 29.5, ["node_hot"]), (3, 26.0, ["node_hot"])]
+)
+def test_where_no_mates_tell_of_its_air_a_node_would_be_hot_at_its_limit_in_that_air(
+    mates: int, air: float, keys: list[str]
+) -> None:
+    # At 500 W and 12 K more its cores have 68 °C or more. A fan that makes the 12 K makes 17 at 700 W,
+    # for 85 °C; where it is the air, they would have 80 to 86, or 4 less.
+    scene = fleet([(500.0,) * GPUS] * 12, air=air - 4.0)
+    racks = tuple(replace(it, rack=f"r{n // mates}") for n, it in enumerate(scene.inventories))
+    scene = replace(scene, inventories=racks)
+    for index in range(GPUS):
+        scene = warmer(scene, gpu(1, index), 12.0)
+    assert [key for _, key, _ in told(hot_gpus(scene.window()))] == keys
 
 
 def test_of_a_warm_node_a_gpu_with_a_heat_of_its_own_is_held_back_by_that() -> None:
@@ -211,7 +240,7 @@ def test_a_heatsink_is_doubted_where_its_node_works_unevenly(
 def test_of_a_warm_node_what_the_driver_holds_back_is_no_second_matter() -> None:
     scene = fleet()
     for index in range(GPUS):
-        scene = warmer(scene, gpu(1, index), 16.0)
+        scene = warmer(scene, gpu(1, index), 18.0)
     # It has just begun to work: nobody can hold it against peers.
     scene = scene.changed(gpu(1, 3), {"power_watts": 200.0}, 60.0 + TICK)
     slowed = scene.rising(gpu(1, 3), "software_thermal_slowdown_seconds", 1.0)
