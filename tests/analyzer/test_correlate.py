@@ -407,7 +407,8 @@ def test_heat_is_not_over_because_a_job_ends_or_starts(
         changing = changing.changed(subject, {"power_watts": before})
         changing = changing.changed(subject, {"power_watts": after}, seconds)
     found = seen(changing, [old])
-    assert not found.candidates
+    # These cores stay as warm whatever they draw, which their sensors are told of.
+    assert {it.finding.fault for it in found.candidates.values()} <= {"gpu_sensor"}
     assert found.unknown == {old.fingerprint}
     assert seen(cool, [old]).unknown == frozenset()
     if nodes:  # its GPUs were replaced
