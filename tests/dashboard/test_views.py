@@ -226,7 +226,8 @@ def silences(facts: Facts) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("silent", "told"), [(3, "3 nodes are not reporting"), (4, "gpuvigil receives no data from 4 of 8")]
+    ("silent", "told"),
+    [(3, "3 nodes are not reporting"), (4, "gpuvigil receives no data from 4 of 8")],
 )
 def test_nodes_that_stop_together_point_at_the_way_to_gpuvigil(silent: int, told: str) -> None:
     nodes = [node(f"n{number}") for number in range(8)]
