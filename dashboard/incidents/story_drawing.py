@@ -148,10 +148,8 @@ def _evidence(one: Incident) -> Node:
 
 
 def _rule(one: Incident) -> str:
-    """Where the limit comes from; what a table writes before our own is for its readers."""
-    whose = "Rule, gpuvigil's own" if one.own_limit else "Rule"
-    said = one.source.removeprefix("ours").lstrip(":; ")
-    return f"{whose}: {said}" if said else f"{whose}."
+    whose = " (ours: a limit of gpuvigil's own, no vendor's)" if one.own_limit else ""
+    return f"Rule: {one.source}{whose}"
 
 
 def _table(items: Sequence[Evidence]) -> Node:

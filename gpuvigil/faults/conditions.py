@@ -106,7 +106,7 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         _WARNING,
         "GPU is no longer read, though the others of its node are",
         "Look for it on the node (nvidia-smi -L, lspci); if it is gone, drain the node and reboot it.",
-        "GWDG, When GPUs fail quietly: missing samples are the sign",
+        "ours; missing samples as the sign: GWDG, When GPUs fail quietly",
     ),
     # gpu_nvlink
     (
@@ -199,7 +199,7 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         "temperature_stuck",
         _INFO,
         "GPU's temperature sensor is stuck",
-        "Do not trust its temperature: nobody sees it get too hot. Reset the GPU when it is free.",
+        "Do not trust its temperature: nobody sees it get too hot. When no job runs on the node, reset the GPU.",
         "ours: a core follows its power within minutes, and at work is warmer than its air",
     ),
     # gpu_power
@@ -331,6 +331,7 @@ _OWN_LIMITS = frozenset(
         *("nvlink_recovery", "nvlink_crc", "nvlink_uneven"),
         *("cooling", "heatsink", "memory_hot", "node_hot", "rack_hot"),
         *("pcie_starved", "pfc_one_sided", "no_uplink"),
+        *("gpu_unread", "driver_unread", "temperature_stuck"),
     }
 )
 
