@@ -28,6 +28,8 @@ def checked(said: Annotation, known: Iterable[tuple[str, str]]) -> Annotation:
 def _of_known(said: Annotation, known: Collection[tuple[str, str]]) -> None:
     asked = {(said.cluster, node) for node in said.nodes}
     if unknown := sorted(node for _, node in asked.difference(known)):
-        raise ConfigError(f"the hub knows no node {unknown[0]} in cluster {said.cluster}")
+        where = sorted(cluster for cluster, node in known if node == unknown[0])
+        hint = f"; there is one in cluster {', '.join(where)}" if where else ""
+        raise ConfigError(f"the hub knows no node {unknown[0]} in cluster {said.cluster}{hint}")
     if said.cluster not in {cluster for cluster, _ in known}:
         raise ConfigError(f"the hub knows no cluster {said.cluster}")

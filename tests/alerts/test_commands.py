@@ -328,6 +328,8 @@ def test_an_annotation_is_added_for_known_nodes_listed_and_taken_off_the_charts(
     unknown = gpuvigil(*add, "--nodes", "a[1-3]", config=config)
     assert (unknown.returncode, unknown.stdout) == (2, "")
     assert "the hub knows no node a3 in cluster c" in unknown.stderr
+    other = gpuvigil("annotation", "add", "x", "--nodes", "a1", config=config)
+    assert "no node a1 in cluster local; there is one in cluster c" in other.stderr
     nowhere = gpuvigil("annotation", "add", "x", "--cluster", "d", config=config)
     assert "the hub knows no cluster d" in nowhere.stderr
     when = ("--at", "2026-11-27T08:00:00Z")
