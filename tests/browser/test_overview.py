@@ -365,14 +365,18 @@ def test_each_incident_is_one_click_away_and_a_wall_counts_what_has_no_room(
 ) -> None:
     many = [
         incident(
-            f"gpu_lost_{at}", gpu(at % GPUS, node("sim-002")), Severity.WARNING, label=f"it {at}"
+            f"gpu_lost_{at}",
+            gpu(at % GPUS, node("sim-002")),
+            Severity.WARNING,
+            label=f"it {at}",
+            action="Drain it.",
         )
         for at in range(12)
     ]
     feed.hub.write_records([one.to_record() for one in many])
     page, rows = opened.page, opened.page.locator(".attention li")
     expect(rows).to_have_count(len(many))
-    expect(rows.first.locator(".told")).to_be_visible()  # the first one in full
+    expect(rows.first.locator(".action")).to_be_visible()  # the first one in full
     bottom = page.locator(".attention ol").evaluate("list => list.getBoundingClientRect().bottom")
     assert bottom <= 900
     assert violations(page) == []

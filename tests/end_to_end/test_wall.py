@@ -27,7 +27,7 @@ pytestmark = pytest.mark.server
 
 WALL = f"{page_links.OVERVIEW}?wall=1"
 PATIENCE_SECONDS = 60.0
-STALE = re.compile(r"stopped reporting|no data since|silent for")
+STALE = re.compile(r"not reporting|stopped reporting|no data since|silent for")
 AWAY = re.compile("No answer from|Connection error")
 SINCE = re.compile(r"No answer from the hub for .* since \d\d:\d\d:\d\d UTC")
 
