@@ -76,8 +76,8 @@ def makes_steps_from(job: Job, seconds: float) -> float:
               (work.stall_every, work.stall_seconds)]  # fmt: skip
     left = [length - _into(job, seconds, every) for every, length in pauses if every < FOREVER]
     longest = max(left, default=0.0)
-    # A pause may begin within another one.
-    return seconds if longest <= 0.0 else makes_steps_from(job, seconds + longest)
+    # A pause may begin within another one. Of one that is over rounding may leave less than a microsecond.
+    return seconds if longest < 1e-6 else makes_steps_from(job, seconds + longest)
 
 
 def _into(job: Job, seconds: Any, every: float) -> Any:

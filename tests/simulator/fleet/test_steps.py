@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 
 from accounting.jobs.bound import Bound
@@ -189,3 +190,13 @@ def test_a_starved_training_reads_much_and_one_that_saves_writes_much() -> None:
     assert max(moved("starved", "shared_read_bytes")) == pytest.approx(4 * 150e6, rel=0.02)
     assert max(moved("saving", "shared_read_bytes")) < 4 * 2.1e6
     assert max(moved("saving", "shared_write_bytes")) > 4e8
+
+
+def test_a_pause_that_is_over_but_for_a_rounding_error_is_over() -> None:
+    """Jobs begin at moments that are no whole seconds, so that the end of a pause may fall just before it."""
+    jobs = runs.planned(replace(BARE, mix=(("saving", 1.0),))).plan.jobs
+    mine = next(it for it in jobs if it.workload.rhythm is not None)
+    for start in np.linspace(1000.0, 3600.0, 50).tolist():
+        for moment in range(4000, 4300, 30):
+            end = makes_steps_from(replace(mine, start=start), float(moment))
+            assert moment <= end <= moment + mine.workload.checkpoint_seconds
