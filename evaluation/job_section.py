@@ -230,7 +230,7 @@ def _healthy(fleets: Sequence[Any]) -> Iterator[str]:
     blamed = sum(it["blames"] for it in wrong)
     ranks = sum(it["slow"] and not it["blames"] for it in wrong)
     hung = sum(not it["slow"] for it in wrong)
-    yield f"In {hours:.0f} healthy job-hours, {pauses:.0f} pauses among them (evaluations, checkpoints, input that stalls), hardware was blamed {blamed} times ({1000.0 * blamed / max(hours, 1e-9):.1f} in 1,000 job-hours), a rank {ranks} times, and a hang was told {hung} times ({10000.0 * hung / max(pauses, 1e-9):.1f} in 10,000 pauses); notes about one of them: {sum(not it['loud'] for it in _all(fleets, 'wrong'))}. Stages cut unevenly or uneven data had {uneven:.0f} of these hours."
+    yield f"In {hours:.0f} healthy job-hours, {pauses:.0f} pauses among them (evaluations, checkpoints, input that stalls), hardware was blamed {counted(blamed, 'time')} ({1000.0 * blamed / max(hours, 1e-9):.1f} in 1,000 job-hours), a rank {counted(ranks, 'time')}, and a hang was told {counted(hung, 'time')} ({10000.0 * hung / max(pauses, 1e-9):.1f} in 10,000 pauses); notes about one of them: {sum(not it['loud'] for it in _all(fleets, 'wrong'))}. Stages cut unevenly or uneven data had {uneven:.0f} of these hours."
 
 
 def _bounds(fleets: Sequence[Any]) -> Iterator[str]:

@@ -228,7 +228,7 @@ def test_the_section_counts_what_was_found_missed_and_wrong() -> None:
     text = "\n".join(section({"command": "x", "commit": "c" * 40, "fleet": "f", "fleets": [one]}))
     assert "| its ranks' own work | 2 | 0.50 (0.09 to 0.91, 1 of 2)" in text
     assert "| dead process | its ranks' own work | 2 | 1.00 (0.34 to 1.00, 2 of 2) | 0.50" in text
-    assert "hardware was blamed 1 times (10.0 in 1,000 job-hours)" in text
+    assert "hardware was blamed 1 time (10.0 in 1,000 job-hours)" in text
     assert "| F1 of stragglers of 0.95 where ranks told their own work | 0.50 | missed |" in text
     assert "within 15 s | 0.50 (0.09 to 0.91, 1 of 2) | missed |" in text
     assert "| no false hang in 10,000 pauses | 0 in 2000 | none, in fewer than asked for |" in text
