@@ -42,8 +42,8 @@ NEEDS = (
     Need(measurement="gpu", span=Span.STEADY, aggregates=(*_MEANS, _USED, _MOVED)),
 )
 
-# Of power at its clock, twice what a short look takes for nothing of few GPUs [ours].
-LEAST = 0.04
+# Of power at its clock [ours]. At 4 % there were ten wrong messages in 200 node-days, of GPUs 4.0 and 4.7 % below others.
+LEAST = 0.06
 # Beyond it does something else, or nothing.
 _FARTHEST = 0.35
 # Told of the last minute, and of the span by so much of it: while its job pauses, all draw the same. Over where it
