@@ -25,6 +25,8 @@ _IFF_UP = 0x1  # of an interface's flags, linux/if.h: somebody wants it up
 # What a port is for is looked at again after so many reads, and when there are others, or other
 # routes: its state and counters are read each time.
 _READS_OF_A_LAYOUT = 10
+
+_Folder = tuple[int, int]  # the device and inode numbers of a folder in sysfs
 _TYPE_INFINIBAND = "32"  # ARPHRD_INFINIBAND: IP over InfiniBand, the same port once more
 _RATE = re.compile(r"([0-9.]+)\s*Gb/sec(?:\s*\((\d+)X)?")  # 400 Gb/sec (4X NDR)
 _KINDS = {"InfiniBand": "infiniband", "Ethernet": "roce"}
@@ -255,10 +257,13 @@ class PortSensor:
 
     def _is_efa(self, device: str) -> bool:
         """Amazon's: `efa_0`, or by its PCI address where rdma-core names devices, `rdmap16s27`."""
-        driver = os.path.realpath(f"{self._infiniband}/{device}/device/driver")
+        try:
+            driver = os.readlink(f"{self._infiniband}/{device}/device/driver")
+        except OSError:
+            driver = ""
         return device.startswith("efa") or os.path.basename(driver) == "efa"
 
-    def _cables(self, interface: str | None, rdma: dict[str | None, str]) -> tuple[str, ...]:
+    def _cables(self, interface: str | None, rdma: Mapping[_Folder | None, str]) -> tuple[str, ...]:
         """The interface of an RDMA device; where it stands for a bond, those of the bond.
 
         mlx5 makes one RDMA device of a bond, on the hardware of its first port: the others have
@@ -266,12 +271,11 @@ class PortSensor:
         """
         if interface is None or _text(f"{interface}/type") == _TYPE_INFINIBAND:
             return ()
-        bond = os.path.realpath(f"{interface}/master")
-        slaves = _text(f"{bond}/bonding/slaves").split()
+        slaves = _text(f"{interface}/master/bonding/slaves").split()
         others = [it for it in slaves if self._rdma_name(it, rdma) is None]
         return (interface, *(f"{self._net}/{it}" for it in others))
 
-    def _is_ethernet(self, interface: str, rdma: dict[str | None, str]) -> bool:
+    def _is_ethernet(self, interface: str, rdma: Mapping[_Folder | None, str]) -> bool:
         """Whether it is hardware of its own that no RDMA device stands for already."""
         device = f"{self._net}/{interface}/device"
         return (
@@ -281,7 +285,7 @@ class PortSensor:
             and self._rdma_name(interface, rdma) is None
         )
 
-    def _rdma_name(self, interface: str, rdma: dict[str | None, str]) -> str | None:
+    def _rdma_name(self, interface: str, rdma: Mapping[_Folder | None, str]) -> str | None:
         """The RDMA device on the same hardware as a network interface."""
         hardware = _hardware(f"{self._net}/{interface}") if rdma else None
         return None if hardware is None else rdma.get(hardware)
@@ -301,9 +305,13 @@ class PortSensor:
         return found
 
 
-def _hardware(entry: str) -> str | None:
-    device = f"{entry}/device"
-    return os.path.realpath(device) if os.path.exists(device) else None
+def _hardware(entry: str) -> _Folder | None:
+    """What its device's folder is, by whichever path it is reached; None where it has none."""
+    try:
+        found = os.stat(f"{entry}/device")
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _counts(counters: Iterable[CounterFiles]) -> dict[str, float | int]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from accounting.queueing import Room, Wait, lost_gpu_hours, queue, reason_of, tasks_of, waited
 from gpuvigil.model import Job, Subject
+from tests.processor import allowed
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 HOUR = timedelta(hours=1)
@@ -78,7 +79,7 @@ def test_the_nodes_of_a_large_fleet_are_added_up_once_for_all_jobs() -> None:
     jobs = [job(gpus=4 + n, number=n) for n in range(100)]
     began = time.process_time()
     assert queue(jobs, nodes).waits == {Wait.FRAGMENTATION: sum(one.gpus or 0 for one in jobs)}
-    assert time.process_time() - began < 0.4  # it was a second
+    assert time.process_time() - began < allowed(0.4)  # it was a second
 
 
 _ROOM = st.builds(

@@ -10,6 +10,7 @@ from alerts.routing.situation import Situation
 from gpuvigil.config import InhibitSettings
 from gpuvigil.matching.matchers import fit, labels_of
 from gpuvigil.model import Incident, Subject
+from tests.processor import allowed
 
 from .examples import NOON, an_incident, seconds
 
@@ -94,4 +95,4 @@ def test_thousands_are_decided_about_in_seconds_while_thousands_stand() -> None:
     situation = Situation(standing=standing)
     began = time.process_time()
     assert not any(situation.inhibitor(rules, one, labels_of(one)) for one in standing)
-    assert time.process_time() - began < 10.0  # looking at everything takes minutes
+    assert time.process_time() - began < allowed(10.0)  # looking at everything takes minutes

@@ -235,7 +235,11 @@ def test_a_pass_over_thousands_of_ports_learns_anew_only_when_a_port_has_moved()
     later = replace(one, at=one.at + timedelta(minutes=10))
     again = seconds(replace(window, inventories={**window.inventories, node(9).key: later}))
     # What a port tells beside its cable changes all the time.
-    ports = tuple(replace(it, waits_for=("10.0.0.7",)) for it in one.ports)
-    other = replace(later, ports=ports)
-    waits = seconds(replace(window, inventories={**window.inventories, node(9).key: other}))
-    assert max(again, waits) < first / 3
+    waits = []
+    for last in range(3):  # the processor may be asked for other things meanwhile
+        ports = tuple(replace(it, waits_for=(f"10.0.0.{last}",)) for it in one.ports)
+        other = replace(later, ports=ports)
+        waits.append(
+            seconds(replace(window, inventories={**window.inventories, node(9).key: other}))
+        )
+    assert max(again, min(waits)) < first / 3

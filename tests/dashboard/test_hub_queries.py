@@ -12,6 +12,7 @@ from gpuvigil.clock import ManualClock
 from gpuvigil.model import Record, RecordKind, Severity
 from tests.alerts.month.shelf import ShelfHub, Shelves
 from tests.dashboard.scene import NOON, gpu, incident, node, notice, pulses
+from tests.processor import allowed
 
 
 class Counting(ShelfHub):
@@ -61,4 +62,4 @@ def test_what_was_told_of_a_storm_is_not_looked_through_for_each_sign_of_life() 
     began = time.process_time()
     for _ in range(1_000):
         book.apply(pulses())
-    assert time.process_time() - began < 1.5  # it was 6 s
+    assert time.process_time() - began < allowed(1.5)  # it was 6 s

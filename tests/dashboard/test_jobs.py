@@ -39,6 +39,7 @@ from gpuvigil.store.memory import MemoryStore
 from gpuvigil.web import page_links
 from tests.accounting.jobs.test_measured import row
 from tests.dashboard.scene import NOON, allocation, gpu, incident, inventory, node
+from tests.processor import allowed
 
 NODES = [node(f"n-{number}", "prod") for number in range(1, 5)]
 HOUR_AGO = NOON - timedelta(hours=3)
@@ -372,6 +373,6 @@ def test_ten_thousand_gpus_are_told_in_a_fraction_of_a_second() -> None:
     began = time.process_time()
     found = running(whole, told, PRICES)
     said = page(Board(now=NOON, running=found, over=(), reliability=()), Filters(), PRICES)
-    assert time.process_time() - began < 1.5
+    assert time.process_time() - began < allowed(1.5)
     assert len(found) == 157
     assert len(json.dumps(said)) < 300_000

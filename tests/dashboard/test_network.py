@@ -25,6 +25,7 @@ from gpuvigil.model import SWITCH_DEVICE, Impact, Incident, PortIdentity, Severi
 from gpuvigil.store.memory import MemoryStore
 from tests.dashboard.scene import gpu, heard, incident, inventory, node, pulses, row
 from tests.dashboard.test_fabric import changed, two_by_two
+from tests.processor import allowed
 
 NOW = SystemClock().now().replace(microsecond=0)
 GBIT = 10**9
@@ -405,7 +406,7 @@ def test_the_ports_of_a_large_fleet_are_looked_at_quickly() -> None:
     standing = moment(bad(port(NODES[0]), "job 7"))
     began = time.process_time()
     found = network(standing, measured(told_, ["prod"]), MOST_ROWS)
-    assert time.process_time() - began < 2.0  # it was four seconds
+    assert time.process_time() - began < allowed(2.0)  # it was four seconds
     assert len(found.links) == 112_500
     assert len(found.grid.rows) == 1 + MOST_ROWS
     assert cell(found, 1, "node") == "n-12499"

@@ -11,6 +11,7 @@ import pytest
 
 from gpuvigil.steps import Steps, _OfHuggingFace, _OfLightning
 from tests.polling import wait_until
+from tests.processor import allowed
 
 ROOT = Path(__file__).parents[2]
 COPIED = ROOT / "packaging/steps/gpuvigil_steps.py"
@@ -39,7 +40,7 @@ def test_a_step_costs_less_than_20_microseconds(tmp_path: Path) -> None:
         with steps.own():
             pass
         steps.done(tokens=4096, loss=1.5)
-    assert (time.thread_time() - began) / count < 20e-6
+    assert (time.thread_time() - began) / count < allowed(20e-6)
     steps._leave()
 
 

@@ -9,6 +9,7 @@ import pytest
 from collector.sensors.ports import PortReading, PortSensor
 from gpuvigil.metrics import PORT
 from tests.collector.network import Machine
+from tests.processor import allowed
 from tests.sysfs import COUNTERS
 
 FIRST, SECOND = "0000:9b:00.0", "0000:9b:00.1"
@@ -224,7 +225,7 @@ def test_nine_ports_cost_less_than_a_thousandth_of_a_processor(machine: Machine)
         assert len(watch.read()["mlx5_0"].values) > 20
         watch.now += 10
         seconds.append(time.process_time() - began)
-    assert min(seconds) < 10.0 / 1000
+    assert min(seconds) < allowed(10.0 / 1000)
 
 
 def test_a_port_s_queue_is_that_of_what_the_kernel_itself_sends(machine: Machine) -> None:
