@@ -34,6 +34,7 @@ _WRITTEN = tuple(
 )
 _ASKED = (_BUSY, _WATTS, _LIMIT, _MEMORY, _MOVED, _COPIED)
 RECENT = Need(measurement="gpu", span=Span.RECENT, aggregates=_ASKED)
+TREND = Need(measurement="gpu", span=Span.TREND, aggregates=(_WATTS,))
 _SPIN, _LONGEST = "spin_seconds", "longest_spin_seconds"
 _NOW = Need(measurement="gpu", span=Span.NOW, fields=(_SPIN, _LONGEST))
 NEEDS = (
@@ -41,7 +42,7 @@ NEEDS = (
     _NOW,
     *job_steps.NEEDS,
     Need(measurement="gpu", span=Span.STEADY, aggregates=_ASKED),
-    Need(measurement="gpu", span=Span.TREND, aggregates=(_WATTS,)),
+    TREND,
     Need(measurement="node", span=Span.RECENT, aggregates=_WRITTEN),
 )
 
@@ -78,8 +79,8 @@ def hung_jobs(window: Window) -> list[Finding]:
         for key, late in job_steps.stopped(window).items()
         if key not in gone and not _may_pause(window, late)
     }
-    steady = dict(_spinning(window, Span.STEADY, window.settings.steady_seconds))
-    recent = dict(_spinning(window, Span.RECENT, window.settings.window_seconds))
+    steady = dict(_spinning(window, Span.STEADY, window.settings.steady_seconds, by_power=True))
+    recent = dict(_spinning(window, Span.RECENT, window.settings.window_seconds, by_power=False))
     spun: dict[Holders, list[Subject]] = defaultdict(list)
     for gpu, row in sorted({**steady, **recent}.items(), key=lambda it: it[0]):
         if not _is_of_what_ended(window, gpu, row):
@@ -232,13 +233,16 @@ def _with_a_rank_gone(window: Window, gone: job_steps.Gone) -> Finding:
     )
 
 
-def _spinning(window: Window, span: Span, length: float) -> Iterator[tuple[Subject, Row]]:
+def _spinning(
+    window: Window, span: Span, length: float, *, by_power: bool
+) -> Iterator[tuple[Subject, Row]]:
+    """`by_power`: also GPUs whose memory utilisation is not read, if they draw far less than before."""
     rows = window.get("gpu", span)
     spins = seconds(rows) >= _COVERAGE * length
     spins &= rows.values(_BUSY.column) >= _BUSY_PERCENT
     spins &= rows.values(_WATTS.column) < _POWER_SHARE * limits(window, rows, _LIMIT.column)
     light = rows.values(_MEMORY.column) < _MEMORY_PERCENT
-    spins &= light | _fell_idle(window, rows) if span is Span.STEADY else light
+    spins &= light | _fell_idle(window, rows) if by_power else light
     # Where links are not measured they say nothing against it.
     spins &= np.nan_to_num(rows.values(_MOVED.column)) < _NVLINK_BYTES * length
     spins &= np.nan_to_num(rows.values(_COPIED.column)) < _PCIE_BYTES
@@ -316,8 +320,8 @@ def _written(row: Row) -> float:
 
 def spinning(window: Window) -> frozenset[Subject]:
     """The GPUs that have spun over the recent span."""
-    seconds_long = window.settings.window_seconds
-    return frozenset(gpu for gpu, _ in _spinning(window, Span.RECENT, seconds_long))
+    found = _spinning(window, Span.RECENT, window.settings.window_seconds, by_power=True)
+    return frozenset(gpu for gpu, _ in found)
 
 
 def _working(window: Window, _asked: None = None) -> frozenset[Subject]:

@@ -31,10 +31,10 @@ from ..window.fault_kinds import SILENCES
 from ..window.holdings import holder_key
 from ..window.window import DEFAULT_TICK_SECONDS, Need, Span, Window
 from . import Detector
-from .gpu_hung import RECENT, spinning, working
+from .gpu_hung import RECENT, TREND, spinning, working
 from .host_disk import DROPPED
 
-NEEDS = (Need(measurement="node", span=Span.STEADY, aggregates=(DROPPED,)), RECENT)
+NEEDS = (Need(measurement="node", span=Span.STEADY, aggregates=(DROPPED,)), RECENT, TREND)
 
 _FAULT = FAULTS["node_silent"]
 _WITH_HOLES = 4.0

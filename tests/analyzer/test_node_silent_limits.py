@@ -259,6 +259,17 @@ def test_gpus_that_wait_say_dead_and_those_that_work_on_for_long_say_alive(
     assert verdict(seconds, *alone, scene=scene) == ""
 
 
+def test_where_no_memory_utilisation_is_read_a_fall_from_work_to_waiting_says_dead() -> None:
+    unread = {**SPINS, "memory_utilization_percent": None}
+    fell = healthy(nodes=2, seconds=1800.0).changed(gpu(2), unread, 70)
+    assert verdict(180.0, HERE, THERE, scene=fell) == DEAD
+    # One that drew as little all the while may be at what it always does.
+    always = healthy(nodes=2, seconds=1800.0).changed(gpu(2), unread)
+    assert verdict(180.0, HERE, THERE, scene=always) == ""
+    hot = fell.changed(gpu(2), {**unread, "power_watts": 180.0}, 70)
+    assert verdict(180.0, HERE, THERE, scene=hot) == ""
+
+
 @pytest.mark.parametrize(
     ("ended", "code", "what"),
     [
