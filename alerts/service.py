@@ -27,10 +27,10 @@ from gpuvigil.web.signed_links import seal
 from .channels import configured
 from .channels.dead_man import dead_man
 from .decisions.decide import decide
+from .delivery.channels_added import tell_what_stands
 from .delivery.dispatcher import Dispatcher, hand_out, notices_of
 from .delivery.exporter import exposition
 from .delivery.hub_access import CLAIM_LIMIT, LEASE_SECONDS, POLL_SECONDS, Desk
-from .delivery.new_channel import tell_what_stands
 from .delivery.resend import Resend, Resending
 from .delivery.self_check import Watch, call_dead_man
 from .messages.cost import LOOK_SECONDS

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from itertools import count
 
-from accounting.efficiency.idleness import IDLE
+from accounting.efficiency.idle_reason import IDLE
 from gpuvigil.faults import FAULTS
 from gpuvigil.faults.gpu_states import STOPPING
 from gpuvigil.model import Incident, Severity, Subject

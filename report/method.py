@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from accounting.efficiency.idleness import IDLE
+from accounting.efficiency.idle_reason import IDLE
 from accounting.usage.sharing import QUIET_BELOW
 from gpuvigil import __version__
 from gpuvigil.clock import duration

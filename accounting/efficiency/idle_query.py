@@ -11,7 +11,7 @@ from gpuvigil.model import Incident, Severity, Subject
 from gpuvigil.silence_conditions import WAS_UP
 from gpuvigil.store import Aggregate, Function
 
-from .idleness import Around, Idleness, Measured, idleness
+from .idle_reason import Around, Idleness, Measured, idleness
 
 # A GPU that was seen for the last part of the span only may be in a gap between two steps.
 _SEEN_FROM = 0.2

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from accounting.efficiency.idleness import END
+from accounting.efficiency.idle_reason import END
 from accounting.efficiency.recent_incidents import over_since
 from gpuvigil.clock import Clock, to_text
 from gpuvigil.config import Config

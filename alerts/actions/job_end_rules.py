@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
 
-from accounting.efficiency.idleness import END, IDLE, Idleness
+from accounting.efficiency.idle_reason import END, IDLE, Idleness
 from gpuvigil.clock import duration
 from gpuvigil.config import ActionsSettings
 from gpuvigil.lifecycle import STANDING, State

@@ -6,7 +6,7 @@ whoever was told of the beginning, also in a silence or at night.
 
 from datetime import datetime, timedelta
 
-from accounting.efficiency.idleness import IDLE
+from accounting.efficiency.idle_reason import IDLE
 from gpuvigil.clock import moment
 from gpuvigil.faults import trial
 from gpuvigil.faults.gpu_states import UNHEARD
@@ -15,7 +15,7 @@ from gpuvigil.lifecycle import State
 from ..messages.self_monitoring import CHANNEL_FAILED, DIGEST, OWN
 from ..routing.case import Case, Ruling
 from ..routing.notice import Kind, NoticeState, Verdict, is_idle_end, is_idle_notice
-from ..routing.quiet_hours import begins, ends
+from ..routing.week_hours import begins, ends
 
 # A silence may be ended before its time, what inhibits may end: it is looked at again this often.
 LOOK_AGAIN = timedelta(seconds=60)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 
-from accounting.efficiency.idleness import END
+from accounting.efficiency.idle_reason import END
 from accounting.efficiency.recent_incidents import over_since
 from gpuvigil.clock import EPOCH
 from gpuvigil.errors import StoreError

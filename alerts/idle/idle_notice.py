@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from accounting.efficiency.idle_query import Measurements, why_idle
-from accounting.efficiency.idleness import (
+from accounting.efficiency.idle_reason import (
     END,
     FOR_JOBS,
     FOR_PODS,

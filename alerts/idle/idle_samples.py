@@ -14,7 +14,7 @@ from accounting.efficiency.idle_query import (
     excuses,
     with_requests,
 )
-from accounting.efficiency.idleness import Idleness
+from accounting.efficiency.idle_reason import Idleness
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import Incident, Inventory, Subject, readable
 from gpuvigil.store import Aggregate, Function

@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
-from accounting.efficiency.idleness import END
+from accounting.efficiency.idle_reason import END
 from gpuvigil.clock import from_text, to_text
 from gpuvigil.lifecycle import State
 from gpuvigil.model import (

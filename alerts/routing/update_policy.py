@@ -7,7 +7,7 @@ about one GPU (docs/decisions/0034). Somebody is told what would make them act o
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from accounting.efficiency.idleness import IDLE
+from accounting.efficiency.idle_reason import IDLE
 from gpuvigil.lifecycle import State
 from gpuvigil.model import Subject
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from accounting.efficiency.idleness import told_idle
+from accounting.efficiency.idle_reason import told_idle
 from gpuvigil.clock import duration, micros
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Allocation, Evidence, Finding, Incident, Subject

@@ -21,7 +21,7 @@ from accounting.efficiency.efficiency import (
     judge,
 )
 from accounting.efficiency.efficiency_query import ASKED, COUNTED, work
-from accounting.efficiency.idleness import told_idle
+from accounting.efficiency.idle_reason import told_idle
 from accounting.efficiency.on_call import is_on_call
 from gpuvigil.clock import duration, micros
 from gpuvigil.config.routing import stands_by

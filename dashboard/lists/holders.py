@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from accounting.cost.money import Prices, models_of
-from accounting.efficiency.idleness import Idleness, told_idle
+from accounting.efficiency.idle_reason import Idleness, told_idle
 from accounting.usage.ownership import NOBODY_KNOWN, holder_of
 from gpuvigil.faults.gpu_states import NO_PROCESSES, NO_UTILIZATION
 from gpuvigil.model import Allocation, GpuState

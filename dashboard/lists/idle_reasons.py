@@ -13,7 +13,7 @@ from accounting.efficiency.idle_query import (
     why_idle,
     with_requests,
 )
-from accounting.efficiency.idleness import IDLE, Idleness
+from accounting.efficiency.idle_reason import IDLE, Idleness
 from accounting.efficiency.recent_incidents import over_since
 from gpuvigil.config import AnalyzerSettings, IdleSettings
 from gpuvigil.config.routing import stands_by

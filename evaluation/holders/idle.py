@@ -1,6 +1,6 @@
 """What is said of idle GPUs, and who is written to, look by look; and what of it was right.
 
-Judged is the code behind `gpuvigil idle` and behind the notices: `accounting.efficiency.idle_query`, `accounting.efficiency.idleness` and
+Judged is the code behind `gpuvigil idle` and behind the notices: `accounting.efficiency.idle_query`, `accounting.efficiency.idle_reason` and
 `alerts.idle`, fed with the analyzer's own incidents and the rows that had reached the hub.
 """
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from accounting.efficiency.idleness import Idleness
+from accounting.efficiency.idle_reason import Idleness
 from accounting.job_ending import Why
 
 from ..judge.intervals import wilson

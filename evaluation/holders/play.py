@@ -45,7 +45,7 @@ _SOUND_NODES = 12
 _FIRST_LOOK = timedelta(minutes=35)
 # What is judged here, beside the analyzer and its incidents, and the judge.
 _JUDGED = (
-    "accounting/efficiency/idleness.py",
+    "accounting/efficiency/idle_reason.py",
     "accounting/efficiency/idle_query.py",
     "gpuvigil/faults/gpu_states.py",
     "alerts/idle/idle_notice.py",

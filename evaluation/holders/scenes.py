@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from accounting.efficiency.idleness import Idleness
+from accounting.efficiency.idle_reason import Idleness
 from gpuvigil.model import Subject
 from simulator.fleet import Fleet, FleetSettings
 from simulator.fleet.changes import Change, How, On

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
 
-from accounting.efficiency.idleness import FOR_JOBS, Idleness
+from accounting.efficiency.idle_reason import FOR_JOBS, Idleness
 
 from .idle import IdleJudge, Mail
 from .truth import Right, Said, Truth

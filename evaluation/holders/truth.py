@@ -7,7 +7,7 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-from accounting.efficiency.idleness import Idleness
+from accounting.efficiency.idle_reason import Idleness
 from simulator.fleet.changes import Change, On, apply
 from simulator.fleet.holding import Holding
 from simulator.fleet.plan import Plan

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from accounting.efficiency.idleness import IDLE
+from accounting.efficiency.idle_reason import IDLE
 from gpuvigil.clock import micros
 from gpuvigil.faults import Blame, where
 from gpuvigil.lifecycle import STANDING, State

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from accounting.efficiency.idleness import IDLE
+from accounting.efficiency.idle_reason import IDLE
 from gpuvigil.clock import duration
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import Incident

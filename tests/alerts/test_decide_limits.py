@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from accounting.efficiency.idleness import END, FOR_JOBS, Idleness
+from accounting.efficiency.idle_reason import END, FOR_JOBS, Idleness
 from alerts.decisions.attempts import begun, settled
 from alerts.decisions.decide import decide, judge, ruled
 from alerts.idle.idle_notice import notice

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from accounting.cost.money import Prices
-from accounting.efficiency.idleness import FOR_JOBS, Idleness
+from accounting.efficiency.idle_reason import FOR_JOBS, Idleness
 from alerts.decisions.decide import decide
 from alerts.delivery.dispatcher import Dispatcher, hand_out
 from alerts.delivery.hub_access import Desk

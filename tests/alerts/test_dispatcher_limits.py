@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from accounting.efficiency.idleness import END, FOR_JOBS, Idleness
+from accounting.efficiency.idle_reason import END, FOR_JOBS, Idleness
 from alerts.decisions.decide import decide
 from alerts.delivery.backlog import IN_HAND_SECONDS
 from alerts.delivery.dispatcher import Dispatcher, hand_out

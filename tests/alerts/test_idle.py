@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from accounting.efficiency.idle_query import ASKED, Excuses, Measurements, Row, excuses, why_idle
-from accounting.efficiency.idleness import FOR_JOBS, Idleness
+from accounting.efficiency.idle_reason import FOR_JOBS, Idleness
 from alerts.decisions.attempts import reminded_after
 from alerts.decisions.decide import decide
 from alerts.delivery.hub_access import Desk

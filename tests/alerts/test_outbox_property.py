@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from alerts.decisions.attempts import begun, orphaned, settled
 from alerts.decisions.decide import decide, judge, replaced, ruled
-from alerts.delivery.new_channel import decided_last, due_again, left_behind, newcomers
+from alerts.delivery.channels_added import decided_last, due_again, left_behind, newcomers
 from alerts.messages.channel import Delivered, Outcome, Retry
 from alerts.routing.case import Case, Route
 from alerts.routing.notice import Kind, Notice, NoticeState, Verdict

@@ -15,9 +15,9 @@ from alerts.decisions.decide import decide, judge, ruled
 from alerts.messages.channel import Delivered, Refused, Retry
 from alerts.routing.case import Case, Route
 from alerts.routing.notice import Notice, NoticeState, Verdict
-from alerts.routing.quiet_hours import begins, ends
 from alerts.routing.route import fitting, path
 from alerts.routing.situation import NOTHING, Situation
+from alerts.routing.week_hours import begins, ends
 from gpuvigil.config import (
     AlertsSettings,
     InhibitSettings,

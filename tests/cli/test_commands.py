@@ -12,7 +12,7 @@ from typing import IO
 import pytest
 
 from accounting.cost.money import Prices
-from accounting.efficiency.idleness import Idleness
+from accounting.efficiency.idle_reason import Idleness
 from accounting.usage import Usage
 from accounting.usage.ledger import Ledger, summed
 from accounting.usage.ledger_query import Answer

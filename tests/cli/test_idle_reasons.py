@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from accounting.efficiency.idleness import Idleness
+from accounting.efficiency.idle_reason import Idleness
 from dashboard.lists.fleet_now import moment_of
 from dashboard.lists.idle_reasons import reasons
 from dashboard.model.facts import Facts

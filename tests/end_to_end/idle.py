@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
-from accounting.efficiency.idleness import FOR_JOBS, Idleness
+from accounting.efficiency.idle_reason import FOR_JOBS, Idleness
 from alerts.actions.job_end_loop import Found, IdleJobs
 from alerts.actions.slurm import Slurm as Commands
 from alerts.decisions.decide import decide

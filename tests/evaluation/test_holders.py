@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from accounting.efficiency.idleness import Idleness
+from accounting.efficiency.idle_reason import Idleness
 from accounting.job_ending import Why
 from evaluation.holders import play
 from evaluation.holders.endings import asked_at, judged, over

@@ -15,7 +15,7 @@ from accounting.efficiency.idle_query import (
     why_idle,
     with_requests,
 )
-from accounting.efficiency.idleness import Around, Idleness, idleness
+from accounting.efficiency.idle_reason import Around, Idleness, idleness
 from gpuvigil.model import Severity, Subject
 from tests.dashboard.scene import NOON, gpu, incident
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from accounting.efficiency import idle_query
 from accounting.efficiency.efficiency_query import ASKED
 from accounting.efficiency.idle_query import Measurements, excuses, why_idle
-from accounting.efficiency.idleness import Idleness
+from accounting.efficiency.idle_reason import Idleness
 from accounting.efficiency.inefficient_hours import (
     HOUR,
     Waste,

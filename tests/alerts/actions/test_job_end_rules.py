@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accounting.efficiency.idleness import FOR_JOBS, Idleness
+from accounting.efficiency.idle_reason import FOR_JOBS, Idleness
 from alerts.actions.job_end_rules import (
     Ending,
     How,

@@ -1,4 +1,4 @@
-"""Quiet hours: when a route is closed, by hours of a week in their own time zone; pure."""
+"""When a route is closed (its quiet hours) or open, by hours of a week in their own time zone; pure."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, time, timedelta, timezone

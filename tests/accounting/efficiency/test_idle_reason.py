@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.efficiency.idleness import (
+from accounting.efficiency.idle_reason import (
     FOR_JOBS,
     FOR_PODS,
     Around,

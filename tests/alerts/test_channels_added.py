@@ -9,8 +9,8 @@ import pytest
 
 from alerts.decisions.attempts import begun, orphaned, settled
 from alerts.decisions.decide import decide
+from alerts.delivery.channels_added import tell_what_stands
 from alerts.delivery.hub_access import Desk
-from alerts.delivery.new_channel import tell_what_stands
 from alerts.messages.channel import Delivered
 from alerts.messages.self_monitoring import analyzer_trouble, digest
 from alerts.messages.self_monitoring import opened as trouble_opened
