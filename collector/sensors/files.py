@@ -5,7 +5,7 @@ A collector reads hundreds of them a minute: Python's own files cost three times
 
 import os
 
-_BLOCK_BYTES = 64 * 1024
+_BLOCK_BYTES = 64 * 1024  # also a page, of the largest that processors have
 
 
 def read(path: str) -> str | None:
@@ -28,6 +28,18 @@ def text(path: str) -> str:
     finally:
         os.close(file)
     return content.decode(errors="replace")
+
+
+def attribute(path: str) -> str:
+    """A file of sysfs, which is given whole at one read: a page at most.
+
+    Linux kernel, Documentation/filesystems/sysfs.rst; OSError says why it cannot be read.
+    """
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(file, _BLOCK_BYTES).decode(errors="replace")
+    finally:
+        os.close(file)
 
 
 def names(directory: str) -> list[str]:

@@ -80,6 +80,7 @@ class _Place:
     role: str
     interface: str | None = None  # the network interface of the same hardware
     links: tuple[str, ...] = ()  # the interfaces that its cables are in
+    layer: str = ""  # what an RDMA port's links are, by sysfs
 
 
 class _Port:
@@ -96,7 +97,7 @@ class _Port:
     ) -> None:
         self._place = place
         self._queues, self._connections = queues, connections
-        infiniband = place.kind == "rdma" and not _is_roce(place)
+        infiniband = place.kind == "rdma" and place.layer != "Ethernet"
         found = (
             interface_counters(place.path)
             if place.kind == "net"
@@ -192,7 +193,7 @@ class PortSensor:
         Without `counters` only their state is read, and their counters are those of before.
         """
         devices, interfaces = files.names(self._infiniband), files.names(self._net)
-        routes = _text(self._routes)
+        routes = files.read(self._routes) or ""
         now = (devices, interfaces, routes)
         if now != self._laid_out_for or self._reads % _READS_OF_A_LAYOUT == 0:
             self._ports = {
@@ -247,7 +248,9 @@ class PortSensor:
             counted |= set(links)
             kind = "efa" if self._is_efa(device) else "rdma"
             for port in files.names(ports):
-                yield _Place(kind, device, port, f"{ports}/{port}", role, interface, links)
+                path = f"{ports}/{port}"
+                layer = _text(f"{path}/link_layer")
+                yield _Place(kind, device, port, path, role, interface, links, layer)
         for interface in interfaces:
             if self._is_ethernet(interface, rdma):
                 role = "management" if interface in management else "storage"
@@ -318,20 +321,15 @@ def _counts(counters: Iterable[CounterFiles]) -> dict[str, float | int]:
     return {it.counter.metric: count for it in counters if (count := it.read()) is not None}
 
 
-def _is_roce(place: _Place) -> bool:
-    return _text(f"{place.path}/link_layer") == "Ethernet"
-
-
 def _rdma_state(place: _Place) -> tuple[str, dict[str, int | None]]:
     port = place.path
-    layer = _text(f"{port}/link_layer")
-    kind = "efa" if place.kind == "efa" else _KINDS.get(layer, "infiniband")
+    kind = "efa" if place.kind == "efa" else _KINDS.get(place.layer, "infiniband")
     state = _leading_number(_text(f"{port}/state"))
     rate = _RATE.match(_text(f"{port}/rate"))
     up = None if state is None else int(state == _IB_ACTIVE)
     physical = _leading_number(_text(f"{port}/phys_state"))
     enabled = _is_enabled(place.interface, up)
-    if layer == "InfiniBand":  # RoCE says "disabled" of every port without a link
+    if place.layer == "InfiniBand":  # RoCE says "disabled" of every port without a link
         enabled = None if physical is None else int(physical != _IB_DISABLED)
     return kind, {
         "up": up,
@@ -397,8 +395,11 @@ def _default_interfaces(routes: str) -> Iterator[str]:
 
 
 def _text(file: str) -> str:
-    """The file's text, or nothing when it cannot be read."""
-    return (files.read(file) or "").strip()
+    """The text of a file of sysfs, or nothing when it cannot be read."""
+    try:
+        return files.attribute(file).strip()
+    except OSError:
+        return ""
 
 
 def _whole(file: str) -> int | None:

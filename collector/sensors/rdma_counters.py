@@ -120,7 +120,7 @@ class CounterFiles:
         total = 0
         for path in tuple(self.paths):
             try:
-                text = files.text(path).strip()
+                text = files.attribute(path).strip()
             except OSError as error:
                 if error.errno not in _REFUSALS:
                     return None
