@@ -32,7 +32,7 @@ def _live() -> None:
     try:
         said = live.shared().questions.ask(_KEY, archive, 60.0)
     except HubError as error:
-        unknown = panels.notes([f"What reports there are is not known: {error}"])
+        unknown = panels.notes([live.unanswered("What reports there are is not known", error)])
         st.html(joined(heading, panels.warnings(view), unknown))
         return
     runs, letters = said.value
