@@ -35,7 +35,7 @@ COLUMNS = (
     Column(key="at_risk_gpu_hours", title="AT RISK", show=tenths, right=True),
     Column(key="cluster", title="CLUSTER", flexible=True),
 )
-_FOR_PEOPLE = 4
+_OF_ROWS = 4  # the other columns are of the job, and the same in every row
 
 
 def look(
@@ -100,7 +100,8 @@ def grid(
             for one in COLUMNS
         ],
         rows=rows,
-        for_people=_FOR_PEOPLE,
+        for_people=_OF_ROWS,
+        same_from=_OF_ROWS,
         head=[_sentence(told, found, user)] if now is None else sentences(now),
         notes=_notes(told, rows[1:]),
     )

@@ -57,8 +57,13 @@ class Bound(str, Enum):
     CHECKPOINT = "checkpointing"
     CPU = "CPU"
     NOTHING = "nothing: idle"
+    ON_CALL = "not judged"  # it works when its users ask
+    EARLY = "too early"
     UNKNOWN = "cannot be said"
 
+
+# Answers that name nothing.
+UNSAID = frozenset({Bound.ON_CALL, Bound.EARLY, Bound.UNKNOWN})
 
 ADVICE = {
     Bound.COMPUTE: "The GPUs are used: faster kernels, lower precision or more GPUs make it faster.",
@@ -69,6 +74,8 @@ ADVICE = {
     Bound.CHECKPOINT: "Write checkpoints asynchronously, to faster storage, or less often.",
     Bound.CPU: "Ask for more CPU cores per GPU, or move preprocessing to the GPU.",
     Bound.NOTHING: "It computes nothing: look whether it hangs or waits, or end it.",
+    Bound.ON_CALL: "",
+    Bound.EARLY: "",
     Bound.UNKNOWN: "",
 }
 STEPS, SM, HOST, PORTS = "step times of its ranks", "SM activity", "host CPU", "port traffic"

@@ -4,7 +4,7 @@
 const TAGS = new Set(("a b button code dd details div dl dt em form h1 h2 h3 h4 header input label li nav ol p section small"
   + " span strong summary table tbody td th thead time tr ul").split(" "));
 const DRAWN = new Set("svg line rect text".split(" "));
-const ATTRIBUTES = new Set(("action class colspan datetime height href maxlength name placeholder role scope tabindex title type"
+const ATTRIBUTES = new Set(("action class colspan data-name datetime height href maxlength name placeholder role scope tabindex title type"
   + " value viewBox width x x1 x2 y y1 y2").split(" "));
 
 // What is beside the point on a phone is folded there. Whoever turns it sees what a wide screen shows.

@@ -8,7 +8,7 @@ from gpuvigil.clock import duration, moment
 
 from ..fleet import silent_nodes
 from ..model.facts import Facts
-from .questions import Said
+from .questions import Said, StillAsking
 
 # How long after the hub was away its nodes may take to send again: a collector tries every 5 s.
 GRACE_SECONDS = 20.0
@@ -81,6 +81,17 @@ def outdated(what: str, said: Said, silence: str | None) -> list[str]:
         return []
     age = duration(timedelta(seconds=said.age_seconds))
     return [f"No answer from the hub for {age}: {what} as it was then. {said.error}"]
+
+
+class Loading(str):
+    """A line about what was just asked for: nothing is wrong."""
+
+    __slots__ = ()
+
+
+def unanswered(what: str, error: Exception) -> str:
+    """Why there is nothing to show, such as "Usage is not known: ..."; only `Loading` until the answer is late."""
+    return Loading("Loading …") if isinstance(error, StillAsking) else f"{what}: {error}"
 
 
 class CatchUp:

@@ -178,6 +178,11 @@ def outdated(what: str, said: Said) -> list[str]:
     return freshness.outdated(what, said, current().silence())
 
 
+def unanswered(what: str, error: Exception) -> str:
+    """See `freshness.unanswered`."""
+    return freshness.unanswered(what, error)
+
+
 def refresh_seconds() -> float:
     """How often an open page renews itself."""
     return current().refresh_seconds

@@ -16,6 +16,7 @@ from gpuvigil.store.external import store_of
 from ..fleet import Fleet
 from ..model.facts import Facts
 from ..model.newest_rows import CELL_FIELDS, Row
+from .freshness import unanswered
 from .hub_queries import ARRIVAL, load, numbers
 from .past_hub import Moment, PastHub
 from .questions import FIRST_SECONDS, PATIENCE_SECONDS, Questions, Said
@@ -121,7 +122,7 @@ class PastSnapshot(Snapshot):
             )
         except HubError as error:
             view = self.view_of(Facts(now=self._at, past=True), self._at, Fleet())
-            why = f"How it was is not known yet: {error}"
+            why = unanswered("How it was is not known yet", error)
             return Drawn(view=replace(view, warnings=(why,)), gpus=None, complete=False, at=0.0)
         found: Drawn = said.value
         return found

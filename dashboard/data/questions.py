@@ -33,6 +33,10 @@ LATE_SECONDS = 5.0
 _T = TypeVar("_T")
 
 
+class StillAsking(HubError):
+    """The first answer is under way, or waits for its turn, and is not late."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
     """An answer of the hub and how old it is; `error` says why there is none that is newer."""
@@ -91,7 +95,7 @@ class Questions:
         `key` names the question. Who asks while another waits for the same answer waits for it too:
         `patience_seconds` while there is an older one, `first_seconds` before there is any.
         Nobody waits while `MOST_UNDER_WAY` others are under way: it is asked for when they leave room.
-        HubError when the hub has never answered it.
+        HubError when the hub has never answered it; StillAsking where that is no trouble yet.
         """
         entry = self._entry(key)
         with entry.changed:
@@ -124,7 +128,9 @@ class Questions:
         waited = 0.0 if entry.began_at is None else now - entry.began_at
         error = f"the hub has not answered for {waited:.0f} s" if waited > LATE_SECONDS else ""
         if entry.at is None:
-            raise HubError(entry.error or error or "the hub has not answered yet")
+            if why := entry.error or error:
+                raise HubError(why)
+            raise StillAsking("the hub has not answered yet")
         return Said(value=entry.value, age_seconds=now - entry.at, error=entry.error or error)
 
     def through(self, seen: Callable[[Hub], Hub]) -> "Questions":

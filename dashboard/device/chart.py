@@ -58,7 +58,7 @@ def option(chart: Chart, frame: Frame) -> dict[str, Any]:
         "backgroundColor": "transparent",
         "textStyle": {"color": frame.colours["muted"]},
         "grid": {
-            "left": _LEFT,
+            "left": room(top(chart)),
             "right": _RIGHT,
             "top": _TOP,
             "bottom": _BOTTOM,
@@ -235,6 +235,19 @@ def interval(most: float) -> float:
     power = 10.0 ** math.floor(math.log10(most) + 1e-9)
     parts = next((n for end, n in _ENDS.items() if abs(end * power - most) < power / 100), 4)
     return float(f"{most / parts:.6g}")
+
+
+# Of a letter of 11 px in the widest of the usual fonts, and beside the letters.
+_LETTER, _BESIDE = 6.6, 10
+
+
+def room(most: float | None) -> int:
+    """How wide the labels of a scale from 0 to that end are, in pixels."""
+    if most is None:
+        return _LEFT
+    ticks = np.arange(0.0, most * 1.001, interval(most))
+    longest = max(len(f"{float(f'{tick:.6g}'):,}".removesuffix(".0")) for tick in ticks)
+    return max(_LEFT, math.ceil(_BESIDE + _LETTER * longest))
 
 
 def sentence(chart: Chart, window: Window) -> str:

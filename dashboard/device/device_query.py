@@ -79,7 +79,7 @@ def told(found: Device, asked_for: Asked, now: datetime, *, whole: bool) -> Said
             key, lambda hub: story(hub, found.node, shown, apart, now, whole=whole), fresh
         )
     except HubError as error:
-        return f"What happened in this window is not known: {error}"
+        return live.unanswered("What happened in this window is not known", error)
 
 
 def is_compared() -> bool:

@@ -20,6 +20,8 @@ from .window import Window
 PANELS = 8
 # The room for the labels of the scale, and between two panels, in percent of the width.
 _LEFT, _GAP = 4.0, 0.8
+# A chart that is no wider than this, in pixels, is on a phone: there the same labels take this part of it.
+NARROW, _LEFT_NARROW = 700, 12.0
 _TOP, _BOTTOM, _BOTTOM_LABELLED = 8, 4, 20
 # Panels are narrow: two times are enough.
 _TIMES = 2
@@ -128,7 +130,7 @@ def option(one: Strip, frame: Frame, *, labelled: bool) -> dict[str, Any]:
         for p, panel in enumerate(one.panels)
         for c, curve in enumerate(panel.curves)
     }
-    width = (100 - _LEFT) / PANELS
+    wide, narrow = (_grids(one, left, labelled=labelled) for left in (_LEFT, _LEFT_NARROW))
     return {
         "useUTC": True,
         "animation": False,
@@ -136,15 +138,11 @@ def option(one: Strip, frame: Frame, *, labelled: bool) -> dict[str, Any]:
         "textStyle": {"color": frame.colours["muted"]},
         "tooltip": chart.tooltip(f"%.{one.digits}f {one.unit.replace('%', '%%')}"),
         "dataset": {"source": chart.table(frame.grid, columns)},
-        "grid": [
-            {
-                "left": f"{_LEFT + p * width:.3f}%",
-                "width": f"{width - _GAP:.3f}%",
-                "top": _TOP,
-                "bottom": _BOTTOM_LABELLED if labelled else _BOTTOM,
-                "outerBoundsMode": "none",
-            }
-            for p in range(len(one.panels))
+        "grid": wide,
+        # Both are said: what a chart was given by a rule stays when the rule holds no more.
+        "media": [
+            {"query": {"maxWidth": NARROW}, "option": {"grid": narrow}},
+            {"query": {"minWidth": NARROW + 1}, "option": {"grid": wide}},
         ],
         "xAxis": [
             {**chart.x_axis(frame, p, labelled=labelled), "splitNumber": _TIMES}
@@ -159,6 +157,21 @@ def option(one: Strip, frame: Frame, *, labelled: bool) -> dict[str, Any]:
             for c, curve in enumerate(panel.curves)
         ],
     }
+
+
+def _grids(one: Strip, left: float, *, labelled: bool) -> list[dict[str, Any]]:
+    """Where each panel lies, beside labels that take `left` percent of the width."""
+    width = (100 - left) / PANELS
+    return [
+        {
+            "left": f"{left + p * width:.3f}%",
+            "width": f"{width - _GAP:.3f}%",
+            "top": _TOP,
+            "bottom": _BOTTOM_LABELLED if labelled else _BOTTOM,
+            "outerBoundsMode": "none",
+        }
+        for p in range(len(one.panels))
+    ]
 
 
 def _line(panel: Panel, place: tuple[int, int], frame: Frame) -> dict[str, Any]:

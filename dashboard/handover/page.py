@@ -38,7 +38,7 @@ def _live() -> None:
         said = live.shared().questions.ask(key, lambda hub: records(hub, end), _SECONDS)
     except HubError as error:
         title = tag("h1", "Shift handover", class_="gv-page")
-        st.html(joined(title, panels.notes([f"The shift is not known: {error}"])))
+        st.html(joined(title, panels.notes([live.unanswered("The shift is not known", error)])))
         return
     found = shift(said.value, end)
     span = f"{moment(found.start)} to {moment(found.end)}"

@@ -65,7 +65,7 @@ def _live() -> None:
         )
         found, notes, known = said.value, live.outdated("what failed is", said), True
     except HubError as error:
-        found, notes, known = Failed(), [f"What failed is not known: {error}"], False
+        found, notes, known = Failed(), [live.unanswered("What failed is not known", error)], False
     title = tag("h1", f"Rack {rack}" if rack else "Hardware", class_="gv-page")
     st.html(joined(title, panels.warnings(view), panels.notes(notes)))
     told = {one.subject: one.rack for one in snapshot.inventories().values() if one.rack}

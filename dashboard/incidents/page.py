@@ -79,7 +79,7 @@ def _past(asked: Filters, now: datetime) -> tuple[Past, list[str]]:
             past = most.value.and_newer(past)
             old = old or live.outdated("what was over before is", most)
     except HubError as error:
-        return Past(), [f"What is over is not known: {error}"]
+        return Past(), [live.unanswered("What is over is not known", error)]
     kept = tuple(one for one in past.entries if one.ended_at is None or one.ended_at >= since)
     return Past(entries=kept, cut=not past.reaches(since)), old
 
@@ -102,7 +102,7 @@ def _story(asked: Filters, now: datetime) -> None:
             key, lambda hub: story(hub, asked.incident), live.refresh_seconds()
         )
     except HubError as error:
-        st.html(panels.notes([f"This incident is not known yet: {error}"]))
+        st.html(panels.notes([live.unanswered("This incident is not known yet", error)]))
         return
     # In the same tree as what follows: a line that came by itself would move the form.
     old = [

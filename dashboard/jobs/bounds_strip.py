@@ -22,6 +22,8 @@ _CLASSES = {
     Bound.CHECKPOINT: "checkpoint",
     Bound.CPU: "cpu",
     Bound.NOTHING: "nothing",
+    Bound.ON_CALL: "unsaid",
+    Bound.EARLY: "unsaid",
     Bound.UNKNOWN: "unsaid",
 }
 MOST_LISTED = 40

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from accounting.cost.money import Prices
-from accounting.jobs.bound import Bound
+from accounting.jobs.bound import UNSAID
 from accounting.jobs.measured import Ports
 from accounting.jobs.reliability import best_interval, mttf
 from gpuvigil.clock import duration
@@ -101,7 +101,7 @@ def _tiles(
 ) -> Iterable[Node]:
     found, did = job.decision, job.activity
     if found is not None:
-        sure = "" if found.bound is Bound.UNKNOWN else f"confidence {found.confidence:.2f}"
+        sure = "" if found.bound in UNSAID else f"confidence {found.confidence:.2f}"
         yield _tile("Bound by", found.bound.value, sure)
     pace = job.pace_percent
     yield _tile("Pace", _DASH if pace is None else f"{pace:.0f} %", "of the hour before")

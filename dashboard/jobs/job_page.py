@@ -96,7 +96,7 @@ def _over() -> Sequence[Node]:
             first_seconds=NEXT_SECONDS,
         )
     except HubError as error:
-        return (job_drawing.nothing(f"How it ended is not known yet: {error}."),)
+        return (job_drawing.nothing(live.unanswered("How it ended is not known yet", error)),)
     found: Ending | None = said.value
     if found is None:
         return (
@@ -214,7 +214,7 @@ def _history() -> None:
     try:
         found, bounds = _read(job, window, _tick(job))
     except HubError as error:
-        st.html(panels.notes([f"Its history is still being read: {error}."]))
+        st.html(panels.notes([live.unanswered("Its history is not known yet", error)]))
         return
     keys = [subject.key for subject in job.gpus]
     of = f"by {len(found.nodes)} of its {len(job.nodes)} nodes"

@@ -69,7 +69,7 @@ def jobs(
         now = fleet(snapshot, only)
         without = running(now, None, _prices(config, now))
         found = Board(now=now.now, running=without, over=())
-        notes = [f"What bounds each job is not known yet: {error}."]
+        notes = [live.unanswered("What bounds each job is not known yet", error)]
     reliability, more = _failures(shared)
     return replace(found, reliability=reliability), [*notes, *more]
 
@@ -87,7 +87,7 @@ def _failures(shared: live.Shared) -> tuple[Sequence[Reliability], list[str]]:
             first_seconds=PATIENCE_SECONDS,
         )
     except HubError as error:
-        return (), [f"What failures cost is not known yet: {error}."]
+        return (), [live.unanswered("What failures cost is not known yet", error)]
     return said.value, live.outdated("what failures cost is", said)
 
 

@@ -60,7 +60,7 @@ def _live(page: AskedPage[_T]) -> None:
             first_seconds=FIRST_SECONDS,
         )
     except HubError as error:
-        unknown = panels.notes([f"{page.unknown}: {error}"])
+        unknown = panels.notes([live.unanswered(page.unknown, error)])
         st.html(joined(title, panels.warnings(view), unknown))
         return
     late = live.outdated("everything below is", said)

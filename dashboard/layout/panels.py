@@ -13,6 +13,7 @@ from gpuvigil.web.markup import Html, joined, tag
 
 from ..data.attention import Attention
 from ..data.changes import Change
+from ..data.freshness import Loading
 from ..data.trend import Before
 from ..data.views import NAMED_NODES, FleetView
 from ..model.cluster import ClusterView, Look, PortView, Strip
@@ -64,7 +65,12 @@ def past(at: datetime, now: datetime, back: str) -> Html:
 
 def notes(lines: Iterable[str]) -> Html:
     """What is worth a line, and changes nothing of what is shown."""
-    return joined(*(tag("div", text, class_="gv-note", role="status") for text in lines))
+    return joined(*(_note(text) for text in lines))
+
+
+def _note(text: str) -> Html:
+    kind = "gv-loading" if isinstance(text, Loading) else "gv-note"
+    return tag("div", text, class_=kind, role="status")
 
 
 def banners(warnings: Iterable[str | Html]) -> Html:
@@ -79,7 +85,9 @@ def warnings(view: FleetView) -> Html:
         for cluster in view.clusters
         for node in cluster.silent_nodes[:NAMED_NODES]
     }
-    return banners(job_links.linked(text, pages) for text in view.warnings)
+    loading = [text for text in view.warnings if isinstance(text, Loading)]
+    loud = [text for text in view.warnings if not isinstance(text, Loading)]
+    return joined(banners(job_links.linked(text, pages) for text in loud), notes(loading))
 
 
 def strip(numbers: Strip, hour: Before | None = None, day: Before | None = None) -> Html:

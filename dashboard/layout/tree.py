@@ -31,6 +31,11 @@ def wide(table: Node, name: str) -> Node:
     return el("div", table, class_="wide", tabindex="0", role="group", aria_label=name)
 
 
+def stacked(table: Node, name: str) -> Node:
+    """A table of sentences: a narrow screen shows a row as a block, each cell after its `data_name`."""
+    return el("div", table, class_="stacked", tabindex="0", role="group", aria_label=name)
+
+
 def fold(title: str, beside: str, *children: Node | None, key: str) -> Node:
     """A section that is folded on a narrow screen until its reader opens it; elsewhere it is open."""
     head = el("summary", el("h3", title, " ", el("small", beside)))

@@ -342,19 +342,19 @@ def decided(
         return Decision(bound=Bound.UNKNOWN, said=said, confidence=0.0)
     if not whole_span(job.started_at, span):
         age = duration(max(span[1] - job.started_at, timedelta()))
-        said = f"it is too early, {age} after it began; an answer needs {duration(length)}"
-        return Decision(bound=Bound.UNKNOWN, said=said, confidence=0.0)
+        said = f"it began {age} ago; an answer needs {duration(length)}"
+        return Decision(bound=Bound.EARLY, said=said, confidence=0.0)
     if watched_since is not None and span[1] - watched_since < COVERAGE * length:
         said = (
-            f"it is too early, watched for {duration(span[1] - watched_since)}, since"
+            f"watched for {duration(span[1] - watched_since)}, since"
             f" {time_of(watched_since)}; an answer needs {duration(COVERAGE * length)}"
         )
-        return Decision(bound=Bound.UNKNOWN, said=said, confidence=0.0)
+        return Decision(bound=Bound.EARLY, said=said, confidence=0.0)
     found = decide(did)
     waits = {Bound.UNKNOWN, Bound.NOTHING}
     if job.on_call and found.bound in waits and did.coverage >= COVERAGE:
-        said = "a server or an interactive session: it waits for its users"
-        return Decision(bound=Bound.UNKNOWN, said=said, confidence=0.0)
+        said = "a server or an interactive session works when its users ask"
+        return Decision(bound=Bound.ON_CALL, said=said, confidence=0.0)
     return found
 
 

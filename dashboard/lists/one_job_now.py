@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from accounting.cost.money import Prices
-from accounting.jobs.bound import Bound, Decision
+from accounting.jobs.bound import UNSAID, Bound, Decision
 from accounting.usage.model import cluster_key
 from gpuvigil.clock import duration, from_text
 from gpuvigil.clock import moment as time_of
@@ -98,8 +98,9 @@ def _first(job: JobNow, now: datetime) -> Iterator[str]:
 def _bound_words(found: Decision | None) -> str:
     if found is None:
         return "; what bounds it was not measured."
-    if found.bound is Bound.UNKNOWN:
-        return f". What bounds it is not known: {found.said}."
+    if found.bound in UNSAID:
+        word = "judged" if found.bound is Bound.ON_CALL else "known"
+        return f". What bounds it is not {word}: {found.said}."
     if found.bound is Bound.NOTHING:
         return f" and is idle: {found.said}."
     sure = f"confidence {found.confidence:.2f}"

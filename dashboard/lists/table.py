@@ -53,6 +53,8 @@ class Grid:
     columns: Sequence[Column]
     rows: Sequence[Sequence[Value]]
     for_people: int | None = None  # so many columns
+    # From this column on every row says the same: that is written once, below the table.
+    same_from: int | None = None
     rows_for_people: int | None = None  # so many rows; programs get all of them
     head: Sequence[str] = ()  # lines above it
     notes: Sequence[str] = ()  # lines below it
@@ -86,10 +88,23 @@ def text(grid: Grid, width: int | None, paint: Paint = _plainly) -> str:
         lines += _table(grid, width, paint)
     elif grid.empty:
         lines.append(grid.empty)
+    if grid.rows and width is None:
+        lines += _once(grid)
     notes = [*grid.notes, *(_left_out(grid) if width is not None else ()), *_marked(grid)]
     if notes:
         lines += ["", *_wrapped(notes, width)]
     return "".join(line.rstrip() + "\n" for line in lines)
+
+
+def _once(grid: Grid) -> Iterable[str]:
+    """What every row says, a line for each column; what is not known has none."""
+    if grid.same_from is None:
+        return
+    pairs = zip(grid.columns[grid.same_from :], grid.rows[0][grid.same_from :], strict=True)
+    known = [(column.title, _line(column.show(it))) for column, it in pairs if it is not None]
+    widest = max((len(title) for title, _ in known), default=0)
+    yield ""
+    yield from (f"{title.ljust(widest)}{_GAP}{said}" for title, said in known)
 
 
 def _left_out(grid: Grid) -> Iterable[str]:
@@ -181,20 +196,19 @@ def _unspoken(value: Any) -> Any:
 
 
 def _table(grid: Grid, width: int | None, paint: Paint) -> Iterable[str]:
+    columns = grid.columns[: grid.same_from]
     shows = [
-        column.short if column.short and width is not None else column.show
-        for column in grid.columns
+        column.short if column.short and width is not None else column.show for column in columns
     ]
     cells = [
         [
             "-" if value is None else _line(show(value))
-            for show, value in zip(shows, row, strict=True)
+            for show, value in zip(shows, row[: grid.same_from], strict=True)
         ]
         for row in grid.rows[: None if width is None else grid.rows_for_people]
     ]
-    titles = [column.title for column in grid.columns]
+    titles = [column.title for column in columns]
     widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
-    columns = grid.columns
     if width is not None:
         columns = columns[: _how_many(widths, grid.for_people, width)]
         widths = widths[: len(columns)]

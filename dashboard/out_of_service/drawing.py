@@ -8,7 +8,7 @@ from gpuvigil.numbers_in_words import counted
 from gpuvigil.schedulers.out_of_service import LostTo
 from gpuvigil.web import page_links
 
-from ..layout.tree import Node, el, wide
+from ..layout.tree import Node, el, stacked
 from .rows import Row
 
 MOST_SHOWN = 200
@@ -44,7 +44,7 @@ def table(rows: Sequence[Row], now: datetime) -> list[Node]:
     shown = rows[:MOST_SHOWN]
     more = len(rows) - len(shown)
     body = el("tbody", *(_row(row, now) for row in shown))
-    found = [wide(el("table", head, body), "Nodes out of service")]
+    found = [stacked(el("table", head, body), "Nodes out of service")]
     return [*found, el("p", f"and {more} more", class_="more")] if more else found
 
 
@@ -55,14 +55,26 @@ def _row(row: Row, now: datetime) -> Node:
     return el(
         "tr",
         el("th", el("a", row.node.node, href=href), " ", _simulated(row), scope="row"),
-        el("td", el("b", _WORDS[row.lost_to]), f": {row.why}" if row.why else "", *_incident(row)),
-        _since(row, now),
-        el("td", *_jobs(row)),
-        el("td", row.who or "–"),
-        el("td", row.ticket or "–"),
-        el("td", row.step),
-        el("td", _accepted(row)),
+        *map(_cell, _COLUMNS[1:], _cells(row, now)),
         key=row.node.key,
+    )
+
+
+def _cell(name: str, said: Sequence[Node]) -> Node:
+    """One that says nothing has no room on a narrow screen."""
+    return el("td", *said or ("–",), class_=None if said else "none", data_name=name)
+
+
+def _cells(row: Row, now: datetime) -> Sequence[Sequence[Node]]:
+    """What stands in each column after the node."""
+    return (
+        (el("b", _WORDS[row.lost_to]), f": {row.why}" if row.why else "", *_incident(row)),
+        (_since(row, now),),
+        _jobs(row),
+        (row.who,) if row.who else (),
+        (row.ticket,) if row.ticket else (),
+        (row.step,),
+        (_accepted(row),),
     )
 
 
@@ -79,8 +91,6 @@ def _incident(row: Row) -> Sequence[Node]:
 
 def _jobs(row: Row) -> Sequence[Node]:
     """The jobs that are on it, and whose they are."""
-    if not row.jobs:
-        return ("–",)
     found: list[Node] = []
     for one in row.jobs[:_MOST_JOBS]:
         name = str(one.holder)
@@ -94,9 +104,9 @@ def _jobs(row: Row) -> Sequence[Node]:
 
 def _since(row: Row, now: datetime) -> Node:
     if row.since is None:
-        return el("td", "not heard yet" if row.lost_to is None else "not known")
+        return "not heard yet" if row.lost_to is None else "not known"
     said = f"{moment(row.since)}, {duration(now - row.since)}"
-    return el("td", el("time", said, datetime=to_text(row.since)))
+    return el("time", said, datetime=to_text(row.since))
 
 
 def _accepted(row: Row) -> str:

@@ -39,7 +39,11 @@ def _live() -> None:
         )
     except HubError as error:
         title = tag("h1", "Out of service", class_="gv-page")
-        st.html(joined(title, panels.notes([f"What is out of service is not known: {error}"])))
+        st.html(
+            joined(
+                title, panels.notes([live.unanswered("What is out of service is not known", error)])
+            )
+        )
         return
     told: Known = answer.value
     found = replace(told, silent=silent(view), allocations=snapshot.allocations())

@@ -11,7 +11,9 @@ from gpuvigil.web import page_links
 
 from ..layout.tree import Node, each, el, wide
 from .address import SPAN_NAMES, Asked
+from .share_bar import bar, legend
 
+_WHERE = "Where it went"
 MOST_PERSONS, MOST_JOBS, MOST_LINKED = 60, 40, 4
 NO_USER, NO_TEAM = "user not known", "no team"
 _NOTE = (
@@ -104,9 +106,10 @@ def _cluster(one: People, asked: Asked, money: Money | None) -> list[Node]:
     if asked.one:
         return [head, *_one(one, asked, money)]
     line = el("p", el("b", sentence(one, money)), key=f"{one.cluster} line")
+    tiles = _tiles(one.everybody, money, one.cluster)
     teams = _table("Teams", one.teams, asked, money, team=True)
     users = _table("Users", one.users, asked, money, team=False)
-    return [head, line, teams, users]
+    return [head, line, tiles, legend(), teams, users]
 
 
 def _one(one: People, asked: Asked, money: Money | None) -> list[Node]:
@@ -204,7 +207,7 @@ def person_link(name: str, *, team: bool) -> Node:
 def _table(
     title: str, persons: Sequence[Person], asked: Asked, money: Money | None, *, team: bool
 ) -> Node:
-    names = [title[:-1], "Held", "vs before", "Used", "Idle", "vs before", "Blocked"]
+    names = [title[:-1], "Held", "vs before", _WHERE, "Used", "Idle", "vs before", "Blocked"]
     names += [f"Cost, {money.currency}", f"Idle, {money.currency}"] if money else []
     names += ["What would help"]
     rows = [_person(it, money, team=team) for it in persons[:MOST_PERSONS]]
@@ -228,7 +231,7 @@ def _table(
 
 
 def _head(name: str) -> Node:
-    text = name in {"Team", "User", "What would help", "Job"}
+    text = name in {"Team", "User", "What would help", "Job", _WHERE}
     return el("th", name, scope="col", class_=None if text else "number")
 
 
@@ -239,6 +242,7 @@ def _person(one: Person, money: Money | None, *, team: bool) -> Node:
         el("th", person_link(one.name, team=team), scope="row"),
         _number(f"{now.held:,.1f}"),
         _number(_percent(now.held, None if was is None else was.held)),
+        el("td", bar(now)),
         _number("–" if now.used_percent is None else f"{now.used_percent:.0f} %"),
         _number(f"{now.idle:,.1f}"),
         _number(_percent(now.idle, None if was is None else was.idle)),

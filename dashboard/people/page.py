@@ -38,7 +38,7 @@ def _live() -> None:
             first_seconds=FIRST_SECONDS,
         )
     except (HubError, StoreError) as error:
-        unknown = panels.notes([f"Usage is not known: {error}"])
+        unknown = panels.notes([live.unanswered("Usage is not known", error)])
         st.html(joined(title, panels.warnings(view), unknown))
         return
     late = live.outdated("everything below is", said)

@@ -10,6 +10,7 @@ from gpuvigil.web.markup import joined, tag
 
 from ..components import style
 from ..data import live
+from ..data.questions import StillAsking
 from ..layout import panels
 from ..layout.tree import el, show
 from . import drawing, in_force
@@ -35,6 +36,9 @@ def _live() -> None:
         allowed = live.shared().config.analyzer.silent_after_seconds
         known = ask("inventories", inventories, INVENTORY_SECONDS).value
         said = ask("pipeline", lambda hub: read(hub, known, allowed), FRESH_SECONDS)
+    except StillAsking as error:
+        st.html(joined(title, panels.notes([live.unanswered("", error)])))
+        return
     except HubError as error:
         text = f"Not to be trusted: the state of the pipeline is not known. {error}"
         st.html(joined(title, panels.banners([text])))

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import streamlit as st
 
 from gpuvigil.clock import moment
+from gpuvigil.config import ReportSettings
 from gpuvigil.errors import HubError
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import RecordKind, readable
@@ -16,6 +17,7 @@ from ..data import live
 from ..layout import panels
 
 MOST = 60
+LIST = "gpuvigil report list"
 _KEY = "reports"
 _Archive = tuple[Sequence[ReportRun], Mapping[str, Sequence[Letter]]]
 
@@ -32,13 +34,16 @@ def _live() -> None:
     try:
         said = live.shared().questions.ask(_KEY, archive, 60.0)
     except HubError as error:
-        unknown = panels.notes([f"What reports there are is not known: {error}"])
+        unknown = panels.notes([live.unanswered("What reports there are is not known", error)])
         st.html(joined(heading, panels.warnings(view), unknown))
         return
     runs, letters = said.value
     late = live.outdated("this list is", said)
-    note = [] if runs else [nothing(may_see=live.shared().may_answer)]
-    st.html(joined(heading, panels.warnings(view), panels.notes([*late, *note])))
+    st.html(joined(heading, panels.warnings(view), panels.notes(late)))
+    if not runs:
+        shared = live.shared()
+        said_so = nothing(shared.config.reports, may_see=shared.may_answer)
+        st.html(tag("p", said_so, class_="gv-empty"))
     for number, run in enumerate(first(runs, st.query_params.get("report", ""))):
         left, right = st.columns([7, 1], vertical_alignment="center")
         left.html(joined(tag("h2", f"{run.title}, {run.span}"), tag("p", told(run, letters))))
@@ -58,11 +63,19 @@ def archive(hub: Hub) -> _Archive:
     return runs, letters
 
 
-def nothing(*, may_see: bool) -> str:
-    """Why there is none: reports name people, so operators alone have them here."""
+def nothing(scheduled: Sequence[ReportSettings], *, may_see: bool) -> str:
+    """Why there is none, and what to do; reports name people, so operators alone have them here."""
     if not may_see:
         return "Reports are shown to operators. Your team's comes by mail where one is scheduled."
-    return "No reports yet. Each comes when it is due: Mondays at 7:00 UTC, or as [[reports]] says."
+    if not scheduled:
+        return (
+            "No report is scheduled. Add one to the configuration to get it here and by mail,"
+            " or write one now with gpuvigil report --last 7d --out report.html."
+        )
+    usual, one = ReportSettings(), scheduled[0]
+    is_usual = (one.cron, one.time_zone) == (usual.cron, usual.time_zone)
+    when = "on Mondays at 07:00 UTC" if is_usual else f"when it is due ({LIST} says when)"
+    return f"No reports yet. The report {one.name} comes {when}. To make it now, run gpuvigil report send {one.name}."
 
 
 def first(runs: Sequence[ReportRun], asked: str) -> Sequence[ReportRun]:

@@ -42,7 +42,7 @@ def _live() -> None:
         said = live.shared().questions.ask(_KEY, known, live.refresh_seconds())
     except HubError as error:
         title = tag("h1", "Silences", class_="gv-page")
-        unknown = panels.notes([f"What is silenced is not known: {error}"])
+        unknown = panels.notes([live.unanswered("What is silenced is not known", error)])
         st.html(joined(title, panels.warnings(view), unknown))
         return
     now = view.now

@@ -74,3 +74,23 @@ def test_its_numbers_have_the_digits_that_matter() -> None:
     columns = [one for one in COLUMNS if one.key in values]
     shown = text(Grid(columns=columns, rows=[[values[one.key] for one in columns]]), None)
     assert shown.split()[-4:] == ["0.60", "98", "%", "7.6"]
+
+
+def test_in_a_pipe_what_is_of_the_job_is_said_once_and_nothing_is_left_out() -> None:
+    held = (allocation(gpu(0, FIRST), "job 7", "ann"),)
+    told = Told(holder=Holder.parse("job 7"), cluster="prod", job=None, allocations=held)
+    lost = [incident("gpu_lost", gpu(n, FIRST), Severity.CRITICAL) for n in range(2)]
+    whole = grid(told, verdict(told.ending, ()), lost)
+    said = text(whole, None)
+    lines = said.splitlines()
+    table = lines[lines.index("") + 1 :]
+    assert table[0].split("  ")[0].strip() == "AT"
+    assert table[0].endswith("SPEAKS FOR")
+    assert [line for line in lines if line.startswith("JOB ")] == ["JOB      job 7"]
+    assert "USER     ann" in lines
+    for row in whole.rows:
+        for column, value in zip(whole.columns, row, strict=True):
+            assert value is None or column.show(value) in said
+    assert "BOUND BY" not in said  # it is not known
+    assert "JOB " not in text(whole, 300)
+    assert '"job": "job 7"' in json_text(whole)

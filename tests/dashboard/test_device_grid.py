@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.device.chart import Frame, decent, interval, option, table, top
+from dashboard.device import small_multiples
+from dashboard.device.chart import Frame, decent, interval, option, room, table, top
 from dashboard.device.curves import BY_KEY, Chart, Curve, charts, errors, link
 from dashboard.device.grid import Floats, Grid, grid, increase, laid, median, rates
 from dashboard.device.hub_queries import Numbers
-from dashboard.device.small_multiples import of_gpus
+from dashboard.device.small_multiples import NARROW, of_gpus
 from dashboard.device.window import Window
 from gpuvigil.clock import to_ns
 
@@ -179,6 +180,28 @@ def test_a_scale_ends_over_every_line_and_is_divided_evenly(highest: float) -> N
     parts = end / interval(end)
     assert parts == pytest.approx(round(parts))
     assert 3 <= round(parts) <= 5
+
+
+@pytest.mark.parametrize(
+    ("most", "pixels"), [(None, 44), (100.0, 44), (6_000.0, 44), (50_000.0, 50), (1_000_000.0, 70)]
+)
+def test_a_chart_has_room_for_the_longest_label_of_its_scale(
+    most: float | None, pixels: int
+) -> None:
+    assert room(most) == pixels
+
+
+def test_on_a_phone_a_strip_keeps_the_room_of_its_labels_and_gets_it_back_when_turned() -> None:
+    numbers = Numbers(grid=GRID, gpus={"a": {"power_watts": on_grid({0: 300.0})}})
+    one = of_gpus(numbers, [("a", "GPU 0")], BY_KEY["power"])
+    drawn = small_multiples.option(one, frame(), labelled=True)
+    narrow, wide = (rule["option"]["grid"] for rule in drawn["media"])
+    assert wide == drawn["grid"]
+    queries = [rule["query"] for rule in drawn["media"]]
+    assert queries == [{"maxWidth": NARROW}, {"minWidth": NARROW + 1}]
+    at = float(narrow[0]["left"].removesuffix("%"))
+    assert at / 100 * 320 >= 8 + 4 * 6.0  # "1,000" on the narrowest phone
+    assert at / 100 == pytest.approx(0.12), "the names over the panels begin there, in device.css"
 
 
 def test_a_scale_over_nothing_is_left_to_the_chart() -> None:

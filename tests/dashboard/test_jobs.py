@@ -169,7 +169,8 @@ def test_who_shares_a_gpu_and_who_just_began_cannot_be_told() -> None:
     young = [replace(it, started_at=NOON - SPAN + timedelta(seconds=1)) for it in held("job 7")]
     (job,) = running(fleet(*young), measured(young))
     assert job.decision is not None
-    assert job.decision.said == "it is too early, 4 min after it began; an answer needs 5 min"
+    assert job.decision.bound.value == "too early"
+    assert job.decision.said == "it began 4 min ago; an answer needs 5 min"
     assert not running(fleet(*held("pid 7")))
 
 
@@ -183,9 +184,10 @@ def test_who_was_not_watched_for_half_of_the_span_is_too_young_for_an_answer(
     numbers = measured(mine, utilization_percent_count=10, first_at=since)
     (job,) = running(fleet(*mine), numbers)
     assert job.decision is not None
-    assert (job.decision.bound, job.decision.confidence) == (Bound.UNKNOWN, 0.0)
+    said = Bound.EARLY if early else Bound.UNKNOWN
+    assert (job.decision.bound, job.decision.confidence) == (said, 0.0)
     assert job.decision.said == (
-        f"it is too early, watched for 2 min, since {time_of(since)}; an answer needs 2 min"
+        f"watched for 2 min, since {time_of(since)}; an answer needs 2 min"
         if early
         else "only 3 % of its GPUs' samples are there"
     )
@@ -196,10 +198,11 @@ def test_a_server_waits_for_who_uses_it_also_where_nobody_does() -> None:
     some = {"utilization_percent_mean": 40.0, "sm_activity_percent_mean": 30.0}
     (job,) = running(fleet(*served), measured(served, **some))
     assert job.decision is not None
-    assert job.decision.said == "a server or an interactive session: it waits for its users"
+    assert job.decision.said == "a server or an interactive session works when its users ask"
     (job,) = running(fleet(*served), measured(served, utilization_percent_max=0.0))
     assert job.decision is not None
-    assert (job.decision.bound, job.decision.advice) == (Bound.UNKNOWN, "")
+    assert (job.decision.bound, job.decision.advice) == (Bound.ON_CALL, "")
+    assert job.decision.bound.value == "not judged"
     (job,) = running(fleet(*held("job 7")), measured(served, utilization_percent_max=0.0))
     assert job.decision is not None
     assert job.decision.bound is Bound.NOTHING

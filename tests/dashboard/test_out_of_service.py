@@ -29,7 +29,7 @@ from gpuvigil.schedulers.out_of_service import LostTo
 from gpuvigil.web.page_links import handover_page
 
 from .scene import NOON, allocation, gpu, incident, inventory, node
-from .test_incidents_page import texts
+from .test_incidents_page import _all, texts
 
 N1, N2 = node("n1", "lab"), node("n2", "lab")
 HOUR, SECOND = timedelta(hours=1), timedelta(seconds=1)
@@ -52,6 +52,16 @@ def test_a_drained_node_is_told_with_all_that_its_reason_says() -> None:
     assert (row.who, row.ticket) == ("ada", "OPS-12")
     assert row.since == NOON - HOUR
     assert row.step == "give it back when the work is done"
+
+
+def test_every_cell_names_its_column_so_that_a_phone_needs_no_head() -> None:
+    (row,) = rows(known(drained(None, "CORDONED")))
+    tree: list[Any] = ["div", {}, *drawing.table([row], NOON)]
+    cells = [node for node in _all(tree) if node[0] == "td"]
+    heads = [node[2] for node in _all(tree) if node[0] == "th" and node[1]["scope"] == "col"]
+    assert [cell[1]["data-name"] for cell in cells] == heads[1:]
+    empty = {cell[1]["data-name"] for cell in cells if cell[1].get("class") == "none"}
+    assert empty == {"Jobs", "Who", "Ticket"}  # a phone leaves them out
 
 
 def test_what_nobody_said_is_not_known() -> None:

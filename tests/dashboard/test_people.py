@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from accounting.hours_of_people import People
+from accounting.hours_of_people import Amounts, People
 from dashboard.people.address import USUAL, Asked
 from dashboard.people.drawing import Money, page, sentence
+from dashboard.people.share_bar import bar, shares
 from gpuvigil.model import SIMULATED_CLUSTER
 from gpuvigil.web.page_links import team_page, user_page
 from tests.accounting.test_people import DAY, PRICED, SPAN, ledger, made, share
@@ -62,6 +63,31 @@ def test_the_sentence_says_who_leaves_most_idle() -> None:
         "31 GPU-hours held, 50 % of them used; 3.0 idle (+200 %), 6.00 EUR. Most of the idle ones are vision's: 2.0, 4.00 EUR."
     )
     assert "Nobody held a GPU" in sentence(made(), None)
+
+
+def test_a_bar_shows_where_what_was_held_went() -> None:
+    one = Amounts(held=10.0, used_percent=50.0, idle=2.0, blocked=1.0)
+    assert shares(one) == pytest.approx({"used": 0.5, "rest": 0.2, "idle": 0.2, "blocked": 0.1})
+    drawn: Any = bar(one)
+    assert drawn[1]["aria-label"] == (
+        "used 50 %, held, not used 20 %, idle 20 %, blocked by faults 10 %"
+    )
+    assert [part[1]["width"] for part in drawn[2:]] == ["50.00", "20.00", "20.00", "10.00"]
+
+
+@pytest.mark.parametrize("now", [Amounts(), Amounts(held=1.0), Amounts(used_percent=5.0)])
+def test_where_use_was_not_measured_there_is_no_bar(now: Amounts) -> None:
+    assert bar(now) == "–"
+
+
+@given(*(some.floats(0, 1000) for _ in range(4)))
+def test_the_parts_of_a_bar_are_all_of_it(
+    held: float, used: float, idle: float, blocked: float
+) -> None:
+    """A mean over what was measured may be more than the other parts leave."""
+    found = shares(Amounts(held=held, used_percent=used, idle=idle, blocked=blocked))
+    assert not found or sum(found.values()) == pytest.approx(1.0)
+    assert all(part >= -1e-9 for part in found.values())
 
 
 def test_prices_of_a_simulated_cluster_are_said_to_be_invented() -> None:

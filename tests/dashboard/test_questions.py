@@ -5,6 +5,7 @@ from datetime import datetime, timezone
 
 import pytest
 
+from dashboard.data.freshness import unanswered
 from dashboard.data.questions import (
     FORGOTTEN_SECONDS,
     LATE_SECONDS,
@@ -14,7 +15,9 @@ from dashboard.data.questions import (
     TIMES_AS_LONG,
     Questions,
     Said,
+    StillAsking,
 )
+from dashboard.layout import panels
 from gpuvigil.clock import ManualClock
 from gpuvigil.errors import HubError, HubUnavailable
 from gpuvigil.hub_client import Hub
@@ -145,10 +148,40 @@ def test_nobody_waits_for_a_hub_that_hangs_once_there_was_an_answer() -> None:
 def test_who_asks_first_waits_no_longer_than_they_want() -> None:
     go = threading.Event()
     asked = questions(ManualClock(NOW))
-    with pytest.raises(HubError, match="has not answered yet"):
+    with pytest.raises(StillAsking, match="has not answered yet"):
         asked.ask("q", lambda _hub: go.wait(30), 5.0, first_seconds=0.01)
     go.set()
     assert asked.ask("q", lambda _hub: go.wait(30), 5.0, first_seconds=10.0).value
+
+
+@pytest.mark.parametrize(
+    ("waited", "shown"), [(LATE_SECONDS, "gv-loading"), (LATE_SECONDS + 0.1, "gv-note")]
+)
+def test_a_page_whose_first_answer_is_under_way_is_loading_until_that_is_late(
+    waited: float, shown: str
+) -> None:
+    clock, go = ManualClock(NOW), threading.Event()
+    asked = questions(clock)
+
+    def said() -> str:
+        with pytest.raises(HubError) as owed:
+            asked.ask("q", lambda _hub: go.wait(30), 5.0, first_seconds=0.0)
+        return panels.notes([unanswered("Usage is not known", owed.value)])
+
+    assert said() == '<div class="gv-loading" role="status">Loading …</div>'
+    clock.advance(waited)
+    assert f'class="{shown}"' in said()
+    go.set()
+
+
+def test_a_hub_that_failed_at_once_is_no_loading() -> None:
+    asked, answers = questions(ManualClock(NOW)), Answers()
+    answers.away = True
+    with pytest.raises(HubError) as owed:
+        asked.ask("q", answers, 5.0)
+    said = unanswered("Usage is not known", owed.value)
+    assert said.startswith("Usage is not known: hub at ")
+    assert "gv-note" in panels.notes([said])
 
 
 def test_an_answer_that_cannot_be_read_is_an_error_and_is_asked_for_again() -> None:
@@ -177,7 +210,7 @@ def test_only_so_many_are_under_way_and_the_next_is_asked_when_they_leave_room()
         hang(number)
     assert asked.ask("last that has room", answers, 60.0).value == 1
     hang(MOST_UNDER_WAY)
-    with pytest.raises(HubError, match="has not answered yet"):
+    with pytest.raises(StillAsking, match="has not answered yet"):
         asked.ask("one too many", answers, 60.0)
     assert answers.asked == 1
     go.set()

@@ -10,9 +10,9 @@ from streamlit.testing.v1 import AppTest
 from dashboard.data import live
 from dashboard.data.questions import Questions
 from dashboard.data.snapshot import Snapshot
-from dashboard.reports.page import first, told
+from dashboard.reports.page import first, nothing, told
 from gpuvigil.clock import SystemClock
-from gpuvigil.config import AnalyzerSettings, Config
+from gpuvigil.config import AnalyzerSettings, Config, ReportSettings
 from gpuvigil.hub_client import Hub
 from gpuvigil.model.report_run import Letter, LetterState, ReportRun
 from tests.servers import ROOT, QuickHub
@@ -34,6 +34,19 @@ def test_it_says_whom_a_report_went_to() -> None:
     assert Letter.from_record(letter.to_record()) == letter
     whole = ReportRun(name="weekly", due_at=NOON, title="T", span="S", summary="s", html="<p>a</p>")
     assert ReportRun.from_record(whole.to_record(3)) == whole
+
+
+def test_where_there_is_none_it_says_when_one_comes_and_what_to_do() -> None:
+    usual, other = ReportSettings(), ReportSettings(name="month", cron="0 8 1 * *")
+    assert nothing([usual], may_see=True) == (
+        "No reports yet. The report weekly comes on Mondays at 07:00 UTC."
+        " To make it now, run gpuvigil report send weekly."
+    )
+    assert "when it is due (gpuvigil report list says when)" in nothing([other], may_see=True)
+    assert nothing([], may_see=True).startswith("No report is scheduled. Add one to the conf")
+    for scheduled in ([], [usual], [other]):
+        assert "[[" not in nothing(scheduled, may_see=True)
+        assert nothing(scheduled, may_see=False).startswith("Reports are shown to operators.")
 
 
 @pytest.fixture
