@@ -48,7 +48,7 @@ def line_of(path: Path, row: int, torn: Collection[int] = ()) -> int | None:
 
     `torn`: lines that are no rows, counted from the header on, without empty ones.
     """
-    if path.suffix != ".csv":
+    if path.suffix.lower() != ".csv":
         return None
     rows = (line for number, line in lines_of(path) if number > 1 and number not in torn)
     return next(islice(rows, row, None), None)
