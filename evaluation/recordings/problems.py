@@ -27,8 +27,10 @@ class Problems:
         self.errors.append(_placed(path, text, line, column))
 
     def note(self, path: Path, text: str, line: int | None = None, column: str = "") -> None:
-        """Something that the reader did, or left out."""
-        self.notes.append(_placed(path, text, line, column))
+        """Something that the reader did, or left out; told once."""
+        said = _placed(path, text, line, column)
+        if said not in self.notes:
+            self.notes.append(said)
 
     def check(self) -> None:
         """BadRecording when there is any error."""

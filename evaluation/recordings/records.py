@@ -39,6 +39,9 @@ from .values import Raw, texts, times
 Cells = Mapping[str, Any]  # a row's texts and times; None where nothing stands
 _TIMES = frozenset({"at", "started_at", "ended_at", "from", "to"})
 _NAMED = 5
+_OF_JOURNAL = "-- "  # journalctl's own words: `-- Boot 0f3... --`
+# `3`, as a table of numbers and empty cells has it `3.0`, and `gpu3` or `nvidia3`.
+_INDEX = re.compile(r"(?:(?:gpu|nvidia)[ _-]?)?(\d+)(?:\.0+)?", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +71,13 @@ class Gpus:
 
     def named(self, node: Subject, text: str) -> Subject | None:
         """The GPU of a node that a cell names; None when it has no such GPU."""
-        # A table of numbers and empty cells has `3.0` for 3.
-        whole = re.sub(r"(?<=\d)\.0+$", "", text)
-        for gpu in self.by_node.get(node, ()):
-            if text == gpu.uuid or whole == str(gpu.index):
-                return replace(node, gpu=gpu.uuid)
-        return None
+        gpus = self.by_node.get(node, ())
+        index = _INDEX.fullmatch(text)
+        found = [
+            *(it.uuid for it in gpus if it.uuid == text),
+            *(it.uuid for it in gpus if index and it.index == int(index[1])),
+        ]
+        return replace(node, gpu=found[0]) if found else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +158,8 @@ def subject(row: Row, gpus: Gpus, problems: Problems) -> Subject:
             elif _SEVERAL.fullmatch(gpu):
                 text = f"{gpu!r} is no GPU: give each a row, or leave it empty for all of the node"
                 row.error(problems, text, "gpu")
+            else:
+                problems.note(row.raw.path, f"node {node.node} has no GPU {gpu}")
         return found or replace(node, gpu=gpu)
     if (device := row.text("device")) is not None:
         return replace(node, device=device, port=row.text("port") or "1")
@@ -254,7 +260,7 @@ def _lines_of_log(path: Path, node: Subject, problems: Problems, forms: Forms) -
         problems.error(path, reason(error))
         return
     for number, one in enumerate(text.splitlines(), 1):
-        if not one.strip():
+        if not one.strip() or one.startswith(_OF_JOURNAL):
             continue
         line = _line(node, one, before, forms)
         if isinstance(line, str):

@@ -247,3 +247,31 @@ def test_a_log_may_go_over_the_turn_of_the_year(near: datetime, line: str, year:
     at, _ = split(f"{line} n1 kernel: a word", Forms(zone=timezone.utc, near=near))
     assert at is not None
     assert at.year == year
+
+
+@pytest.mark.parametrize(
+    ("name", "uuid"),
+    [
+        ("1", "GPU-1"),
+        ("1.0", "GPU-1"),
+        ("gpu1", "GPU-1"),
+        ("nvidia0", "GPU-0"),
+        ("GPU-0", "GPU-0"),
+        ("1.5", None),
+        ("GPU-9", None),
+        ("card", None),
+    ],
+)
+def test_a_gpu_is_named_by_uuid_or_index_and_one_that_is_not_there_is_noted_once(
+    name: str, uuid: str | None, tmp_path: Path
+) -> None:
+    found = recorded(tmp_path, jobs=JOBS + f"gpu-01,{name},12,{SINCE}\n" * 2)
+    assert {it.subject.gpu for it in found.allocations} == {uuid or name}
+    said = f"jobs.csv: node gpu-01 has no GPU {name}"
+    assert [note.rpartition("/")[2] for note in found.notes] == ([] if uuid else [said])
+
+
+def test_journalctls_own_words_are_no_lines_of_the_kernel(tmp_path: Path) -> None:
+    line = "2026-01-31T12:01:30Z gpu-01 kernel: NVRM: Xid (PCI:0000:43:00): 79, GPU is lost."
+    put(tmp_path, "kernel/gpu-01.log", f"-- Boot 0f3 --\n{line}\n-- No entries --\n")
+    assert recorded(tmp_path).kernel_lines == 1
