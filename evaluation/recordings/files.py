@@ -1,6 +1,7 @@
 """The files of a recording's directory, as they stand: CSV or Parquet, one or several of a kind."""
 
-from collections.abc import Iterator
+import codecs
+from collections.abc import Iterator, Mapping
 from functools import reduce
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pyarrow.parquet
 
 from gpuvigil.store.exporter_names import EXPORTERS
 
-from .layout import FILES, SUFFIXES, names
+from .layout import FILES, SUFFIXES, TELEMETRY, names
 from .problems import BadRecording, Problems, lines_of, meant, reason
 from .values import Raw
 
@@ -20,37 +21,63 @@ _TIMES = ("timestamp", "time", "datetime", "ts")
 # Lines that a crash or two has torn are no more than this share.
 _MOST_TORN = 0.01
 _LOOKED_AT = 1_000_000  # bytes of a file
+_PACKED = frozenset({".gz", ".zst", ".xz", ".bz2", ".zip"})
 
 
 def kinds(directory: Path, problems: Problems) -> dict[str, list[Path]]:
     """By kind its files: `gpu.csv`, `gpu-2.csv`, `gpu/any.csv`; BadRecording for no directory."""
+    if directory.is_file():
+        raise BadRecording(f"{directory}: is a file: name the directory that it is in")
     try:
         found = sorted(path for path in directory.iterdir() if not path.name.startswith("."))
     except OSError as error:
         raise BadRecording(f"{directory}: {reason(error)}") from None
     files: dict[str, list[Path]] = {}
     for path in found:
-        kind = path.name if path.is_dir() else path.stem
+        kind = (path.name if path.is_dir() else path.stem).lower()
         kind = kind if kind in FILES else kind.partition("-")[0]
         own = [it for it in sorted(path.iterdir()) if it.is_file()] if path.is_dir() else [path]
         if kind in FILES:
-            files.setdefault(kind, []).extend(it for it in own if it.suffix in SUFFIXES)
-        _note_unused(path, kind, problems)
+            files.setdefault(kind, []).extend(it for it in own if _suffix(it) in SUFFIXES)
+        for one in own if kind in FILES else [path]:
+            _note_unused(one, kind, problems)
     return files
+
+
+def without_numbers(directory: Path, files: Mapping[str, list[Path]]) -> str:
+    """Why a recording has none, as far as that shows."""
+    empty = [path for kind in TELEMETRY for path in files.get(kind, ())]
+    if empty:
+        return f"{empty[0]}: has no rows"
+    below = sorted(it.parent for it in directory.glob("*/*") if it.stem.lower() in TELEMETRY)
+    if below:
+        return f"{directory}: has no numbers: did you mean {below[0]}?"
+    return (
+        f"{directory}: has no numbers: it needs a gpu.csv, port.csv or node.csv"
+        " ('gpuvigil replay --template DIR' writes examples)"
+    )
+
+
+def _suffix(path: Path) -> str:
+    return path.suffix.lower()
 
 
 def _note_unused(path: Path, kind: str, problems: Problems) -> None:
     if path.name in {INVENTORY, "README.md"} or (kind in FILES and _is_used(path, kind)):
         return
     near = meant(kind, FILES)
-    if near and path.suffix in SUFFIXES:
+    if _suffix(path) in _PACKED:
+        problems.error(path, "is packed: unpack it first")
+    elif kind == Path(INVENTORY).stem:
+        problems.error(path, f"is none of the files of a recording; did you mean {INVENTORY}?")
+    elif near and _suffix(path) in SUFFIXES:
         problems.error(path, f"is none of the files of a recording{near}")
     else:
         problems.note(path, "is none of the files of a recording: not read")
 
 
 def _is_used(path: Path, kind: str) -> bool:
-    return path.is_dir() or path.suffix in SUFFIXES or (kind == KERNEL and path.suffix == ".log")
+    return _suffix(path) in SUFFIXES or (kind == KERNEL and path.suffix == ".log")
 
 
 def raws(kind: str, paths: list[Path], problems: Problems) -> Iterator[Raw]:
@@ -62,7 +89,7 @@ def raws(kind: str, paths: list[Path], problems: Problems) -> Iterator[Raw]:
             problems.error(path, reason(error))
             continue
         except (ValueError, pa.ArrowException) as error:
-            problems.error(path, str(error).splitlines()[0])
+            problems.error(path, _why(error))
             continue
         if raw.torn:
             _tell_torn(raw, problems)
@@ -75,6 +102,14 @@ def raws(kind: str, paths: list[Path], problems: Problems) -> Iterator[Raw]:
         named = _named(kind, raw, problems)
         if named is not None:
             yield named
+
+
+def _why(error: Exception) -> str:
+    """Why a file cannot be read, in the words of whoever reads it but for what people meet."""
+    said = str(error).splitlines()[0]
+    if "invalid UTF8" in said or isinstance(error, UnicodeDecodeError):
+        return "is not UTF-8: convert it (iconv -f ISO-8859-1 -t UTF-8)"
+    return "is no Parquet file" if "magic bytes not found" in said else said
 
 
 def _is_long(raw: Raw) -> bool:
@@ -97,6 +132,8 @@ def _check_line_ends(path: Path) -> None:
     """ValueError for a carriage return within a line: readers differ in whether it ends one."""
     with path.open("rb") as file:
         text = file.read(_LOOKED_AT)
+    if text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ValueError("is UTF-16, as PowerShell writes it: convert it to UTF-8")
     number = text.find(b"\r", 0, -1)
     while number >= 0 and text[number + 1 : number + 2] == b"\n":
         number = text.find(b"\r", number + 1, -1)
@@ -108,7 +145,7 @@ def _check_line_ends(path: Path) -> None:
 
 
 def _read(path: Path) -> Raw:
-    if path.suffix == ".parquet":
+    if _suffix(path) == ".parquet":
         with path.open("rb") as file:
             return Raw(path=path, table=pyarrow.parquet.read_table(file))
     _check_line_ends(path)
@@ -160,7 +197,7 @@ def _named(kind: str, raw: Raw, problems: Problems) -> Raw | None:
         elif name in known:
             chosen[name] = number
         else:
-            _unknown(kind, raw.path, name, problems)
+            _unknown(kind, raw, name, problems)
     missing = [it.name for it in FILES[kind] if it.needed and it.name not in chosen]
     if kind in {"gpu", "nvlink"} and not {"uuid", "index"} & set(chosen):
         missing.append("uuid or index")
@@ -174,17 +211,38 @@ def _named(kind: str, raw: Raw, problems: Problems) -> Raw | None:
     return Raw(path=raw.path, table=table, torn=raw.torn)
 
 
-def _unknown(kind: str, path: Path, name: str, problems: Problems) -> None:
-    line = 1 if path.suffix == ".csv" else None
+def _unknown(kind: str, raw: Raw, name: str, problems: Problems) -> None:
+    path, given = raw.path, set(raw.table.column_names)
+    line = 1 if _suffix(path) == ".csv" else None
     foreign = _FOREIGN.get(name)
-    if foreign is not None:
+    word = next((it for it in _WORDS.get(name.lower(), ()) if it in names(kind)), None)
+    if foreign is not None and foreign[0] not in given:
         field, times = foreign
         factor = "" if times == 1 else f", times {times:.15g}"
         problems.error(path, f"is an exporter's name: call it {field}{factor}", line, name)
-    elif near := meant(name, names(kind)):
+    elif word is not None and word not in given:
+        problems.error(path, f"is unknown; did you mean {word}?", line, name)
+    elif foreign is None and word is None and (near := meant(name, names(kind))):
         problems.error(path, f"is unknown{near}", line, name)
     else:
         problems.note(path, "is no column of the layout: ignored", line, name)
+
+
+# What people write of themselves, and what it is called here; of each the first that the file may have.
+_WORDS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("power", "watts", "power_w"), ("power_watts",)),
+    **dict.fromkeys(("temp", "temperature", "gpu_temp", "temp_c"), ("temperature_celsius",)),
+    **dict.fromkeys(("util", "utilization", "gpu_util", "load"), ("utilization_percent",)),
+    **dict.fromkeys(("memory", "mem", "mem_used"), ("memory_used_bytes",)),
+    **dict.fromkeys(("clock", "sm_clock", "mhz"), ("sm_clock_hertz",)),
+    **dict.fromkeys(("server", "machine", "nodename", "instance"), ("node",)),
+    **dict.fromkeys(("gpu", "gpu_id", "gpu_index", "id"), ("index", "gpu")),
+    **dict.fromkeys(("job", "job_id", "jobid"), ("holder",)),
+    **dict.fromkeys(("start", "start_time", "begin"), ("started_at", "from")),
+    **dict.fromkeys(("end", "end_time", "until"), ("ended_at", "to")),
+    **dict.fromkeys(("fault", "label"), ("cause",)),
+    **dict.fromkeys(("message", "text"), ("line",)),
+}
 
 
 # What people have at hand: the field of the layout, and what makes its unit of the exporter's.

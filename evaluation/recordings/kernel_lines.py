@@ -1,8 +1,8 @@
 """Lines of kernel logs as people have them: the time that they begin with, and the kernel's words.
 
 Forms: `dmesg` with `-T`, `-x` and `--time-format iso`; `journalctl` with `-o short-iso`,
-`short-iso-precise` and `json`; syslog with ISO times; `/dev/kmsg`. A line that counts seconds since
-the boot says nothing about the hour, so its time has to stand beside it.
+`short-iso-precise` and `json`, or as it comes; syslog, with ISO times or without a year; `/dev/kmsg`.
+A line that counts seconds since the boot says nothing about the hour, so its time has to stand beside it.
 """
 
 import re
@@ -18,13 +18,19 @@ from collector.sensors.kernel_log_records import journal_record
 from gpuvigil.clock import ManualClock
 from gpuvigil.model import Event, EventKind, GpuIdentity, Subject
 
+_MONTHS = (
+    *("Jan", "Feb", "Mar", "Apr", "May", "Jun"),
+    *("Jul", "Aug", "Sep", "Oct", "Nov", "Dec"),
+)
 _DAY = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
 _ISO = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
 _CTIME = rf"{_DAY} \w{{3}} +\d+ \d\d:\d\d:\d\d \d{{4}}"
+# As syslog and journalctl have it, with the year left out.
+_SYSLOG = rf"(?:{'|'.join(_MONTHS)}) [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?"
 # In this order, each or none of them: `kern  :err   : `, `<3>`, a time, a host, `kernel: `, `[12.5] `.
 _PREFIX = re.compile(
     r"\s*(?:\w+ *: *\w+ *: )?(?:<\d+>)?(?:\d+ )?"
-    rf"(?:\[?(?P<at>{_ISO}|{_CTIME})\]?:?\s*)?"
+    rf"(?:\[?(?P<at>{_ISO}|{_CTIME}|{_SYSLOG})\]?:?\s*)?"
     r"(?:(?!NVRM|nvidia|kernel|mlx5|pcieport)[\w.-]+ )?"
     r"(?:kernel(?:\[\d+\])?: ?)?(?:\[ *\d+\.\d+\] ?)?(?:kernel: ?)?"
 )
@@ -41,10 +47,18 @@ class Line:
     text: str
 
 
-def split(line: str, zone: tzinfo | None) -> tuple[datetime | None, str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forms:
+    """What a line's time leaves out."""
+
+    zone: tzinfo | None
+    near: datetime  # whose year it is
+
+
+def split(line: str, forms: Forms) -> tuple[datetime | None, str]:
     """The time that a line begins with, None for none, and what the kernel wrote.
 
-    ValueError for a time without a zone where `zone` does not say which.
+    ValueError for a time without a zone where nobody says which.
     """
     if line.startswith("{") and (record := journal_record(_with_names(line))) is not None:
         return record.at, record.text
@@ -54,7 +68,7 @@ def split(line: str, zone: tzinfo | None) -> tuple[datetime | None, str]:
     if found is None:
         return None, line
     text = line[found.end() :]
-    return (None if found["at"] is None else _time(found["at"], zone)), text
+    return (None if found["at"] is None else _time(found["at"], forms)), text
 
 
 def _with_names(line: str) -> bytes:
@@ -62,16 +76,32 @@ def _with_names(line: str) -> bytes:
     return re.sub(r"^\{", '{"__CURSOR": "", "_BOOT_ID": "", ', line, count=1).encode()
 
 
-def _time(text: str, zone: tzinfo | None) -> datetime:
+def _time(text: str, forms: Forms) -> datetime:
     if text[0].isdigit():
         at = datetime.fromisoformat(text.replace(",", "."))
+    elif text[:3] in _MONTHS:
+        at = _in_year(text, forms.near)
     else:
         at = datetime.strptime(" ".join(text.split()), "%a %b %d %H:%M:%S %Y")  # noqa: DTZ007
     if at.tzinfo is None:
-        if zone is None:
+        if forms.zone is None:
             raise ValueError(f"{text!r} has no time zone: name it with --timezone UTC")
-        at = at.replace(tzinfo=zone)
+        at = at.replace(tzinfo=forms.zone)
     return at.astimezone(timezone.utc)
+
+
+def _in_year(text: str, near: datetime) -> datetime:
+    """The time of that day that is nearest to when the recording began."""
+    words = " ".join(text.partition(".")[0].split())
+    found = []
+    for year in (near.year - 1, near.year, near.year + 1):
+        try:
+            found.append(datetime.strptime(f"{year} {words}", "%Y %b %d %H:%M:%S"))  # noqa: DTZ007
+        except ValueError:
+            continue  # 29 February
+    if not found:
+        raise ValueError(f"{text!r} is no time")
+    return min(found, key=lambda at: abs(at - near.replace(tzinfo=None)))
 
 
 def events(

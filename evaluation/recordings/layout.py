@@ -79,9 +79,9 @@ id      | Names the event; two rows of one id are one event.
 node          | As above.
 cluster       | As above.
 gpu           | A GPU of the node, by UUID or index; empty: all that the recording has.
-holder!       | `job 1234`, `pod team/name` or `pid 4711`; a bare number is a job.
+holder!       | `job 1234`, `pod team/name` or `pid 4711`; a bare number or word is a job.
 started_at!   | Since when it holds the GPU.
-ended_at      | Until when; empty while it does.
+ended_at      | Until when; empty or `Unknown` while it does.
 user          | Whose it is.
 account       | Slurm's account, or the namespace.
 partition     | Slurm's partition.

@@ -27,8 +27,10 @@ class Problems:
         self.errors.append(_placed(path, text, line, column))
 
     def note(self, path: Path, text: str, line: int | None = None, column: str = "") -> None:
-        """Something that the reader did, or left out."""
-        self.notes.append(_placed(path, text, line, column))
+        """Something that the reader did, or left out; told once."""
+        said = _placed(path, text, line, column)
+        if said not in self.notes:
+            self.notes.append(said)
 
     def check(self) -> None:
         """BadRecording when there is any error."""
@@ -48,7 +50,7 @@ def line_of(path: Path, row: int, torn: Collection[int] = ()) -> int | None:
 
     `torn`: lines that are no rows, counted from the header on, without empty ones.
     """
-    if path.suffix != ".csv":
+    if path.suffix.lower() != ".csv":
         return None
     rows = (line for number, line in lines_of(path) if number > 1 and number not in torn)
     return next(islice(rows, row, None), None)

@@ -20,7 +20,7 @@ from simulator.fleet import Truth
 
 from ..block import Block
 from . import derived, kernel_lines, records
-from .files import KERNEL, kinds, raws
+from .files import KERNEL, kinds, raws, without_numbers
 from .layout import RECORDS, TELEMETRY
 from .problems import BadRecording, Problems
 from .telemetry import Measured, measured
@@ -111,10 +111,7 @@ def read(directory: Path, causes: frozenset[str], zone: ZoneInfo | None = None) 
     }
     problems.check()
     if set(found) <= {NVLINK.name}:
-        raise BadRecording(
-            f"{directory}: has no numbers: it needs a gpu.csv, port.csv or node.csv"
-            " ('gpuvigil replay --template DIR' writes examples)"
-        )
+        raise BadRecording("\n".join([*problems.notes, without_numbers(directory, paths)]))
     logs = sorted(it for it in (directory / KERNEL).glob("*.log"))
     logs += [it for it in [directory / "kernel.log"] if it.exists()]
     return _Reader(directory, problems, zone, causes).assembled(found, given, logs)
@@ -161,10 +158,11 @@ class _Reader:
         self.problems.check()
         events = records.events(rows["events"], gpus, self.problems)
         allocations = records.jobs(rows["jobs"], gpus, self.problems)
-        lines = records.kernel(rows["kernel"], logs, nodes, self.problems, self.zone)
+        forms = kernel_lines.Forms(zone=self.zone, near=start)
+        lines = records.kernel(rows["kernel"], logs, nodes, self.problems, forms)
         every = sorted(self._events(events, lines, gpus), key=lambda it: it.at)
         end = _with_last_words(end, every)
-        truths = records.truths(rows["truth"], gpus, end, self.causes, self.problems)
+        truths = records.truths(rows["truth"], gpus, (start, end), self.causes, self.problems)
         self.problems.check()
         table = _heard(tables, ticks)
         return Recording(

@@ -1,6 +1,7 @@
 """Events, jobs, kernel lines, inventories and truth of a recording, as values of the product."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -18,23 +19,29 @@ from gpuvigil.model import (
     EventKind,
     GpuIdentity,
     Holder,
+    HolderKind,
     Inventory,
     Record,
     RecordKind,
     Severity,
     Subject,
     job_holder,
+    pod_holder,
 )
 from simulator.fleet import Truth
 
 from .files import INVENTORY
-from .kernel_lines import Line, split
+from .kernel_lines import Forms, Line, split
 from .layout import CLUSTER, FILES, NODE
 from .problems import Problems, meant, reason
 from .values import Raw, texts, times
 
 Cells = Mapping[str, Any]  # a row's texts and times; None where nothing stands
 _TIMES = frozenset({"at", "started_at", "ended_at", "from", "to"})
+_NAMED = 5
+_OF_JOURNAL = "-- "  # journalctl's own words: `-- Boot 0f3... --`
+# `3`, as a table of numbers and empty cells has it `3.0`, and `gpu3` or `nvidia3`.
+_INDEX = re.compile(r"(?:(?:gpu|nvidia)[ _-]?)?(\d+)(?:\.0+)?", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +71,13 @@ class Gpus:
 
     def named(self, node: Subject, text: str) -> Subject | None:
         """The GPU of a node that a cell names; None when it has no such GPU."""
-        for gpu in self.by_node.get(node, ()):
-            if text in {gpu.uuid, str(gpu.index)}:
-                return replace(node, gpu=gpu.uuid)
-        return None
+        gpus = self.by_node.get(node, ())
+        index = _INDEX.fullmatch(text)
+        found = [
+            *(it.uuid for it in gpus if it.uuid == text),
+            *(it.uuid for it in gpus if index and it.index == int(index[1])),
+        ]
+        return replace(node, gpu=found[0]) if found else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +88,18 @@ class Nodes:
 
     def named(self, cluster: str | None, node: str | None) -> Subject:
         """The node of that name; without a name the only one there is."""
-        near = [
-            it for it in self.known if node in {None, it.node} and cluster in {None, it.cluster}
-        ]
+        here = [it for it in self.known if cluster in {None, it.cluster}]
+        near = [it for it in here if node in {None, it.node}]
+        near = near or [it for it in here if is_host_of(it.node, node or "")]
         if len(near) == 1:
             return near[0]
         return Subject(cluster=cluster or CLUSTER, node=node or NODE)
+
+
+def is_host_of(one: str, other: str) -> bool:
+    """Whether one of two names is the other with a domain behind it; an address has none."""
+    short, long = sorted((one, other), key=len)
+    return long.startswith(f"{short}.") and not short.isdigit()
 
 
 def rows(
@@ -92,6 +108,7 @@ def rows(
     """All rows of a kind of records; a needed cell that is empty is a problem."""
     found = []
     needed = [it.name for it in FILES[kind] if it.needed]
+    strange: dict[str, Row] = {}
     for raw in raws:
         columns: dict[str, list[Any]] = {}
         for name in raw.table.column_names:
@@ -105,11 +122,29 @@ def rows(
             cells = {name: them[number] for name, them in columns.items()}
             node = nodes.named(cells.get("cluster"), cells.get("node"))
             row = Row(raw, number, cells, node)
+            strange.setdefault(node.node, row)
             empty = [it for it in needed if row.cells[it] is None]
             if empty and not problems.errors:
                 row.error(problems, "every row needs one", empty[0])
             found.append(row)
+    _note_strange(strange, nodes, problems)
     return [] if problems.errors else found
+
+
+def _note_strange(named: Mapping[str, Row], nodes: Nodes, problems: Problems) -> None:
+    """A line for each file that names nodes of which no row tells."""
+    known = {it.node for it in nodes.known}
+    of_file: dict[Path, list[str]] = {}
+    for node in sorted(named.keys() - known):
+        of_file.setdefault(named[node].raw.path, []).append(node)
+    for path, them in of_file.items():
+        more = f" and {len(them) - _NAMED} more" if len(them) > _NAMED else ""
+        near = meant(them[0], known) if len(them) == 1 else ""
+        problems.note(path, f"no row has numbers of {', '.join(them[:_NAMED])}{more}{near}")
+
+
+# `0-7`, `0,1`: several by their indices.
+_SEVERAL = re.compile(r"\d+(?:[\s,;|:+-]+\d+)+")
 
 
 def subject(row: Row, gpus: Gpus, problems: Problems) -> Subject:
@@ -117,8 +152,14 @@ def subject(row: Row, gpus: Gpus, problems: Problems) -> Subject:
     node = row.node
     if (gpu := row.text("gpu")) is not None:
         found = gpus.named(node, gpu)
-        if found is None and gpu.isdigit():
-            row.error(problems, f"node {node.node} has no GPU {gpu}", "gpu")
+        if found is None and node in gpus.by_node:
+            if gpu.isdigit():
+                row.error(problems, f"node {node.node} has no GPU {gpu}", "gpu")
+            elif _SEVERAL.fullmatch(gpu):
+                text = f"{gpu!r} is no GPU: give each a row, or leave it empty for all of the node"
+                row.error(problems, text, "gpu")
+            else:
+                problems.note(row.raw.path, f"node {node.node} has no GPU {gpu}")
         return found or replace(node, gpu=gpu)
     if (device := row.text("device")) is not None:
         return replace(node, device=device, port=row.text("port") or "1")
@@ -134,6 +175,8 @@ def events(found: Sequence[Row], gpus: Gpus, problems: Problems) -> list[Event]:
             near = meant(word, [kind.value for kind in EventKind])
             row.error(problems, f"{word!r} is no event{near}", "event")
             continue
+        if word in {"xid", "sxid"} and row.text(word) is None:
+            row.error(problems, "says no code", word)
         about, at = subject(row, gpus, problems), row.cells["at"]
         made.append(
             Event(
@@ -155,7 +198,6 @@ def jobs(found: Sequence[Row], gpus: Gpus, problems: Problems) -> list[Allocatio
     """The rows of `jobs`; one without a GPU is of all GPUs of its node."""
     made = []
     for row in found:
-        holder = row.text("holder") or ""
         node = row.node
         held = [subject(row, gpus, problems)]
         if row.text("gpu") is None:
@@ -165,7 +207,7 @@ def jobs(found: Sequence[Row], gpus: Gpus, problems: Problems) -> list[Allocatio
         made += [
             Allocation(
                 subject=gpu,
-                holder=job_holder(holder) if holder.isdigit() else Holder.parse(holder),
+                holder=_holder(row.text("holder") or ""),
                 user=row.text("user"),
                 command=None,
                 started_at=row.cells["started_at"],
@@ -178,6 +220,14 @@ def jobs(found: Sequence[Row], gpus: Gpus, problems: Problems) -> list[Allocatio
     return made
 
 
+def _holder(text: str) -> Holder:
+    """What has no word before its name is a pod where it has a namespace, else a job."""
+    found = Holder.parse(text)
+    if found.kind is not HolderKind.OTHER:
+        return found
+    return pod_holder(text) if "/" in text else job_holder(text)
+
+
 _OF_JOBS = ("partition", "account", "array", "exit_code", "pod", "place", "part")
 
 
@@ -186,25 +236,23 @@ def kernel(
     logs: Sequence[Path],
     nodes: Nodes,
     problems: Problems,
-    zone: ZoneInfo | None,
+    forms: Forms,
 ) -> list[Line]:
     """The rows of `kernel`, and the lines of `kernel/NODE.log`."""
     made = []
     for row in found:
-        line = _line(row.node, row.text("line") or "", row.cells.get("at"), zone)
+        line = _line(row.node, row.text("line") or "", row.cells.get("at"), forms)
         if isinstance(line, str):
             row.error(problems, line, "at")
             return []
         made.append(line)
     for path in logs:
         name = None if path.name == "kernel.log" else path.stem
-        made += _lines_of_log(path, nodes.named(None, name), problems, zone)
+        made += _lines_of_log(path, nodes.named(None, name), problems, forms)
     return sorted(made, key=lambda line: (line.node, line.at))
 
 
-def _lines_of_log(
-    path: Path, node: Subject, problems: Problems, zone: ZoneInfo | None
-) -> Iterator[Line]:
+def _lines_of_log(path: Path, node: Subject, problems: Problems, forms: Forms) -> Iterator[Line]:
     before = None
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -212,9 +260,9 @@ def _lines_of_log(
         problems.error(path, reason(error))
         return
     for number, one in enumerate(text.splitlines(), 1):
-        if not one.strip():
+        if not one.strip() or one.startswith(_OF_JOURNAL):
             continue
-        line = _line(node, one, before, zone)
+        line = _line(node, one, before, forms)
         if isinstance(line, str):
             problems.error(path, line, number)
             return
@@ -223,10 +271,10 @@ def _lines_of_log(
         yield line
 
 
-def _line(node: Subject, text: str, at: datetime | None, zone: ZoneInfo | None) -> Line | str:
+def _line(node: Subject, text: str, at: datetime | None, forms: Forms) -> Line | str:
     """The line, or what is wrong with its time."""
     try:
-        own, words = split(text, zone)
+        own, words = split(text, forms)
     except ValueError as error:
         return str(error)
     when = own if at is None else at
@@ -238,17 +286,23 @@ def _line(node: Subject, text: str, at: datetime | None, zone: ZoneInfo | None) 
 
 
 def truths(
-    found: Sequence[Row], gpus: Gpus, end: datetime, known: frozenset[str], problems: Problems
+    found: Sequence[Row],
+    gpus: Gpus,
+    recorded: tuple[datetime, datetime],
+    known: frozenset[str],
+    problems: Problems,
 ) -> list[Truth]:
     """The rows of `truth`; `known` are the causes that an incident can name."""
     made = []
     for number, row in enumerate(found, 1):
-        cause, about = row.text("cause") or "", subject(row, gpus, problems)
-        if cause and cause not in known:
-            row.error(problems, f"no incident names {cause!r}{meant(cause, known)}", "cause")
-        start, until = row.cells["from"], row.cells.get("to") or end
-        if until <= start:
+        cause, about = _cause(row, known, problems), subject(row, gpus, problems)
+        start, until = row.cells["from"], row.cells.get("to")
+        if until is not None and until <= start:
             row.error(problems, "is not after from", "to")
+        until = until or max(recorded[1], start)
+        if start >= recorded[1] or until <= recorded[0]:
+            text = f"the recording is from {to_text(recorded[0])} to {to_text(recorded[1])}: this is missed"
+            problems.note(row.raw.path, text, row.raw.line(row.number), "from")
         made.append(
             Truth(
                 id=f"{number}",
@@ -271,6 +325,15 @@ def truths(
     return made
 
 
+def _cause(row: Row, known: frozenset[str], problems: Problems) -> str:
+    found = row.text("cause") or ""
+    if found and found not in known:
+        if found.lower() in known:
+            return found.lower()
+        row.error(problems, f"no incident names {found!r}{meant(found, known)}", "cause")
+    return found
+
+
 def inventories(directory: Path, problems: Problems) -> list[Inventory]:
     """`inventory.jsonl`: an object a line."""
     path = directory / INVENTORY
@@ -283,7 +346,8 @@ def inventories(directory: Path, problems: Problems) -> list[Inventory]:
         try:
             made.append(inventory(json.loads(line)))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            problems.error(path, f"is no inventory: {error}", number)
+            why = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+            problems.error(path, f"is no inventory: {why}", number)
     return made
 
 

@@ -45,10 +45,21 @@ def _first(bad: npt.NDArray[np.bool_], values: Values, text: str) -> Misfit:
 
 # Limits between units are wide, so that no real GPU comes near one: a core is between -20 and
 # 125 °C, memory is counted in MiB or more, clocks are over 1 MHz, a board draws under 5 kW.
+# Half of a fleet is over 35 °C (95 °F) soon, and never over that in degrees Celsius, while no core and no
+# memory of any GPU reaches 115 °C; 257 °F are 125 °C.
+_WARM_FAHRENHEIT, _HOTTEST, _HOTTEST_FAHRENHEIT = 95, 115, 257
+# A GPU has some GiB, and a recording in MiB goes beyond a thousand once one is in use; no GPU draws less
+# than 2 W all the time, and none more than 2 kW.
+_MOST_GIB, _MOST_KILOWATTS, _MOST_GIGAHERTZ = 1024, 2, 10
+
+
 def _celsius(field: str, values: Values) -> Misfit | None:
     if "tlimit" in field or "margin" in field:
         return None
     hot = values > 150
+    if np.median(values) > _WARM_FAHRENHEIT and _HOTTEST < values.max() <= _HOTTEST_FAHRENHEIT:
+        text = "looks like Fahrenheit: subtract 32, then multiply by 5/9"
+        return _first(values > _HOTTEST, values, text)
     if hot.any() and values[hot].max() < 450 and np.median(values) > 250:
         return _first(hot, values, "looks like Kelvin: subtract 273.15")
     if hot.any():
@@ -75,6 +86,11 @@ def _share(field: str, values: Values) -> Misfit | None:
 
 def _memory(field: str, values: Values) -> Misfit | None:
     small = (values > 0) & (values < 1e6)
+    if small.any() and values.max() < _MOST_GIB:
+        text = "looks like MiB or GiB: multiply by 1048576 or 1073741824"
+        if not (values == np.round(values)).all():
+            text = "looks like GiB: multiply by 1073741824"
+        return _first(small, values, text)
     if small.any() and values.max() < 1e7:
         return _first(small, values, "looks like MiB: multiply by 1048576")
     return None
@@ -82,11 +98,17 @@ def _memory(field: str, values: Values) -> Misfit | None:
 
 def _hertz(field: str, values: Values) -> Misfit | None:
     small = (values > 0) & (values < 1e6)
-    return _first(small, values, "looks like MHz: multiply by 1000000") if small.any() else None
+    text = "looks like MHz: multiply by 1000000"
+    if values.max() < _MOST_GIGAHERTZ:
+        text = "looks like GHz: multiply by 1000000000"
+    return _first(small, values, text) if small.any() else None
 
 
 def _watts(field: str, values: Values) -> Misfit | None:
     large = values > 5000
+    parts = values != np.round(values)
+    if parts.any() and values.max() < _MOST_KILOWATTS:
+        return _first(parts, values, "looks like kilowatts: multiply by 1000")
     return _first(large, values, "looks like milliwatts: divide by 1000") if large.any() else None
 
 

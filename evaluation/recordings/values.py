@@ -22,6 +22,8 @@ _NOTHING = frozenset(
         *("[unknown error]", "[gpu is lost]", "[insufficient permissions]"),
     }
 )
+# Of a time also sacct's word for a job that runs.
+_NEVER = _NOTHING | {"unknown"}
 _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)(?: ?([a-z%°/]+))?", re.ASCII)
 # Units that may stand behind a number: of which fields, and what makes theirs of it.
 _UNITS: Mapping[str, tuple[str, float]] = {
@@ -149,6 +151,8 @@ def _of_texts(raw: Raw, name: str, problems: Problems, zone: ZoneInfo | None) ->
     coded = texts(raw.table.column(name)).combine_chunks().dictionary_encode()
     found: list[datetime | None] = [None] * len(coded.dictionary)
     for number, text in enumerate(coded.dictionary.to_pylist()):
+        if text.lower() in _NEVER:
+            continue
         try:
             found[number] = time_of(text, zone)
         except ValueError as error:

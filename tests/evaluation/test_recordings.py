@@ -205,7 +205,7 @@ def test_the_line_is_that_of_an_editor_whatever_stands_before_it(tmp_path: Path)
 @pytest.mark.parametrize(
     ("field", "fits", "does_not"),
     [
-        ("temperature_celsius", 150.0, 151.0),
+        ("temperature_celsius", 115.0, 116.0),
         ("utilization_percent", 101.0, 101.5),
         ("memory_used_bytes", 1_048_576.0, 999_999.0),
         ("sm_clock_hertz", 1e6, 999_999.0),
@@ -547,7 +547,7 @@ def test_inventories_say_what_no_row_can(tmp_path: Path) -> None:
     assert (known["n0"].rack, len(known["n0"].gpus), known["n0"].tick_seconds) == ("A7", 3, 10.0)
     assert len(known["n1"].gpus) == 2
     (where / "inventory.jsonl").write_text('{"rack": "A7"}\n')
-    assert "inventory.jsonl:1: is no inventory: 'node'" in refused(where)
+    assert "inventory.jsonl:1: is no inventory: it lacks 'node'" in refused(where)
 
 
 def test_what_cannot_be_judged_is_said_by_what_is_missing() -> None:
