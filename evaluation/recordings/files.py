@@ -216,6 +216,8 @@ def _unknown(kind: str, raw: Raw, name: str, problems: Problems) -> None:
     line = 1 if _suffix(path) == ".csv" else None
     foreign = _FOREIGN.get(name)
     word = next((it for it in _WORDS.get(name.lower(), ()) if it in names(kind)), None)
+    if word == "index" and "uuid" in given:
+        word = None  # its GPUs are named already
     if foreign is not None and foreign[0] not in given:
         field, times = foreign
         factor = "" if times == 1 else f", times {times:.15g}"

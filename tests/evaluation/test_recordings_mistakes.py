@@ -275,3 +275,11 @@ def test_journalctls_own_words_are_no_lines_of_the_kernel(tmp_path: Path) -> Non
     line = "2026-01-31T12:01:30Z gpu-01 kernel: NVRM: Xid (PCI:0000:43:00): 79, GPU is lost."
     put(tmp_path, "kernel/gpu-01.log", f"-- Boot 0f3 --\n{line}\n-- No entries --\n")
     assert recorded(tmp_path).kernel_lines == 1
+
+
+def test_a_second_name_of_a_gpu_is_no_mistake(tmp_path: Path) -> None:
+    rows = "".join(f"{text(NOON + timedelta(minutes=n))},gpu-01,7,GPU-1,600\n" for n in range(4))
+    put(tmp_path, "gpu.csv", f"at,node,gpu_id,uuid,power_watts\n{rows}")
+    assert any("gpu_id" in note for note in read(tmp_path, CAUSES).notes)
+    put(tmp_path, "gpu.csv", f"at,node,gpu_id,power_watts\n{rows.replace('GPU-1,', '')}")
+    assert "did you mean index" in refused(tmp_path)
