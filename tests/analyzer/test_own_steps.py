@@ -380,9 +380,19 @@ def test_what_the_first_rank_draws_says_nothing_where_it_may_have_saved_for_the_
 
 def test_two_of_a_node_at_a_lower_clock_are_their_node_at_once() -> None:
     slow = own(1.3, sm_clock_hertz=1_800_000_000)
-    (it,) = found(job({4: slow, 5: slow}, seconds=30.0))
+    scene = job({4: slow, 5: slow}, seconds=30.0)
+    (it,) = found(scene.rising(gpu(3), "hardware_thermal_slowdown_seconds", 1.0))
     assert (it.subject, it.severity) == (node(3), Severity.WARNING)
     assert it.title.startswith("Node slows its job down")
+
+
+def test_lower_clocks_of_all_of_a_node_without_a_reason_may_be_set_and_are_a_note() -> None:
+    slow = own(1.3, sm_clock_hertz=1_800_000_000)
+    (it,) = found(job({4: slow, 5: slow}, seconds=30.0))
+    assert (it.subject, it.severity, it.condition) == (node(3), Severity.INFO, "node_clocks")
+    assert it.title == "Job waits for a node whose GPUs all run at lower clocks"
+    (one,) = found(job({4: slow}, seconds=30.0))
+    assert (one.subject, one.severity) == (gpu(3), Severity.WARNING)
 
 
 def test_a_stage_that_has_more_to_do_is_one_note_for_its_job() -> None:
