@@ -19,7 +19,7 @@ from gpuvigil.clock import EPOCH, micros
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Allocation, Evidence, Finding, HolderKind, Incident, Severity, Subject
 
-from ..evidence import draws_least, own_steps, set_clocks
+from ..evidence import draws_least, notes, own_steps, set_clocks
 from ..evidence.job_pace import (
     LOOKS,
     NEEDS,
@@ -45,7 +45,9 @@ _MOST_NODES = 2
 # So long after it was last seen, with no job that could show it, it is nobody's knowledge any more.
 _LAPSE = timedelta(hours=24)
 _UNEVEN, _TURNED, _LAST = "uneven_stage", "slow_rank", "last_in_collectives"
-_SET = "node_clocks"
+_SET, _BEGUN = "node_clocks", "slow_from_start"
+# Of these a note is told once.
+_OF_WORK = frozenset({_UNEVEN, _TURNED, _LAST, _BEGUN})
 _NODE_ACTION = (
     "Look at the node (storage, CPUs, network, power) before its GPUs; keep it out of large jobs."
 )
@@ -64,10 +66,10 @@ def slow_gpus(window: Window) -> list[Finding]:
 
     A rank of which only its steps say that it turned slow is told after them: where anything says that it
     is the GPU, that speaks. Who stands otherwise than in the jobs before is told then, and last whom
-    collectives alone name.
+    collectives alone name. A note about a job's work that came and went is not told again.
     """
     told = window.once(own_steps.own_steps, None)
-    notes = [] if told is None else _uneven(window, told)
+    uneven = [] if told is None else _uneven(window, told)
     found = {finding.subject: finding for finding in ([] if told is None else _sick(window, told))}
     for look in LOOKS:
         for finding in _seen(window, look):
@@ -76,8 +78,9 @@ def slow_gpus(window: Window) -> list[Finding]:
         found.setdefault(finding.subject, finding)
     for finding in (*_unusual(window), *_last(window)):
         found.setdefault(finding.subject, finding)
-    joined = {gpu for finding in (*notes, *found.values()) for gpu in finding.members}
-    return [*notes, *(found[subject] for subject in sorted(found.keys() - joined))]
+    joined = {gpu for finding in (*uneven, *found.values()) for gpu in finding.members}
+    all_of = [*uneven, *(found[subject] for subject in sorted(found.keys() - joined))]
+    return [it for it in all_of if it.condition not in _OF_WORK or notes.is_news(window, it)]
 
 
 def says_whether_slow(window: Window, incident: Incident) -> bool:
@@ -243,7 +246,7 @@ def _by_steps(told: own_steps.OwnSteps, node: Subject, rows: Sequence[int]) -> F
         ),
         detector="gpu_slow",
         title=_title(several, bool(told.begun[worst])),
-        condition="slow_from_start" if told.begun[worst] else _TURNED,
+        condition=_BEGUN if told.begun[worst] else _TURNED,
         action=_RANK_ACTION,
         source="ours: what each rank tells of its own work in a step",
         own_limit=True,

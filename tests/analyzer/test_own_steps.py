@@ -10,7 +10,7 @@ import pytest
 from analyzer.correlation.causes import hides
 from analyzer.detectors.gpu_slow import DETECTOR, says_whether_slow, slow_gpus
 from gpuvigil.lineprotocol import parse
-from gpuvigil.model import Finding, Severity, Subject
+from gpuvigil.model import Finding, Incident, Severity, Subject
 from simulator.cluster import build, gpu_subject
 from simulator.faults import InjectedFault
 from simulator.sensors import Moment, NodeSensors
@@ -107,6 +107,42 @@ def test_a_rank_whose_clock_is_as_the_others_is_a_warning_after_five_minutes_and
     assert [(it.severity, it.title) for it in found(nodes)] == [
         (severity, "Ranks on one node have become slow: their own work takes longer")
     ]
+
+
+def told_before(**more: Any) -> Incident:
+    """A note of the sixth rank that is over."""
+    over = incident("gpu_slow", gpu(3, 1), -timedelta(minutes=50), condition="slow_rank", **more)
+    return replace(over, state="resolved", resolved_at=NOON - timedelta(minutes=40))
+
+
+@pytest.mark.parametrize(("ran", "count"), [(timedelta(minutes=41), 0), (timedelta(minutes=39), 1)])
+def test_a_note_that_came_and_went_is_not_told_again_of_the_same_job(
+    ran: timedelta, count: int
+) -> None:
+    scene = replace(job({5: own(1.3)}), stood=(told_before(),))
+    held = tuple(replace(it, started_at=NOON - ran) for it in scene.allocations)
+    assert len(found(replace(scene, allocations=held))) == count
+
+
+def test_a_note_that_stands_or_is_of_another_rank_or_had_a_cause_is_told() -> None:
+    scene, over = job({5: own(1.3)}), told_before()
+    assert found(replace(scene, stood=(over,))) == []
+    for stood in (
+        (over, replace(over, state="open", resolved_at=None)),
+        (replace(over, fingerprint="of another rank"),),
+        (replace(over, covered_by="its cause"),),
+    ):
+        assert len(found(replace(scene, stood=stood))) == 1
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(("seconds", "count"), [(310.0, 1), (290.0, 0)])
+def test_a_rank_of_which_a_note_was_told_is_a_warning_once_it_lasts(
+    seconds: float, count: int
+) -> None:
+    scene = lasting(job({5: own(1.15)}, seconds=seconds, ran=620.0))
+    them = found(replace(scene, stood=(told_before(),)))
+    assert [it.severity for it in them] == [Severity.WARNING] * count
 
 
 def test_a_rank_is_not_told_beside_its_gpu() -> None:
