@@ -11,6 +11,7 @@ from simulator.fleet import Fleet, Truth
 from simulator.fleet.jobs import Job
 from simulator.fleet.steps import makes_steps_from, step_seconds, tells
 
+from .job_collectives import is_read
 from .job_fleets import ASYMMETRIC, HANGS, STRAGGLERS
 from .judge.claims import Said
 from .judge.fault_names import names
@@ -20,6 +21,7 @@ _ECHO = timedelta(minutes=12)
 # Within so many steps an onset is right.
 _STEPS = 3.0
 UNEVEN = "uneven_stage"
+_WAITS = "wait in collectives"
 # What is said of ranks blames nobody's hardware, but for a lower clock.
 _OF_RANKS = frozenset({UNEVEN, "slow_rank", "slow_from_start"})
 
@@ -41,6 +43,7 @@ class Told:
     until: datetime | None = None
     blames: bool = False  # hardware, as a warning, at any time
     evidence: str = ""
+    last_at: datetime | None = None  # when it first said that the others wait for it in collectives
 
     @property
     def _names(self) -> frozenset[str]:
@@ -104,6 +107,8 @@ def _follow(one: Told, step: Transition, incident: Incident) -> None:
     one.condition, one.title = incident.condition, incident.title
     one.blames |= loud and one.slow and blames(incident.condition, incident.title)
     one.evidence = one.evidence or "; ".join(f"{it.name}: {it.value}" for it in incident.evidence)
+    if one.last_at is None and any(it.name == _WAITS for it in incident.evidence):
+        one.last_at = step.at
     named = tuple(it.value for it in incident.evidence if it.name == "the others wait for")
     one.waited_for = named or one.waited_for
 
@@ -214,6 +219,7 @@ def _fault(truth: Truth, jobs: _Jobs, said: Sequence[Told], used: set[int]) -> d
             about.append(it)
     first = min((it.at for it in about), default=None)
     loud = min((it.loud_at for it in about if it.loud_at is not None), default=None)
+    last = min((it.last_at for it in about if it.last_at is not None), default=None)
     from_start = _begins_with(job, truth, jobs)
     start = _shows_from(job, truth, jobs) if slow or truth.fault in ASYMMETRIC else truth.start
 
@@ -237,6 +243,8 @@ def _fault(truth: Truth, jobs: _Jobs, said: Sequence[Told], used: set[int]) -> d
         if not about
         else round((min(it.since for it in about) - start).total_seconds(), 1),
         "loud": after(loud),
+        "read": is_read(job),
+        "last": after(last),
         "culprit": any(_names(it, truth, rank) for it in about),
         "named": any(it.waited_for or it.subject.gpu for it in about),
         "said": [f"{it.title} ({it.condition})" for it in about],
@@ -290,6 +298,7 @@ def _wrong(it: Told, job: Job | None) -> dict[str, Any]:
         "blames": it.blames,
         "slow": it.slow,
         "hung": it.hung,
+        "last": it.last_at is not None,
         "job": None if job is None else job.number,
         "workload": None if job is None else job.workload.key,
         "tells": None if job is None else tells(job).name.lower(),

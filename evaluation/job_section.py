@@ -30,12 +30,13 @@ def section(result: Mapping[str, Any]) -> Iterator[str]:
     seeds = ", ".join(str(one["seed"]) for one in fleets)
     yield "## What steps add"
     yield ""
-    yield f"`{result['command']}`: {len(fleets)} fleets of {NODES} nodes with {GPUS} GPUs and {HOURS:g} hours ({node_days:.0f} node-days) whose jobs [tell their steps](steps.md), each program all, some or nothing of it. Seeds {seeds} follow from commit `{result['commit'][:12]}`; fleet `{result['fleet']}`. Detectors were tuned on other seeds of the same model, whose noise of steps is chosen and not measured. NCCL's and PyTorch's own word about ranks is in none of it. Intervals are of 95 % (Wilson)."
+    yield f"`{result['command']}`: {len(fleets)} fleets of {NODES} nodes with {GPUS} GPUs and {HOURS:g} hours ({node_days:.0f} node-days) whose jobs [tell their steps](steps.md), each program all, some or nothing of it. Seeds {seeds} follow from commit `{result['commit'][:12]}`; fleet `{result['fleet']}`. Detectors were tuned on other seeds of the same model, whose noise of steps is chosen and not measured. NCCL's and PyTorch's own word about ranks that hang is in none of it. Intervals are of 95 % (Wilson)."
     yield ""
     yield from _asked(fleets)
     yield ""
     yield from _stragglers(fleets)
     yield ""
+    yield from _collectives(fleets)
     yield from _hangs(fleets)
     yield ""
     yield from _healthy(fleets)
@@ -199,6 +200,26 @@ def _of_stragglers(mine: Sequence[Any], false: int) -> Iterator[str]:
 
 def _f1(found: int, of: int, false: int) -> str:
     return f"{2.0 * found / (found + false + of):.2f}" if of else "-"
+
+
+def _collectives(fleets: Sequence[Any]) -> Iterator[str]:
+    """What NCCL Inspector's files add; nothing of plays that had none."""
+    slow = [it for it in _all(fleets, "faults") if it["kind"] in STRAGGLERS and it.get("read")]
+    if not slow:
+        return
+    notes = [it for it in _all(fleets, "wrong") if it.get("last")]
+    uneven = sum(it["workload"] in {"staged", "unlike"} for it in notes)
+    yield f"Of some jobs NCCL Inspector's files are read, one all-reduce in a step, by the collector's own rule: who is in it for half as long as the others is a note, *comes last*, and never a warning by itself. *Alone*: of those nothing else warned. Of ranks that were not slow it was noted {counted(len(notes), 'time')}, {uneven} of them of stages cut unevenly or uneven data."
+    yield ""
+    yield "| the job tells | stragglers whose collectives are read | comes last | alone | median s |"
+    yield "|---|---|---|---|---|"
+    for name, group in _GROUPS.items():
+        mine = [it for it in slow if it["tells"] in group]
+        told = sorted(it["last"] for it in mine if it["last"] is not None)
+        alone = sum(it["last"] is not None and it["loud"] is None for it in mine)
+        median = f"{told[len(told) // 2]:.0f}" if told else "-"
+        yield f"| {name} | {len(mine)} | {share(len(told), len(mine))} | {alone} | {median} |"
+    yield ""
 
 
 def _hangs(fleets: Sequence[Any]) -> Iterator[str]:

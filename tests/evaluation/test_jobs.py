@@ -226,6 +226,7 @@ def test_the_section_counts_what_was_found_missed_and_wrong() -> None:
         "bounds": [{"truth": "compute", "said": "compute", "tells": "own"}],
     }
     text = "\n".join(section({"command": "x", "commit": "c" * 40, "fleet": "f", "fleets": [one]}))
+    assert "NCCL Inspector's files" not in text
     assert "| its ranks' own work | 2 | 0.50 (0.09 to 0.91, 1 of 2)" in text
     assert "| dead process | its ranks' own work | 2 | 1.00 (0.34 to 1.00, 2 of 2) | 0.50" in text
     assert "hardware was blamed 1 time (10.0 in 1,000 job-hours)" in text
@@ -240,6 +241,41 @@ def test_the_section_counts_what_was_found_missed_and_wrong() -> None:
     assert "`y 100`: 1 fleet of 4 hours (4 node-days) without a fault" in sound
     assert "1,000 healthy job-hours | 1 in 100, 0 of them of such jobs | missed |" in sound
     assert "In 100 healthy job-hours, 2000 pauses among them" in sound
+
+
+def test_who_comes_last_is_counted_of_jobs_whose_collectives_are_read() -> None:
+    usual = {"kind": "slow rank", "seconds": 40.0, "tells": "steps", "from_start": False,
+             "culprit": True, "step": 1.0, "onset": 0.0, "read": True}  # fmt: skip
+    faults = [
+        {**usual, "loud": 60.0, "last": 360.0},
+        {**usual, "loud": None, "last": 240.0},
+        {**usual, "loud": 90.0, "last": None},
+        {**usual, "loud": None, "last": None, "read": False},
+    ]
+    note = {"slow": True, "loud": False, "blames": False, "tells": "own", "last": True}
+    wrong = [{**note, "workload": it} for it in ("staged", "even")]
+    one = {
+        "seed": 7,
+        "node_days": 4.0,
+        "faults": faults,
+        "wrong": wrong,
+        "healthy": {},
+        "bounds": [],
+    }
+    text = "\n".join(section({"command": "x", "commit": "c" * 40, "fleet": "f", "fleets": [one]}))
+    assert "| steps alone | 3 | 0.67 (0.21 to 0.94, 2 of 3) | 1 | 360 |" in text
+    assert "it was noted 2 times, 1 of them of stages" in text
+
+
+def test_a_word_that_the_others_wait_in_collectives_is_kept_with_its_time() -> None:
+    of = fleet("slow rank")
+    [truth] = of.truths()
+    at = BARE.start + timedelta(seconds=START + 300.0)
+    [fault] = judged(of, [word(truth.subject, START + 30.0, last_at=at)])["faults"]
+    assert fault["last"] == pytest.approx(300.0)
+    over = BARE.start + timedelta(seconds=START - 800.0)
+    [wrong] = judged(of, [word(truth.subject, START - 900.0, last_at=at, until=over)])["wrong"]
+    assert wrong["last"] is True
 
 
 def test_who_tells_what_is_the_job_s_and_not_the_fault_s() -> None:
