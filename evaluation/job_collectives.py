@@ -7,14 +7,14 @@ sent. Which jobs have it switched on, and which of these write where all of thei
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from datetime import datetime
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from collector.nccl.inspector import TAIL_BYTES, Op, first
+from collector.nccl.inspector import TAIL_BYTES, First, Op, first
 from collector.nccl.ranks_supervisor import INSPECTOR_SECONDS
 from gpuvigil.model import Event, EventKind, Subject
 from simulator.fleet import Block, Fleet
@@ -25,6 +25,7 @@ from simulator.fleet.jobs import Job
 from simulator.fleet.steps import makes_steps_from, step_seconds
 
 Floats = NDArray[np.float64]
+Last = tuple[datetime, Subject]  # when whose rank was said to come last
 # Of the jobs that train, and of these such as write to a file system that their nodes share [chosen].
 _READ, _SHARED = 0.4, 0.5
 # What the collector reads of a file, and as the product's page has it a line of it; a word is not said again so soon.
@@ -116,6 +117,7 @@ class Inspectors:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._files = [self._new(job) for job in fleet.plan.jobs if is_read(job)]
+        self.last: list[Last] = []
 
     def _new(self, job: Job) -> _Files:
         rhythm, mine = job.workload.rhythm, set(job.gpus)
@@ -175,7 +177,7 @@ class Inspectors:
                         topology.gpu_subject(job.gpus[rank]), one, str(job.holder), at
                     )
 
-    def _event(self, gpu: Subject, one: Any, holder: str, at: float) -> Event:
+    def _event(self, gpu: Subject, one: First, holder: str, at: float) -> Event:
         return Event(
             kind=EventKind.COLLECTIVE,
             subject=gpu.of_node(),
@@ -186,7 +188,7 @@ class Inspectors:
         )
 
 
-def _clocks(table: pa.Table, origin: Any) -> Mapping[str, tuple[Floats, Floats]]:
+def _clocks(table: pa.Table, origin: datetime) -> Mapping[str, tuple[Floats, Floats]]:
     """Of each GPU whose clock is read: when, in seconds, and the share of its highest."""
     known = {"sm_clock_hertz", "sm_clock_max_hertz"} <= set(table.column_names)
     if not known:

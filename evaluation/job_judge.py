@@ -11,7 +11,7 @@ from simulator.fleet import Fleet, Truth
 from simulator.fleet.jobs import Job
 from simulator.fleet.steps import makes_steps_from, step_seconds, tells
 
-from .job_collectives import is_read
+from .job_collectives import Last, is_read
 from .job_fleets import ASYMMETRIC, HANGS, STRAGGLERS
 from .judge.claims import Said
 from .judge.fault_names import names
@@ -21,7 +21,6 @@ _ECHO = timedelta(minutes=12)
 # Within so many steps an onset is right.
 _STEPS = 3.0
 UNEVEN = "uneven_stage"
-_WAITS = "wait in collectives"
 # What is said of ranks blames nobody's hardware, but for a lower clock.
 _OF_RANKS = frozenset({UNEVEN, "slow_rank", "slow_from_start"})
 
@@ -43,7 +42,6 @@ class Told:
     until: datetime | None = None
     blames: bool = False  # hardware, as a warning, at any time
     evidence: str = ""
-    last_at: datetime | None = None  # when it first said that the others wait for it in collectives
 
     @property
     def _names(self) -> frozenset[str]:
@@ -107,8 +105,6 @@ def _follow(one: Told, step: Transition, incident: Incident) -> None:
     one.condition, one.title = incident.condition, incident.title
     one.blames |= loud and one.slow and blames(incident.condition, incident.title)
     one.evidence = one.evidence or "; ".join(f"{it.name}: {it.value}" for it in incident.evidence)
-    if one.last_at is None and any(it.name == _WAITS for it in incident.evidence):
-        one.last_at = step.at
     named = tuple(it.value for it in incident.evidence if it.name == "the others wait for")
     one.waited_for = named or one.waited_for
 
@@ -118,8 +114,8 @@ def blames(condition: str, title: str) -> bool:
     return condition not in _OF_RANKS or title.startswith(("GPU ", "Node "))
 
 
-def judged(fleet: Fleet, said: Sequence[Told]) -> dict[str, Any]:
-    """Of one fleet: each fault with what became of it, and each wrong word."""
+def judged(fleet: Fleet, said: Sequence[Told], last: Sequence[Last] = ()) -> dict[str, Any]:
+    """Of one fleet: each fault with what became of it, and each wrong word; `last`: who came last to collectives."""
     truths = [it for it in fleet.truths() if not it.hidden]
     jobs = _Jobs(fleet)
     used: set[int] = set()
@@ -129,7 +125,36 @@ def judged(fleet: Fleet, said: Sequence[Told]) -> dict[str, Any]:
         for number, it in enumerate(said)
         if number not in used
     ]
-    return {"faults": [it for it in faults if it], "wrong": wrong, "healthy": jobs.healthy(truths)}
+    return {
+        "faults": [it for it in faults if it],
+        "wrong": wrong,
+        "last": _of_collectives(truths, jobs, last),
+        "healthy": jobs.healthy(truths),
+    }
+
+
+def _of_collectives(
+    truths: Sequence[Truth], jobs: "_Jobs", last: Sequence[Last]
+) -> list[dict[str, Any]]:
+    """Each straggler whose job's collectives are read, and each rank that came last and was none."""
+    slow = [it for it in truths if it.fault in STRAGGLERS]
+    found: list[dict[str, Any]] = []
+    for truth in slow:
+        job = jobs.of(truth.subject, truth.start + timedelta(seconds=5))
+        if job is not None and is_read(job):
+            begun = _shows_from(job, truth, jobs)
+            at = min((at for at, gpu in last if _is_about(truth, at, gpu)), default=None)
+            seconds = None if at is None else max((at - begun).total_seconds(), 0.0)
+            found.append({"id": truth.id, "seconds": seconds, "workload": job.workload.key})
+    for at, gpu in last:
+        if not any(_is_about(truth, at, gpu) for truth in slow):
+            of = jobs.of(gpu, at)
+            found.append({"id": None, "seconds": None, "workload": of and of.workload.key})
+    return found
+
+
+def _is_about(truth: Truth, at: datetime, gpu: Subject) -> bool:
+    return gpu == truth.subject and truth.start <= at < truth.end + _ECHO
 
 
 class _Jobs:
@@ -219,7 +244,6 @@ def _fault(truth: Truth, jobs: _Jobs, said: Sequence[Told], used: set[int]) -> d
             about.append(it)
     first = min((it.at for it in about), default=None)
     loud = min((it.loud_at for it in about if it.loud_at is not None), default=None)
-    last = min((it.last_at for it in about if it.last_at is not None), default=None)
     from_start = _begins_with(job, truth, jobs)
     start = _shows_from(job, truth, jobs) if slow or truth.fault in ASYMMETRIC else truth.start
 
@@ -243,8 +267,6 @@ def _fault(truth: Truth, jobs: _Jobs, said: Sequence[Told], used: set[int]) -> d
         if not about
         else round((min(it.since for it in about) - start).total_seconds(), 1),
         "loud": after(loud),
-        "read": is_read(job),
-        "last": after(last),
         "culprit": any(_names(it, truth, rank) for it in about),
         "named": any(it.waited_for or it.subject.gpu for it in about),
         "said": [f"{it.title} ({it.condition})" for it in about],
@@ -298,7 +320,6 @@ def _wrong(it: Told, job: Job | None) -> dict[str, Any]:
         "blames": it.blames,
         "slow": it.slow,
         "hung": it.hung,
-        "last": it.last_at is not None,
         "job": None if job is None else job.number,
         "workload": None if job is None else job.workload.key,
         "tells": None if job is None else tells(job).name.lower(),

@@ -204,21 +204,17 @@ def _f1(found: int, of: int, false: int) -> str:
 
 def _collectives(fleets: Sequence[Any]) -> Iterator[str]:
     """What NCCL Inspector's files add; nothing of plays that had none."""
-    slow = [it for it in _all(fleets, "faults") if it["kind"] in STRAGGLERS and it.get("read")]
-    if not slow:
+    last = [it for one in fleets for it in one.get("last", ())]
+    if not last:
         return
-    notes = [it for it in _all(fleets, "wrong") if it.get("last")]
-    uneven = sum(it["workload"] in {"staged", "unlike"} for it in notes)
-    yield f"Of some jobs NCCL Inspector's files are read, one all-reduce in a step, by the collector's own rule: who is in it for half as long as the others is a note, *comes last*, and never a warning by itself. *Alone*: of those nothing else warned. Of ranks that were not slow it was noted {counted(len(notes), 'time')}, {uneven} of them of stages cut unevenly or uneven data."
-    yield ""
-    yield "| the job tells | stragglers whose collectives are read | comes last | alone | median s |"
-    yield "|---|---|---|---|---|"
-    for name, group in _GROUPS.items():
-        mine = [it for it in slow if it["tells"] in group]
-        told = sorted(it["last"] for it in mine if it["last"] is not None)
-        alone = sum(it["last"] is not None and it["loud"] is None for it in mine)
-        median = f"{told[len(told) // 2]:.0f}" if told else "-"
-        yield f"| {name} | {len(mine)} | {share(len(told), len(mine))} | {alone} | {median} |"
+    loud = {(one["seed"], it["id"]) for one in fleets for it in one["faults"] if it["loud"] is not None}  # fmt: skip
+    slow = [(one["seed"], it) for one in fleets for it in one.get("last", ()) if it["id"]]
+    told = sorted(it["seconds"] for _, it in slow if it["seconds"] is not None)
+    alone = sum(it["seconds"] is not None and (seed, it["id"]) not in loud for seed, it in slow)
+    others = [it for it in last if it["id"] is None]
+    uneven = sum(it["workload"] in {"staged", "unlike"} for it in others)
+    median = f", the half of them within {told[len(told) // 2]:.0f} s" if told else ""
+    yield f"Of four in ten jobs NCCL Inspector's files are read, one all-reduce in a step, by the collector's own rule: who is mostly in it for half as long as the others comes last, which is evidence, and a note where nothing else is known of the rank. Of stragglers in these jobs {share(len(told), len(slow))} came last{median}; of {alone} of them no warning was told. Of ranks that were not slow it was said {counted(len(others), 'time')}, {uneven} of them in jobs cut unevenly or with uneven data."
     yield ""
 
 

@@ -49,7 +49,7 @@ def played(seed: int) -> dict[str, Any]:
     return {
         "seed": seed,
         "node_days": NODES * HOURS / 24.0,
-        **judged(fleet, told(replay.transitions)),
+        **judged(fleet, told(replay.transitions), inspectors.last),
         "bounds": bounds,
         "cpu_seconds": round(time.process_time() - begun),
     }

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from evaluation.job_bounds import window
+from evaluation.job_collectives import is_read
 from evaluation.job_fleets import HANGS, STRAGGLERS
 from evaluation.job_judge import Told, blames, judged
 from evaluation.job_section import section, sound_section
@@ -25,17 +26,18 @@ BARE = FleetSettings(
 START, LASTS = 1500.0, 900.0
 
 
-def job() -> Job:
-    return next(it for it in build(BARE).plan.jobs if it.start < 0.0 and it.end > 3600.0)
+def job(seed: int = BARE.seed) -> Job:
+    jobs = build(replace(BARE, seed=seed)).plan.jobs
+    return next(it for it in jobs if it.start < 0.0 and it.end > 3600.0)
 
 
-def fleet(kind: str, start: float = START) -> Fleet:
-    gpu = job().gpus[1]
+def fleet(kind: str, start: float = START, seed: int = BARE.seed) -> Fleet:
+    gpu = job(seed).gpus[1]
     order = FaultOrder(
         kind=kind, node=gpu // 4, gpu=gpu % 4, start_seconds=start, seconds=LASTS,
         magnitude=0.3 if kind in STRAGGLERS else None,
     )  # fmt: skip
-    return build(replace(BARE, faults=(order,)))
+    return build(replace(BARE, seed=seed, faults=(order,)))
 
 
 def word(subject: Subject, seconds: float, **more: Any) -> Told:
@@ -245,37 +247,31 @@ def test_the_section_counts_what_was_found_missed_and_wrong() -> None:
 
 def test_who_comes_last_is_counted_of_jobs_whose_collectives_are_read() -> None:
     usual = {"kind": "slow rank", "seconds": 40.0, "tells": "steps", "from_start": False,
-             "culprit": True, "step": 1.0, "onset": 0.0, "read": True}  # fmt: skip
-    faults = [
-        {**usual, "loud": 60.0, "last": 360.0},
-        {**usual, "loud": None, "last": 240.0},
-        {**usual, "loud": 90.0, "last": None},
-        {**usual, "loud": None, "last": None, "read": False},
-    ]
-    note = {"slow": True, "loud": False, "blames": False, "tells": "own", "last": True}
-    wrong = [{**note, "workload": it} for it in ("staged", "even")]
-    one = {
-        "seed": 7,
-        "node_days": 4.0,
-        "faults": faults,
-        "wrong": wrong,
-        "healthy": {},
-        "bounds": [],
-    }
-    text = "\n".join(section({"command": "x", "commit": "c" * 40, "fleet": "f", "fleets": [one]}))
-    assert "| steps alone | 3 | 0.67 (0.21 to 0.94, 2 of 3) | 1 | 360 |" in text
-    assert "it was noted 2 times, 1 of them of stages" in text
+             "culprit": True, "step": 1.0, "onset": 0.0}  # fmt: skip
+    faults = [{**usual, "loud": 60.0, "id": "a"}, {**usual, "loud": None, "id": "b"}]
+    said = [("a", 360.0, "even"), ("b", 240.0, "even"), ("c", None, "even"), (None, None, "staged")]
+    last = [{"id": name, "seconds": at, "workload": key} for name, at, key in said]
+    one = {"seed": 7, "node_days": 4.0, "faults": faults, "wrong": [], "healthy": {}, "bounds": []}
+    result = {"command": "x", "commit": "c" * 40, "fleet": "f", "fleets": [{**one, "last": last}]}
+    text = "\n".join(section(result))
+    assert "0.67 (0.21 to 0.94, 2 of 3) came last, the half of them within 360 s" in text
+    assert "of 1 of them no warning was told" in text
+    assert "it was said 1 time, 1 of them in jobs cut unevenly" in text
 
 
-def test_a_word_that_the_others_wait_in_collectives_is_kept_with_its_time() -> None:
-    of = fleet("slow rank")
-    [truth] = of.truths()
-    at = BARE.start + timedelta(seconds=START + 300.0)
-    [fault] = judged(of, [word(truth.subject, START + 30.0, last_at=at)])["faults"]
-    assert fault["last"] == pytest.approx(300.0)
-    over = BARE.start + timedelta(seconds=START - 800.0)
-    [wrong] = judged(of, [word(truth.subject, START - 900.0, last_at=at, until=over)])["wrong"]
-    assert wrong["last"] is True
+@pytest.mark.parametrize(
+    ("seconds", "of"),
+    [(START - 1.0, None), (START + 300.0, 300.0), (START + LASTS + 719.0, LASTS + 719.0),
+     (START + LASTS + 721.0, None)],
+)  # fmt: skip
+def test_who_comes_last_while_it_is_slow_is_a_straggler(seconds: float, of: float | None) -> None:
+    mine = next(it for it in range(1, 40) if is_read(job(it)))
+    slow = fleet("slow rank", seed=mine)
+    [truth] = slow.truths()
+    at = BARE.start + timedelta(seconds=seconds)
+    straggler, *others = judged(slow, [], [(at, truth.subject)])["last"]
+    assert (straggler["id"], straggler["seconds"]) == (truth.id, of)
+    assert [it["id"] for it in others] == ([] if of else [None])
 
 
 def test_who_tells_what_is_the_job_s_and_not_the_fault_s() -> None:
