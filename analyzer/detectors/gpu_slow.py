@@ -80,7 +80,18 @@ def slow_gpus(window: Window) -> list[Finding]:
         found.setdefault(finding.subject, finding)
     joined = {gpu for finding in (*uneven, *found.values()) for gpu in finding.members}
     all_of = [*uneven, *(found[subject] for subject in sorted(found.keys() - joined))]
-    return [it for it in all_of if it.condition not in _OF_WORK or notes.is_news(window, it)]
+    return [
+        _with_waits(window, it)
+        for it in all_of
+        if it.condition not in _OF_WORK or notes.is_news(window, it)
+    ]
+
+
+def _with_waits(window: Window, one: Finding) -> Finding:
+    """With what collectives say of it, whatever else does."""
+    told = (waited_for(window, gpu) for gpu in (one.subject, *one.members))
+    waits = next(filter(None, told), None)
+    return one if waits is None else replace(one, evidence=(*one.evidence, waits))
 
 
 def says_whether_slow(window: Window, incident: Incident) -> bool:
@@ -374,7 +385,7 @@ def _last(window: Window) -> list[Finding]:
             subject=gpu,
             severity=Severity.INFO,
             since=at,
-            evidence=tuple(filter(None, (waited_for(window, gpu),))),
+            evidence=(),
             detector="gpu_slow",
             title="A rank of the job comes last to its collectives: the others wait for it",
             condition=_LAST,
@@ -419,7 +430,7 @@ def _usual(window: Window, look: Look) -> tuple[Floats, Floats]:
 def _finding(window: Window, look: Look, change: Change, row: int) -> Finding:
     subject = change.rows.subjects[row]
     length, _ = minutes(window, look)
-    pace, waits = less_done(window, subject, look), waited_for(window, subject)
+    pace = less_done(window, subject, look)
     by_clock = bool(change.clock[row] <= -look.least_clock)
     name, apart = ("SM clock", change.clock) if by_clock else ("power at its clock", change.draws)
     others = int(change.peers[row]) - 1
@@ -443,7 +454,6 @@ def _finding(window: Window, look: Look, change: Change, row: int) -> Finding:
                 value=_power(change.watts[row], change.hertz[row]),
                 peers=_power(watts[row], hertz[row]),
             ),
-            *(() if waits is None else (waits,)),
         ),
         detector="gpu_slow",
         action=_FAULT.action,

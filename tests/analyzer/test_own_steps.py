@@ -10,7 +10,17 @@ import pytest
 from analyzer.correlation.causes import hides
 from analyzer.detectors.gpu_slow import DETECTOR, says_whether_slow, slow_gpus
 from gpuvigil.lineprotocol import parse
-from gpuvigil.model import Finding, Incident, Severity, Subject
+from gpuvigil.model import (
+    Collective,
+    EventKind,
+    Finding,
+    Incident,
+    RankStand,
+    Severity,
+    Source,
+    Stand,
+    Subject,
+)
 from simulator.cluster import build, gpu_subject
 from simulator.faults import InjectedFault
 from simulator.sensors import Moment, NodeSensors
@@ -21,6 +31,7 @@ from .scene import (
     Sample,
     Scene,
     allocation,
+    event,
     gpu,
     healthy,
     in_one_job,
@@ -143,6 +154,19 @@ def test_a_rank_of_which_a_note_was_told_is_a_warning_once_it_lasts(
     scene = lasting(job({5: own(1.15)}, seconds=seconds, ran=620.0))
     them = found(replace(scene, stood=(told_before(),)))
     assert [it.severity for it in them] == [Severity.WARNING] * count
+
+
+def test_that_it_comes_last_to_collectives_is_evidence_of_a_rank_that_its_steps_tell() -> None:
+    rank = RankStand(rank=5, stand=Stand.FIRST, gpu="GPU-3-1", microseconds=210)
+    last = Collective(
+        by=Source.INSPECTOR, holder="job 7", stand=Stand.FIRST, operation="AllReduce", ranks=(rank,),
+        compared=240, percent=92, microseconds=840,
+    )  # fmt: skip
+    it = event(EventKind.COLLECTIVE, node(3), NOON - timedelta(seconds=60.0))
+    scene = job({5: own(1.3)}).with_events(replace(it, collectives=(last,)))
+    (told_of,) = found(scene)
+    assert told_of.condition == "slow_rank"
+    assert told_of.evidence[-1].name == "wait in collectives"
 
 
 def test_a_rank_is_not_told_beside_its_gpu() -> None:
