@@ -11,6 +11,7 @@ from simulator.fleet import Fleet, Truth
 from simulator.fleet.jobs import Job
 from simulator.fleet.steps import makes_steps_from, step_seconds, tells
 
+from .job_collectives import Last, is_read
 from .job_fleets import ASYMMETRIC, HANGS, STRAGGLERS
 from .judge.claims import Said
 from .judge.fault_names import names
@@ -113,8 +114,8 @@ def blames(condition: str, title: str) -> bool:
     return condition not in _OF_RANKS or title.startswith(("GPU ", "Node "))
 
 
-def judged(fleet: Fleet, said: Sequence[Told]) -> dict[str, Any]:
-    """Of one fleet: each fault with what became of it, and each wrong word."""
+def judged(fleet: Fleet, said: Sequence[Told], last: Sequence[Last] = ()) -> dict[str, Any]:
+    """Of one fleet: each fault with what became of it, and each wrong word; `last`: who came last to collectives."""
     truths = [it for it in fleet.truths() if not it.hidden]
     jobs = _Jobs(fleet)
     used: set[int] = set()
@@ -124,7 +125,36 @@ def judged(fleet: Fleet, said: Sequence[Told]) -> dict[str, Any]:
         for number, it in enumerate(said)
         if number not in used
     ]
-    return {"faults": [it for it in faults if it], "wrong": wrong, "healthy": jobs.healthy(truths)}
+    return {
+        "faults": [it for it in faults if it],
+        "wrong": wrong,
+        "last": _of_collectives(truths, jobs, last),
+        "healthy": jobs.healthy(truths),
+    }
+
+
+def _of_collectives(
+    truths: Sequence[Truth], jobs: "_Jobs", last: Sequence[Last]
+) -> list[dict[str, Any]]:
+    """Each straggler whose job's collectives are read, and each rank that came last and was none."""
+    slow = [it for it in truths if it.fault in STRAGGLERS]
+    found: list[dict[str, Any]] = []
+    for truth in slow:
+        job = jobs.of(truth.subject, truth.start + timedelta(seconds=5))
+        if job is not None and is_read(job):
+            begun = _shows_from(job, truth, jobs)
+            at = min((at for at, gpu in last if _is_about(truth, at, gpu)), default=None)
+            seconds = None if at is None else max((at - begun).total_seconds(), 0.0)
+            found.append({"id": truth.id, "seconds": seconds, "workload": job.workload.key})
+    for at, gpu in last:
+        if not any(_is_about(truth, at, gpu) for truth in slow):
+            of = jobs.of(gpu, at)
+            found.append({"id": None, "seconds": None, "workload": of and of.workload.key})
+    return found
+
+
+def _is_about(truth: Truth, at: datetime, gpu: Subject) -> bool:
+    return gpu == truth.subject and truth.start <= at < truth.end + _ECHO
 
 
 class _Jobs:

@@ -30,12 +30,13 @@ def section(result: Mapping[str, Any]) -> Iterator[str]:
     seeds = ", ".join(str(one["seed"]) for one in fleets)
     yield "## What steps add"
     yield ""
-    yield f"`{result['command']}`: {len(fleets)} fleets of {NODES} nodes with {GPUS} GPUs and {HOURS:g} hours ({node_days:.0f} node-days) whose jobs [tell their steps](steps.md), each program all, some or nothing of it. Seeds {seeds} follow from commit `{result['commit'][:12]}`; fleet `{result['fleet']}`. Detectors were tuned on other seeds of the same model, whose noise of steps is chosen and not measured. NCCL's and PyTorch's own word about ranks is in none of it. Intervals are of 95 % (Wilson)."
+    yield f"`{result['command']}`: {len(fleets)} fleets of {NODES} nodes with {GPUS} GPUs and {HOURS:g} hours ({node_days:.0f} node-days) whose jobs [tell their steps](steps.md), each program all, some or nothing of it. Seeds {seeds} follow from commit `{result['commit'][:12]}`; fleet `{result['fleet']}`. Detectors were tuned on other seeds of the same model, whose noise of steps is chosen and not measured. NCCL's and PyTorch's own word about ranks that hang is in none of it. Intervals are of 95 % (Wilson)."
     yield ""
     yield from _asked(fleets)
     yield ""
     yield from _stragglers(fleets)
     yield ""
+    yield from _collectives(fleets)
     yield from _hangs(fleets)
     yield ""
     yield from _healthy(fleets)
@@ -199,6 +200,22 @@ def _of_stragglers(mine: Sequence[Any], false: int) -> Iterator[str]:
 
 def _f1(found: int, of: int, false: int) -> str:
     return f"{2.0 * found / (found + false + of):.2f}" if of else "-"
+
+
+def _collectives(fleets: Sequence[Any]) -> Iterator[str]:
+    """What NCCL Inspector's files add; nothing of plays that had none."""
+    last = [it for one in fleets for it in one.get("last", ())]
+    if not last:
+        return
+    loud = {(one["seed"], it["id"]) for one in fleets for it in one["faults"] if it["loud"] is not None}  # fmt: skip
+    slow = [(one["seed"], it) for one in fleets for it in one.get("last", ()) if it["id"]]
+    told = sorted(it["seconds"] for _, it in slow if it["seconds"] is not None)
+    alone = sum(it["seconds"] is not None and (seed, it["id"]) not in loud for seed, it in slow)
+    others = [it for it in last if it["id"] is None]
+    uneven = sum(it["workload"] in {"staged", "unlike"} for it in others)
+    median = f", the half of them within {told[len(told) // 2]:.0f} s" if told else ""
+    yield f"Of four in ten jobs NCCL Inspector's files are read, one all-reduce in a step, by the collector's own rule: who is mostly in it for half as long as the others comes last, which is evidence, and a note where nothing else is known of the rank. Of stragglers in these jobs {share(len(told), len(slow))} came last{median}; of {alone} of them no warning was told. Of ranks that were not slow it was said {counted(len(others), 'time')}, {uneven} of them in jobs cut unevenly or with uneven data."
+    yield ""
 
 
 def _hangs(fleets: Sequence[Any]) -> Iterator[str]:

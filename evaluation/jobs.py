@@ -1,7 +1,7 @@
 """`python -m evaluation.jobs FLEETS`: what steps add to what GPUs tell of their jobs.
 
 Fleets of trainings, some with a rank that is slow, stuck, stopped or dead, played through the product's own
-analyzer; most of their jobs tell their steps, some nothing. Seeds follow from the commit, so that nobody
+analyzer; most of their jobs tell their steps, some nothing, and of some NCCL Inspector's files are read. Seeds follow from the commit, so that nobody
 knew them before; a tree with changes is refused. Writes `evaluation/jobs.json`; `make docs` makes a
 section of `docs/accuracy.md` from it. With `--seeds` fleets of one's choice are played and shown, and
 nothing is kept.
@@ -22,6 +22,7 @@ from simulator.fleet import build
 from .fingerprint import is_committed
 from .fleets import release_seed
 from .job_bounds import hours
+from .job_collectives import Inspectors
 from .job_fleets import HOURS, NODES, fleet_of
 from .job_judge import judged, lines, spans, told
 from .job_section import section
@@ -41,14 +42,14 @@ def played(seed: int) -> dict[str, Any]:
         if happening.kind == "hub restart":
             replay.hub_away(happening.start, happening.end)
     sick = spans(fleet, fleet.truths())
-    bounds = []
+    bounds, inspectors = [], Inspectors(fleet)
     for block in fleet.blocks(block_seconds=_BLOCK.total_seconds()):
-        replay.feed(block)
+        replay.feed(inspectors.heard(block))
         bounds += [asdict(it) for it in hours(fleet, block, sick)]
     return {
         "seed": seed,
         "node_days": NODES * HOURS / 24.0,
-        **judged(fleet, told(replay.transitions)),
+        **judged(fleet, told(replay.transitions), inspectors.last),
         "bounds": bounds,
         "cpu_seconds": round(time.process_time() - begun),
     }

@@ -19,7 +19,7 @@ from gpuvigil.clock import EPOCH, micros
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Allocation, Evidence, Finding, HolderKind, Incident, Severity, Subject
 
-from ..evidence import draws_least, own_steps
+from ..evidence import draws_least, notes, own_steps, set_clocks
 from ..evidence.job_pace import (
     LOOKS,
     NEEDS,
@@ -45,8 +45,15 @@ _MOST_NODES = 2
 # So long after it was last seen, with no job that could show it, it is nobody's knowledge any more.
 _LAPSE = timedelta(hours=24)
 _UNEVEN, _TURNED, _LAST = "uneven_stage", "slow_rank", "last_in_collectives"
+_SET, _BEGUN = "node_clocks", "slow_from_start"
+# Of these a note is told once.
+_OF_WORK = frozenset({_UNEVEN, _TURNED, _LAST, _BEGUN})
 _NODE_ACTION = (
     "Look at the node (storage, CPUs, network, power) before its GPUs; keep it out of large jobs."
+)
+_SET_ACTION = (
+    "Ask who set the clocks of the node: `nvidia-smi -q -d CLOCK,PERFORMANCE` shows them, `nvidia-smi -rgc`"
+    " resets them. Neither heat nor a power brake held them."
 )
 _RANK_ACTION = (
     "Look at what the rank does (longer samples, a shard of its own, work on the CPU), then at its node's"
@@ -59,11 +66,11 @@ def slow_gpus(window: Window) -> list[Finding]:
 
     A rank of which only its steps say that it turned slow is told after them: where anything says that it
     is the GPU, that speaks. Who stands otherwise than in the jobs before is told then, and last whom
-    collectives alone name.
+    collectives alone name. A note about a job's work that came and went is not told again.
     """
     told = window.once(own_steps.own_steps, None)
-    notes = [] if told is None else _uneven(window, told)
-    found = {finding.subject: finding for finding in ([] if told is None else _sick(told))}
+    uneven = [] if told is None else _uneven(window, told)
+    found = {finding.subject: finding for finding in ([] if told is None else _sick(window, told))}
     for look in LOOKS:
         for finding in _seen(window, look):
             found.setdefault(finding.subject, finding)
@@ -71,8 +78,20 @@ def slow_gpus(window: Window) -> list[Finding]:
         found.setdefault(finding.subject, finding)
     for finding in (*_unusual(window), *_last(window)):
         found.setdefault(finding.subject, finding)
-    joined = {gpu for finding in (*notes, *found.values()) for gpu in finding.members}
-    return [*notes, *(found[subject] for subject in sorted(found.keys() - joined))]
+    joined = {gpu for finding in (*uneven, *found.values()) for gpu in finding.members}
+    all_of = [*uneven, *(found[subject] for subject in sorted(found.keys() - joined))]
+    return [
+        _with_waits(window, it)
+        for it in all_of
+        if it.condition not in _OF_WORK or notes.is_news(window, it)
+    ]
+
+
+def _with_waits(window: Window, one: Finding) -> Finding:
+    """With what collectives say of it, whatever else does."""
+    told = (waited_for(window, gpu) for gpu in (one.subject, *one.members))
+    waits = next(filter(None, told), None)
+    return one if waits is None else replace(one, evidence=(*one.evidence, waits))
 
 
 def says_whether_slow(window: Window, incident: Incident) -> bool:
@@ -159,9 +178,9 @@ def _is_as_its_peers(window: Window, incident: Incident, gpu: Subject) -> bool:
     return bool(stand.alike[place])
 
 
-def _sick(told: own_steps.OwnSteps) -> list[Finding]:
+def _sick(window: Window, told: own_steps.OwnSteps) -> list[Finding]:
     """GPUs whose rank takes longer, at a lower clock; of several on one node the node."""
-    return [_by_clock(told, node, rows) for node, rows in _by_node(told, told.sick)]
+    return [_by_clock(window, told, node, rows) for node, rows in _by_node(told, told.sick)]
 
 
 def _turned(told: own_steps.OwnSteps, known: Iterable[Finding]) -> list[Finding]:
@@ -181,8 +200,12 @@ def _by_node(told: own_steps.OwnSteps, mask: Mask) -> list[tuple[Subject, list[i
     return [it for nodes in jobs.values() if len(nodes) <= _MOST_NODES for it in nodes.items()]
 
 
-def _by_clock(told: own_steps.OwnSteps, node: Subject, rows: Sequence[int]) -> Finding:
+def _by_clock(
+    window: Window, told: own_steps.OwnSteps, node: Subject, rows: Sequence[int]
+) -> Finding:
     several = len(rows) > 1
+    if set_clocks.may_be_set(window, [told.rows.subjects[row] for row in rows]):
+        return _as_set(_by_steps(told, node, rows))
     return replace(
         _by_steps(told, node, rows),
         severity=_FAULT.severity,
@@ -190,6 +213,17 @@ def _by_clock(told: own_steps.OwnSteps, node: Subject, rows: Sequence[int]) -> F
         if several
         else "GPU slows its job down: its rank's own work takes longer",
         action=_NODE_ACTION if several else _FAULT.action,
+    )
+
+
+def _as_set(one: Finding) -> Finding:
+    """A note: all of its job waits for the node, whose clocks somebody may have set."""
+    return replace(
+        one,
+        severity=Severity.INFO,
+        title="Job waits for a node whose GPUs all run at lower clocks",
+        condition=_SET,
+        action=_SET_ACTION,
     )
 
 
@@ -223,7 +257,7 @@ def _by_steps(told: own_steps.OwnSteps, node: Subject, rows: Sequence[int]) -> F
         ),
         detector="gpu_slow",
         title=_title(several, bool(told.begun[worst])),
-        condition="slow_from_start" if told.begun[worst] else _TURNED,
+        condition=_BEGUN if told.begun[worst] else _TURNED,
         action=_RANK_ACTION,
         source="ours: what each rank tells of its own work in a step",
         own_limit=True,
@@ -351,7 +385,7 @@ def _last(window: Window) -> list[Finding]:
             subject=gpu,
             severity=Severity.INFO,
             since=at,
-            evidence=tuple(filter(None, (waited_for(window, gpu),))),
+            evidence=(),
             detector="gpu_slow",
             title="A rank of the job comes last to its collectives: the others wait for it",
             condition=_LAST,
@@ -372,7 +406,7 @@ def _of_node(
     worst = min(rows, key=lambda row: float(np.fmin(change.draws[row], change.clock[row])))
     one = _finding(window, look, change, worst)
     gpus = tuple(sorted(change.rows.subjects[row] for row in rows))
-    return replace(
+    found = replace(
         one,
         subject=node,
         evidence=(Evidence(name="GPUs", value=f"{len(gpus)} of the node at once"), *one.evidence),
@@ -381,6 +415,8 @@ def _of_node(
         condition="whole_node",
         members=gpus,
     )
+    by_clock = bool((change.clock[list(rows)] <= -look.least_clock).all())
+    return _as_set(found) if by_clock and set_clocks.may_be_set(window, gpus) else found
 
 
 def _usual(window: Window, look: Look) -> tuple[Floats, Floats]:
@@ -394,7 +430,7 @@ def _usual(window: Window, look: Look) -> tuple[Floats, Floats]:
 def _finding(window: Window, look: Look, change: Change, row: int) -> Finding:
     subject = change.rows.subjects[row]
     length, _ = minutes(window, look)
-    pace, waits = less_done(window, subject, look), waited_for(window, subject)
+    pace = less_done(window, subject, look)
     by_clock = bool(change.clock[row] <= -look.least_clock)
     name, apart = ("SM clock", change.clock) if by_clock else ("power at its clock", change.draws)
     others = int(change.peers[row]) - 1
@@ -418,7 +454,6 @@ def _finding(window: Window, look: Look, change: Change, row: int) -> Finding:
                 value=_power(change.watts[row], change.hertz[row]),
                 peers=_power(watts[row], hertz[row]),
             ),
-            *(() if waits is None else (waits,)),
         ),
         detector="gpu_slow",
         action=_FAULT.action,
@@ -440,7 +475,7 @@ DETECTOR = Detector(
     name="gpu_slow",
     find=slow_gpus,
     faults=found_by("gpu_slow"),
-    needs=(*NEEDS, *own_steps.NEEDS, *draws_least.NEEDS),
+    needs=(*NEEDS, *own_steps.NEEDS, *draws_least.NEEDS, *set_clocks.NEEDS),
     sentence="A GPU that its job's other GPUs began to wait for.",
     source="what a GPU draws at its clock, against its job's others and its own past",
     would_show=says_whether_slow,

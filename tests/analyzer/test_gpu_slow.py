@@ -397,10 +397,11 @@ MANY = [gpu(number, index) for number in (1, 2, 3, 4) for index in range(4)]
 LARGE = healthy(nodes=4, gpus=4)
 
 
-def in_large_job(*slow: Subject, seconds: float = 105.0) -> list[Finding]:
-    scene = LARGE
+def in_large_job(
+    *slow: Subject, seconds: float = 105.0, fields: dict[str, Any] = LESS, scene: Scene = LARGE
+) -> list[Finding]:
     for subject in slow:
-        scene = scene.changed(subject, LESS, seconds)
+        scene = scene.changed(subject, fields, seconds)
     job = in_one_job(scene, MANY, lost=0.1, seconds=seconds)
     return found(replace(job, settings=FAR if seconds > 100.0 else SETTINGS))
 
@@ -413,6 +414,45 @@ def test_where_several_of_one_node_are_slow_it_is_the_node_and_one_matter() -> N
     assert finding.evidence[0].value == "4 of the node at once"
     assert finding.action.startswith("Look at the node")
     assert [one.subject for one in in_large_job(MANY[0], *MANY[4:6])] == [gpu(), node(2)]
+
+
+LOWER: dict[str, Any] = {"sm_clock_hertz": 1_656_000_000}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "severity", "condition"),
+    [(3, Severity.INFO, "node_clocks"), (2, Severity.WARNING, "whole_node")],
+)
+def test_clocks_that_are_lower_on_all_of_a_node_may_be_a_setting_and_are_a_note(
+    gpus: int, severity: Severity, condition: str
+) -> None:
+    """Of three quarters of the job's GPUs there."""
+    (finding,) = in_large_job(*MANY[4 : 4 + gpus], fields=LOWER)
+    assert (finding.subject, finding.severity, finding.condition) == (node(2), severity, condition)
+    assert finding.members == tuple(MANY[4 : 4 + gpus])
+    # One that does less at its clock, too, is none.
+    less = {"sm_clock_hertz": 1_970_000_000, "power_watts": 480.0}
+    assert in_large_job(*MANY[4:8], fields=less)[0].condition == "whole_node"
+
+
+@pytest.mark.parametrize(
+    ("per_second", "condition"), [(0.11, "node_clocks"), (0.112, "whole_node")]
+)
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "hardware_thermal_slowdown_seconds",
+        "software_thermal_slowdown_seconds",
+        "power_brake_seconds",
+    ],
+)
+def test_a_reason_for_a_tenth_of_the_span_says_that_lower_clocks_are_no_setting(
+    reason: str, per_second: float, condition: str
+) -> None:
+    """Lines of 90 seconds, of a span of 100."""
+    scene = LARGE.rising(MANY[5], reason, per_second)
+    (finding,) = in_large_job(*MANY[4:8], fields=LOWER, scene=scene)
+    assert finding.condition == condition
 
 
 def test_what_some_gpus_on_many_nodes_do_is_a_role_and_no_fault() -> None:

@@ -10,7 +10,17 @@ import pytest
 from analyzer.correlation.causes import hides
 from analyzer.detectors.gpu_slow import DETECTOR, says_whether_slow, slow_gpus
 from gpuvigil.lineprotocol import parse
-from gpuvigil.model import Finding, Severity, Subject
+from gpuvigil.model import (
+    Collective,
+    EventKind,
+    Finding,
+    Incident,
+    RankStand,
+    Severity,
+    Source,
+    Stand,
+    Subject,
+)
 from simulator.cluster import build, gpu_subject
 from simulator.faults import InjectedFault
 from simulator.sensors import Moment, NodeSensors
@@ -21,6 +31,7 @@ from .scene import (
     Sample,
     Scene,
     allocation,
+    event,
     gpu,
     healthy,
     in_one_job,
@@ -107,6 +118,55 @@ def test_a_rank_whose_clock_is_as_the_others_is_a_warning_after_five_minutes_and
     assert [(it.severity, it.title) for it in found(nodes)] == [
         (severity, "Ranks on one node have become slow: their own work takes longer")
     ]
+
+
+def told_before(**more: Any) -> Incident:
+    """A note of the sixth rank that is over."""
+    over = incident("gpu_slow", gpu(3, 1), -timedelta(minutes=50), condition="slow_rank", **more)
+    return replace(over, state="resolved", resolved_at=NOON - timedelta(minutes=40))
+
+
+@pytest.mark.parametrize(("ran", "count"), [(timedelta(minutes=41), 0), (timedelta(minutes=39), 1)])
+def test_a_note_that_came_and_went_is_not_told_again_of_the_same_job(
+    ran: timedelta, count: int
+) -> None:
+    scene = replace(job({5: own(1.3)}), stood=(told_before(),))
+    held = tuple(replace(it, started_at=NOON - ran) for it in scene.allocations)
+    assert len(found(replace(scene, allocations=held))) == count
+
+
+def test_a_note_that_stands_or_is_of_another_rank_or_had_a_cause_is_told() -> None:
+    scene, over = job({5: own(1.3)}), told_before()
+    assert found(replace(scene, stood=(over,))) == []
+    for stood in (
+        (over, replace(over, state="open", resolved_at=None)),
+        (replace(over, fingerprint="of another rank"),),
+        (replace(over, covered_by="its cause"),),
+    ):
+        assert len(found(replace(scene, stood=stood))) == 1
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(("seconds", "count"), [(310.0, 1), (290.0, 0)])
+def test_a_rank_of_which_a_note_was_told_is_a_warning_once_it_lasts(
+    seconds: float, count: int
+) -> None:
+    scene = lasting(job({5: own(1.15)}, seconds=seconds, ran=620.0))
+    them = found(replace(scene, stood=(told_before(),)))
+    assert [it.severity for it in them] == [Severity.WARNING] * count
+
+
+def test_that_it_comes_last_to_collectives_is_evidence_of_a_rank_that_its_steps_tell() -> None:
+    rank = RankStand(rank=5, stand=Stand.FIRST, gpu="GPU-3-1", microseconds=210)
+    last = Collective(
+        by=Source.INSPECTOR, holder="job 7", stand=Stand.FIRST, operation="AllReduce", ranks=(rank,),
+        compared=240, percent=92, microseconds=840,
+    )  # fmt: skip
+    it = event(EventKind.COLLECTIVE, node(3), NOON - timedelta(seconds=60.0))
+    scene = job({5: own(1.3)}).with_events(replace(it, collectives=(last,)))
+    (told_of,) = found(scene)
+    assert told_of.condition == "slow_rank"
+    assert told_of.evidence[-1].name == "wait in collectives"
 
 
 def test_a_rank_is_not_told_beside_its_gpu() -> None:
@@ -380,9 +440,19 @@ def test_what_the_first_rank_draws_says_nothing_where_it_may_have_saved_for_the_
 
 def test_two_of_a_node_at_a_lower_clock_are_their_node_at_once() -> None:
     slow = own(1.3, sm_clock_hertz=1_800_000_000)
-    (it,) = found(job({4: slow, 5: slow}, seconds=30.0))
+    scene = job({4: slow, 5: slow}, seconds=30.0)
+    (it,) = found(scene.rising(gpu(3), "hardware_thermal_slowdown_seconds", 1.0))
     assert (it.subject, it.severity) == (node(3), Severity.WARNING)
     assert it.title.startswith("Node slows its job down")
+
+
+def test_lower_clocks_of_all_of_a_node_without_a_reason_may_be_set_and_are_a_note() -> None:
+    slow = own(1.3, sm_clock_hertz=1_800_000_000)
+    (it,) = found(job({4: slow, 5: slow}, seconds=30.0))
+    assert (it.subject, it.severity, it.condition) == (node(3), Severity.INFO, "node_clocks")
+    assert it.title == "Job waits for a node whose GPUs all run at lower clocks"
+    (one,) = found(job({4: slow}, seconds=30.0))
+    assert (one.subject, one.severity) == (gpu(3), Severity.WARNING)
 
 
 def test_a_stage_that_has_more_to_do_is_one_note_for_its_job() -> None:

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from evaluation.job_bounds import window
+from evaluation.job_collectives import is_read
 from evaluation.job_fleets import HANGS, STRAGGLERS
 from evaluation.job_judge import Told, blames, judged
 from evaluation.job_section import section, sound_section
@@ -25,17 +26,18 @@ BARE = FleetSettings(
 START, LASTS = 1500.0, 900.0
 
 
-def job() -> Job:
-    return next(it for it in build(BARE).plan.jobs if it.start < 0.0 and it.end > 3600.0)
+def job(seed: int = BARE.seed) -> Job:
+    jobs = build(replace(BARE, seed=seed)).plan.jobs
+    return next(it for it in jobs if it.start < 0.0 and it.end > 3600.0)
 
 
-def fleet(kind: str, start: float = START) -> Fleet:
-    gpu = job().gpus[1]
+def fleet(kind: str, start: float = START, seed: int = BARE.seed) -> Fleet:
+    gpu = job(seed).gpus[1]
     order = FaultOrder(
         kind=kind, node=gpu // 4, gpu=gpu % 4, start_seconds=start, seconds=LASTS,
         magnitude=0.3 if kind in STRAGGLERS else None,
     )  # fmt: skip
-    return build(replace(BARE, faults=(order,)))
+    return build(replace(BARE, seed=seed, faults=(order,)))
 
 
 def word(subject: Subject, seconds: float, **more: Any) -> Told:
@@ -226,6 +228,7 @@ def test_the_section_counts_what_was_found_missed_and_wrong() -> None:
         "bounds": [{"truth": "compute", "said": "compute", "tells": "own"}],
     }
     text = "\n".join(section({"command": "x", "commit": "c" * 40, "fleet": "f", "fleets": [one]}))
+    assert "NCCL Inspector's files" not in text
     assert "| its ranks' own work | 2 | 0.50 (0.09 to 0.91, 1 of 2)" in text
     assert "| dead process | its ranks' own work | 2 | 1.00 (0.34 to 1.00, 2 of 2) | 0.50" in text
     assert "hardware was blamed 1 time (10.0 in 1,000 job-hours)" in text
@@ -240,6 +243,35 @@ def test_the_section_counts_what_was_found_missed_and_wrong() -> None:
     assert "`y 100`: 1 fleet of 4 hours (4 node-days) without a fault" in sound
     assert "1,000 healthy job-hours | 1 in 100, 0 of them of such jobs | missed |" in sound
     assert "In 100 healthy job-hours, 2000 pauses among them" in sound
+
+
+def test_who_comes_last_is_counted_of_jobs_whose_collectives_are_read() -> None:
+    usual = {"kind": "slow rank", "seconds": 40.0, "tells": "steps", "from_start": False,
+             "culprit": True, "step": 1.0, "onset": 0.0}  # fmt: skip
+    faults = [{**usual, "loud": 60.0, "id": "a"}, {**usual, "loud": None, "id": "b"}]
+    said = [("a", 360.0, "even"), ("b", 240.0, "even"), ("c", None, "even"), (None, None, "staged")]
+    last = [{"id": name, "seconds": at, "workload": key} for name, at, key in said]
+    one = {"seed": 7, "node_days": 4.0, "faults": faults, "wrong": [], "healthy": {}, "bounds": []}
+    result = {"command": "x", "commit": "c" * 40, "fleet": "f", "fleets": [{**one, "last": last}]}
+    text = "\n".join(section(result))
+    assert "0.67 (0.21 to 0.94, 2 of 3) came last, the half of them within 360 s" in text
+    assert "of 1 of them no warning was told" in text
+    assert "it was said 1 time, 1 of them in jobs cut unevenly" in text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "of"),
+    [(START - 1.0, None), (START + 300.0, 300.0), (START + LASTS + 719.0, LASTS + 719.0),
+     (START + LASTS + 721.0, None)],
+)  # fmt: skip
+def test_who_comes_last_while_it_is_slow_is_a_straggler(seconds: float, of: float | None) -> None:
+    mine = next(it for it in range(1, 40) if is_read(job(it)))
+    slow = fleet("slow rank", seed=mine)
+    [truth] = slow.truths()
+    at = BARE.start + timedelta(seconds=seconds)
+    straggler, *others = judged(slow, [], [(at, truth.subject)])["last"]
+    assert (straggler["id"], straggler["seconds"]) == (truth.id, of)
+    assert [it["id"] for it in others] == ([] if of else [None])
 
 
 def test_who_tells_what_is_the_job_s_and_not_the_fault_s() -> None:

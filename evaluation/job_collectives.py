@@ -1,0 +1,219 @@
+"""What NCCL Inspector's files say of a fleet's jobs, by the collector's own rule: who waits least in collectives.
+
+One all-reduce in each step: a rank is in it from the end of its own work until the slowest one has come and all is
+sent. Which jobs have it switched on, and which of these write where all of their nodes read, is chosen.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from collector.nccl.inspector import TAIL_BYTES, First, Op, first
+from collector.nccl.ranks_supervisor import INSPECTOR_SECONDS
+from gpuvigil.model import Event, EventKind, Subject
+from simulator.fleet import Block, Fleet
+from simulator.fleet.chance import Dice
+from simulator.fleet.changes import Change, On
+from simulator.fleet.holding import STAGES
+from simulator.fleet.jobs import Job
+from simulator.fleet.steps import makes_steps_from, step_seconds
+
+Floats = NDArray[np.float64]
+Last = tuple[datetime, Subject]  # when whose rank was said to come last
+# Of the jobs that train, and of these such as write to a file system that their nodes share [chosen].
+_READ, _SHARED = 0.4, 0.5
+# What the collector reads of a file, and as the product's page has it a line of it; a word is not said again so soon.
+_LINE_BYTES, _AGAIN_SECONDS = 450, 600.0
+_KEPT = TAIL_BYTES // _LINE_BYTES
+_TICK_SECONDS = 10.0
+# Deviations of a rank's own work and input, as of the steps that it tells [chosen].
+_OWN_SPREAD, _INPUT_SPREAD = 0.006, 0.08
+_HOLDS = {(On.WORK, "spin"), (On.WORK, "stall"), (On.STEPS, "phase")}
+
+
+def is_read(job: Job) -> bool:
+    """Whether a job's nodes read what its NCCL Inspector writes."""
+    trains = job.workload.rhythm is not None and len(job.gpus) > 1
+    return trains and Dice("inspector", job.key).share() < _READ
+
+
+@dataclass(slots=True, kw_only=True)
+class _Files:
+    """What one job's ranks wrote last."""
+
+    job: Job
+    shared: bool
+    chance: np.random.Generator
+    dealt: Floats
+    changes: Sequence[Change]
+    # Of each collective its number, and how many microseconds each rank was in it.
+    lines: deque[tuple[int, list[int]]] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    steps: float = 0.0
+    told: dict[int, float] = field(default_factory=dict)  # when each rank was told last
+
+    def work(self, at: float, clock: Floats) -> None:
+        """The steps of a tick."""
+        job, rhythm, length = self.job, self.job.workload.rhythm, step_seconds(self.job)
+        begun = job.start + job.workload.startup_seconds
+        over = job.end if job.stopped is None else min(job.end, job.stopped)
+        if rhythm is None or length is None or not begun <= at < over or self._stands(at):
+            return
+        before = int(self.steps)
+        self.steps += _TICK_SECONDS / length
+        size = (int(self.steps) - before, len(job.gpus))
+        own = length * rhythm.own * self.dealt * (1.0 + self._scatter(size, _OWN_SPREAD))
+        own *= np.maximum(1.0 + self._scatter(size, rhythm.uneven), 0.4) / (clock * self._speed(at))
+        comes = rhythm.passes * own
+        comes += length * rhythm.input * (1.0 + self._scatter(size, _INPUT_SPREAD))
+        sent = length * max(1.0 - rhythm.passes * rhythm.own - rhythm.input, 0.03)
+        waits = comes.max(axis=1, keepdims=True) - comes + sent
+        whole = (1e6 * waits).astype(np.int64).tolist()
+        self.lines.extend(enumerate(whole, start=before))
+
+    def _scatter(self, size: tuple[int, int], deviation: float) -> Floats:
+        return deviation * self.chance.standard_normal(size)
+
+    def _speed(self, at: float) -> Floats:
+        found = np.ones(len(self.job.gpus))
+        for change in self.changes:
+            if (change.on, change.name) == (
+                On.PHYSICS,
+                "speed",
+            ) and change.start <= at < change.end:
+                found[np.isin(self.job.gpus, change.targets)] *= change.value
+        return found
+
+    def _stands(self, at: float) -> bool:
+        held = any((it.on, it.name) in _HOLDS and it.start <= at < it.end for it in self.changes)
+        return held or makes_steps_from(self.job, at) > at
+
+    def ops(self, ranks: Sequence[int], hosts: Sequence[str]) -> Iterator[Op]:
+        name, size = f"{self.job.key:x}", len(self.job.gpus)
+        for number, times in self.lines:
+            for rank in ranks:
+                yield Op(
+                    communicator=name,
+                    size=size,
+                    rank=rank,
+                    host=hosts[rank],
+                    pid=1000 + rank,
+                    operation="AllReduce",
+                    number=number,
+                    microseconds=times[rank],
+                    clock="kernel_gpu",
+                    owner=1000,
+                )
+
+
+class Inspectors:
+    """Of one fleet; its blocks come in order."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._files = [self._new(job) for job in fleet.plan.jobs if is_read(job)]
+        self.last: list[Last] = []
+
+    def _new(self, job: Job) -> _Files:
+        rhythm, mine = job.workload.rhythm, set(job.gpus)
+        cut = np.array((rhythm.dealt if rhythm else ()) or (1.0,) * STAGES)
+        stage = np.arange(len(job.gpus)) * STAGES // len(job.gpus)
+        return _Files(
+            job=job,
+            shared=Dice("inspector's files", job.key).share() < _SHARED,
+            chance=np.random.default_rng((self._fleet.settings.seed, job.number)),
+            dealt=cut[np.clip(stage, 0, STAGES - 1)],
+            changes=[it for it in self._fleet.plan.changes if not mine.isdisjoint(it.targets)
+                     and it.on in {On.PHYSICS, On.WORK, On.STEPS}],
+        )  # fmt: skip
+
+    def heard(self, block: Block) -> Block:
+        """The block with what the collectors say of collectives in it."""
+        origin = self._fleet.settings.start
+        start, end = ((it - origin).total_seconds() for it in (block.start, block.end))
+        clocks = _clocks(block.tables["gpu"], origin)
+        events: list[Event] = []
+        here = [it for it in self._files if it.job.start < end and it.job.end > start]
+        for at in np.arange(start, end, _TICK_SECONDS).tolist():
+            for files in here:
+                files.work(at, self._clock(files.job, clocks, at))
+                if at % INSPECTOR_SECONDS == 0.0 and files.job.start <= at < files.job.end:
+                    events += self._look(files, at)
+        return replace(
+            block,
+            events=(*block.events, *events),
+            event_arrivals=(*block.event_arrivals, *(it.at for it in events)),
+        )
+
+    def _clock(self, job: Job, clocks: Mapping[str, tuple[Floats, Floats]], at: float) -> Floats:
+        """As shares of the highest; where nobody reads them they are that."""
+        found = []
+        for gpu in job.gpus:
+            times, shares = clocks.get(
+                self._fleet.plan.topology.uuids[gpu], (np.empty(0), np.empty(0))
+            )
+            place = int(np.searchsorted(times, at, side="right")) - 1
+            found.append(1.0 if place < 0 else float(shares[place]))
+        return np.array(found)
+
+    def _look(self, files: _Files, at: float) -> Iterator[Event]:
+        topology, job = self._fleet.plan.topology, files.job
+        nodes = [int(topology.gpu_node[gpu]) for gpu in job.gpus]
+        hosts = [f"10.0.{node // 250}.{node % 250}" for node in nodes]
+        seen = [range(len(nodes))] if files.shared else [
+            [rank for rank, it in enumerate(nodes) if it == node] for node in sorted(set(nodes))
+        ]  # fmt: skip
+        for ranks in seen:
+            for one in first(files.ops(ranks, hosts)):
+                rank = one.op.rank
+                if at - files.told.get(rank, -np.inf) >= _AGAIN_SECONDS:
+                    files.told[rank] = at
+                    yield self._event(
+                        topology.gpu_subject(job.gpus[rank]), one, str(job.holder), at
+                    )
+
+    def _event(self, gpu: Subject, one: First, holder: str, at: float) -> Event:
+        return Event(
+            kind=EventKind.COLLECTIVE,
+            subject=gpu.of_node(),
+            at=self._fleet.at(at),
+            id=f"collective:{gpu.key}:{at:g}",
+            message="ranks first, by inspector (simulated)",
+            collectives=(one.collective(holder, gpu.gpu),),
+        )
+
+
+def _clocks(table: pa.Table, origin: datetime) -> Mapping[str, tuple[Floats, Floats]]:
+    """Of each GPU whose clock is read: when, in seconds, and the share of its highest."""
+    known = {"sm_clock_hertz", "sm_clock_max_hertz"} <= set(table.column_names)
+    if not known:
+        return {}
+    share = pc.divide(
+        table["sm_clock_hertz"].cast(pa.float64()), table["sm_clock_max_hertz"].cast(pa.float64())
+    )
+    read = pa.table(
+        {
+            "uuid": table["uuid"].cast(pa.string()),
+            "at": table["at"].cast(pa.int64()),
+            "share": share,
+        }
+    )
+    read = read.filter(pc.is_finite(read["share"])).sort_by(
+        [("uuid", "ascending"), ("at", "ascending")]
+    )
+    uuids = read["uuid"].to_numpy(zero_copy_only=False)
+    at = read["at"].to_numpy() / 1e6 - origin.timestamp()
+    shares = np.maximum(read["share"].to_numpy(), 0.05)
+    begins = (
+        np.flatnonzero(np.r_[True, uuids[1:] != uuids[:-1]]) if len(uuids) else np.empty(0, int)
+    )
+    ends = np.r_[begins[1:], len(uuids)]
+    return {
+        str(uuids[low]): (at[low:high], shares[low:high])
+        for low, high in zip(begins.tolist(), ends.tolist(), strict=True)
+    }
