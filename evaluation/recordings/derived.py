@@ -35,6 +35,10 @@ _LINKS: Mapping[str, tuple[str, str]] = {
     "nvlink_receive_bytes": ("receive_bytes", "sum"),
     "nvlink_transmit_bytes": ("transmit_bytes", "sum"),
 }
+# A counter from what is told per second, as DCGM has it.
+_RATES: Mapping[str, str] = {
+    f"nvlink_{way}_bytes": f"nvlink_{way}_bytes_per_second" for way in ("receive", "transmit")
+}
 # What a GPU can do, where only what it does is recorded.
 _HIGHEST: Mapping[str, str] = {
     "pcie_width_max": "pcie_width",
@@ -62,6 +66,7 @@ def gpu(
         more |= _reasons(table, ticks)
     if links is not None:
         more |= _of_links(table, links)
+    more = {**_of_rates(table, ticks), **more}
     more |= _processes(table, names_holders)
     for name, of in _HIGHEST.items():
         if of in table.column_names and name not in table.column_names:
@@ -118,6 +123,30 @@ def _highest(table: pa.Table, name: str) -> pa.Array:
 
 def _reasons(table: pa.Table, ticks: Mapping[Subject, float]) -> dict[str, pa.Array]:
     """How long each reason has held the clocks down, counted from the first row of each GPU."""
+    known = pc.is_valid(table["clock_event_reasons"]).to_numpy()
+    bits = pc.fill_null(table["clock_event_reasons"], 0).to_numpy()
+    rates = np.stack([np.where(bits & bit, 1.0, 0.0) for bit in _REASONS.values()])
+    totals = _added_up(table, ticks, rates)
+    return {name: pa.array(own, mask=~known) for name, own in zip(_REASONS, totals, strict=True)}
+
+
+def _of_rates(table: pa.Table, ticks: Mapping[Subject, float]) -> dict[str, pa.Array]:
+    """Counters of what is only told per second."""
+    wanted = {
+        name: rate
+        for name, rate in _RATES.items()
+        if rate in table.column_names and name not in table.column_names
+    }
+    found = {}
+    for name, rate in wanted.items():
+        per_second: Numbers = table[rate].cast(pa.float64()).to_numpy()
+        (total,) = _added_up(table, ticks, np.nan_to_num(per_second)[np.newaxis])
+        found[name] = pa.array(np.round(total), mask=np.isnan(per_second))
+    return found
+
+
+def _added_up(table: pa.Table, ticks: Mapping[Subject, float], rates: Numbers) -> Numbers:
+    """What comes together of each of several rates since the first row of each GPU."""
     at = table["at"].cast(pa.int64()).to_numpy() / 1e6
     names = zip(*(table[tag].to_pylist() for tag in ("cluster", "node", "uuid")), strict=True)
     subjects = list(names)
@@ -125,17 +154,12 @@ def _reasons(table: pa.Table, ticks: Mapping[Subject, float]) -> dict[str, pa.Ar
     same = np.array([*(it == other for it, other in pairwise(subjects)), False])
     lasted = np.where(same, np.append(np.diff(at), 0.0), 0.0)
     lasted = np.minimum(lasted, _LONGEST_TICKS * tick)
-    known = pc.is_valid(table["clock_event_reasons"]).to_numpy()
-    bits = pc.fill_null(table["clock_event_reasons"], 0).to_numpy()
+    # What a row says counts for the time after it.
+    total = np.cumsum(rates * lasted, axis=1)
+    total = np.concatenate([np.zeros((len(rates), 1)), total[:, :-1]], axis=1)
     first = np.append(True, ~same[:-1])
-    found = {}
-    for name, bit in _REASONS.items():
-        spent = np.where(bits & bit, lasted, 0.0)
-        # What a row says counts for the time after it.
-        total = np.append(0.0, np.cumsum(spent)[:-1])
-        own = total - np.maximum.accumulate(np.where(first, total, 0.0))
-        found[name] = pa.array(own, mask=~known)
-    return found
+    begins = np.maximum.accumulate(np.where(first, total, 0.0), axis=1)
+    return np.asarray(total - begins, dtype=np.float64)
 
 
 def _of_links(table: pa.Table, links: pa.Table) -> dict[str, pa.Array]:

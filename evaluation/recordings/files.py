@@ -279,6 +279,22 @@ _NVIDIA_SMI: dict[str, tuple[str, float]] = {
     "clocks.max.sm": ("sm_clock_max_hertz", 1e6),
     "fan.speed": ("fan_speed_percent", 1),
     "power.limit": ("power_limit_requested_watts", 1),
+    "power.default_limit": ("power_limit_default_watts", 1),
+    "pstate": ("performance_state", 1),
+    "clocks.current.memory": ("memory_clock_hertz", 1e6),
+    "clocks.max.memory": ("memory_clock_max_hertz", 1e6),
+    "clocks.max.mem": ("memory_clock_max_hertz", 1e6),
+    "ecc.mode.current": ("ecc_mode", 1),
+    "mig.mode.current": ("mig_mode", 1),
+    "remapped_rows.pending": ("remap_pending", 1),
+    "remapped_rows.failure": ("remap_failure", 1),
+    "remapped_rows.correctable": ("remapped_rows_corrected", 1),
+    "remapped_rows.uncorrectable": ("remapped_rows_uncorrected", 1),
+    "retired_pages.pending": ("retired_pages_pending", 1),
+}
+# Older names of DCGM (dcgm_fields.h), which sites still export.
+_OLD_DCGM: dict[str, tuple[str, float]] = {
+    "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": ("clock_event_reasons", 1),
 }
 # Telegraf's plugin nvidia_smi: README.md of plugins/inputs/nvidia_smi, read 2026-11.
 _TELEGRAF: dict[str, tuple[str, float]] = {
@@ -320,6 +336,7 @@ _FOREIGN: dict[str, tuple[str, float]] = {
         for exporter in EXPORTERS
         for field, column in exporter.columns.items()
     },
+    **_OLD_DCGM,
     **_NVIDIA_SMI,
     # nvidia-smi writes its unit into the header.
     **{

@@ -25,6 +25,11 @@ _NOTHING = frozenset(
 # Of a time also sacct's word for a job that runs.
 _NEVER = _NOTHING | {"unknown"}
 _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)(?: ?([a-z%°/]+))?", re.ASCII)
+# How tools write that something is so, or not.
+_STATES: Mapping[str, float] = {
+    **dict.fromkeys(("true", "yes", "on", "enabled", "active", "up"), 1.0),
+    **dict.fromkeys(("false", "no", "off", "disabled", "not active", "inactive", "down"), 0.0),
+}
 # Units that may stand behind a number: of which fields, and what makes theirs of it.
 _UNITS: Mapping[str, tuple[str, float]] = {
     "%": ("_percent", 1.0),
@@ -94,7 +99,7 @@ def _from_text(raw: Raw, name: str, problems: Problems, state: bool) -> pa.Chunk
 def number_of(word: str, field: str, state: bool = False) -> float | None:
     """The number of a cell in lower case, in the field's unit; None where nothing was measured.
 
-    ValueError says what is wrong with it. Of a state also `true`, `false`, `0x48` and `P0`.
+    ValueError says what is wrong with it. Of a state also `true`, `Disabled`, `0x48` and `P0`.
     """
     if word in _NOTHING:
         return None
@@ -102,8 +107,8 @@ def number_of(word: str, field: str, state: bool = False) -> float | None:
         return float(int(word, 16))
     if field == "performance_state" and re.fullmatch(r"p\d+", word):
         return float(word[1:])
-    if state and word in {"true", "false"}:
-        return float(word == "true")
+    if state and word in _STATES:
+        return _STATES[word]
     found = _NUMBER.fullmatch(word)
     if found is None:
         raise ValueError("it is not a number")

@@ -283,3 +283,34 @@ def test_a_second_name_of_a_gpu_is_no_mistake(tmp_path: Path) -> None:
     assert any("gpu_id" in note for note in read(tmp_path, CAUSES).notes)
     put(tmp_path, "gpu.csv", f"at,node,gpu_id,power_watts\n{rows.replace('GPU-1,', '')}")
     assert "did you mean index" in refused(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("cell", "value"),
+    [("Enabled", 1), ("Disabled", 0), ("Yes", 1), ("No", 0), ("Not Active", 0), ("true", 1)],
+)
+def test_a_state_is_read_as_tools_write_it(cell: str, value: int, tmp_path: Path) -> None:
+    put(tmp_path, "gpu.csv", f"at,index,ecc_mode\n{text(NOON)},0,{cell}\n")
+    (row,) = read(tmp_path, CAUSES).tables["gpu"].to_pylist()
+    assert row["ecc_mode"] == value
+
+
+def test_a_word_is_no_number_of_what_is_counted(tmp_path: Path) -> None:
+    put(tmp_path, "gpu.csv", f"at,index,pcie_replays\n{text(NOON)},0,No\n")
+    assert "column pcie_replays: 'No': it is not a number" in refused(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "clock_event_reasons"),
+        ("remapped_rows.pending", "remap_pending"),
+        ("ecc.mode.current", "ecc_mode"),
+        ("pstate", "performance_state"),
+    ],
+)
+def test_what_exporters_tell_of_a_fault_is_named_as_here(
+    name: str, ours: str, tmp_path: Path
+) -> None:
+    put(tmp_path, "gpu.csv", f"at,index,{name}\n{text(NOON)},0,0\n")
+    assert f"column {name}: is an exporter's name: call it {ours}" in refused(tmp_path)
