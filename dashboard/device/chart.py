@@ -98,6 +98,8 @@ def x_axis(frame: Frame, number: int = 0, *, labelled: bool = True) -> dict[str,
             "color": frame.colours["muted"],
             "fontSize": 11,
             "hideOverlap": True,
+            # Midnight is a date: the number of the day alone reads like a value.
+            "formatter": {"day": "{d} {MMM}", "month": "{d} {MMM}"},
         },
         "axisLine": {"lineStyle": {"color": frame.colours["line"]}},
         "axisTick": {"show": labelled},

@@ -170,6 +170,7 @@ def test_every_line_names_its_own_column_and_joins_no_gap() -> None:
     assert one["xAxis"]["min"] == to_ns(NOON) / 1e6
     assert one["xAxis"]["max"] == to_ns(NOON + COUNT * STEP) / 1e6
     assert one["useUTC"]
+    assert one["xAxis"]["axisLabel"]["formatter"]["day"] == "{d} {MMM}"
 
 
 @given(st.floats(1e-3, 1e12))
