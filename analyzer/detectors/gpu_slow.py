@@ -52,8 +52,8 @@ _NODE_ACTION = (
     "Look at the node (storage, CPUs, network, power) before its GPUs; keep it out of large jobs."
 )
 _SET_ACTION = (
-    "Ask who set the clocks of the node: `nvidia-smi -q -d CLOCK,PERFORMANCE` shows them, `nvidia-smi -rgc`"
-    " resets them. Neither heat nor a power brake held them."
+    "See whether somebody set them: `nvidia-smi -q -d CLOCK,PERFORMANCE` shows clocks and what holds them,"
+    " `nvidia-smi -rgc` resets them. If nobody did, look at the node's power supplies and firmware."
 )
 _RANK_ACTION = (
     "Look at what the rank does (longer samples, a shard of its own, work on the CPU), then at its node's"
@@ -217,10 +217,10 @@ def _by_clock(
 
 
 def _as_set(one: Finding) -> Finding:
-    """A note: all of its job waits for the node, whose clocks somebody may have set."""
+    """All of its job waits for the node, whose clocks somebody may have set: no blame of its hardware."""
     return replace(
         one,
-        severity=Severity.INFO,
+        severity=_FAULT.severity,
         title="Job waits for a node whose GPUs all run at lower clocks",
         condition=_SET,
         action=_SET_ACTION,

@@ -421,9 +421,9 @@ LOWER: dict[str, Any] = {"sm_clock_hertz": 1_656_000_000}
 
 @pytest.mark.parametrize(
     ("gpus", "severity", "condition"),
-    [(3, Severity.INFO, "node_clocks"), (2, Severity.WARNING, "whole_node")],
+    [(3, Severity.WARNING, "node_clocks"), (2, Severity.WARNING, "whole_node")],
 )
-def test_clocks_that_are_lower_on_all_of_a_node_may_be_a_setting_and_are_a_note(
+def test_clocks_that_are_lower_on_all_of_a_node_may_be_a_setting_and_blame_no_hardware(
     gpus: int, severity: Severity, condition: str
 ) -> None:
     """Of three quarters of the job's GPUs there."""

@@ -446,10 +446,10 @@ def test_two_of_a_node_at_a_lower_clock_are_their_node_at_once() -> None:
     assert it.title.startswith("Node slows its job down")
 
 
-def test_lower_clocks_of_all_of_a_node_without_a_reason_may_be_set_and_are_a_note() -> None:
+def test_lower_clocks_of_all_of_a_node_without_a_reason_may_be_set() -> None:
     slow = own(1.3, sm_clock_hertz=1_800_000_000)
     (it,) = found(job({4: slow, 5: slow}, seconds=30.0))
-    assert (it.subject, it.severity, it.condition) == (node(3), Severity.INFO, "node_clocks")
+    assert (it.subject, it.severity, it.condition) == (node(3), Severity.WARNING, "node_clocks")
     assert it.title == "Job waits for a node whose GPUs all run at lower clocks"
     (one,) = found(job({4: slow}, seconds=30.0))
     assert (one.subject, one.severity) == (gpu(3), Severity.WARNING)
