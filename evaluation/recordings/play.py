@@ -11,12 +11,12 @@ from gpuvigil.clock import to_text
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.faults import FAULTS
 from gpuvigil.faults.conditions import CONDITIONS
-from gpuvigil.model import Severity
+from gpuvigil.model import Severity, Subject
 from simulator.fleet import Truth
 from simulator.fleet.kinds import KINDS
 
 from ..judge.claims import Claim, Said, claims
-from ..judge.fault_names import NAMING, OF_USE, names
+from ..judge.fault_names import NAMING, OF_USE, is_named, names
 from ..judge.matching import Judged, Outcome, Verdict, judge
 from ..replay import Replay
 from .recording import HOUR, Recording
@@ -91,12 +91,30 @@ def judged(truths: Sequence[Truth], said: Sequence[Claim]) -> Verdicts:
     wanted = {truth.fault for truth in truths}
     codes = {int(cause[4:]) for cause in wanted if cause in _XIDS}
     those = [_named(one, codes) for one in said if one.fault not in OF_USE or one.fault in wanted]
-    outcomes, found = judge(truths, those)
+    outcomes, found = judge([_with_lists(truth, those) for truth in truths], those)
     pairs = zip(truths, outcomes, strict=True)
     return Verdicts(
         outcomes=tuple((truth, _with_notes(truth, outcome, found)) for truth, outcome in pairs),
         judged=tuple(found),
     )
+
+
+def _with_lists(truth: Truth, said: Iterable[Claim]) -> Truth:
+    """With the machines of incidents that name its cause and list its own among others.
+
+    Of a job that hangs on several nodes an incident is about the first, and the truth about any.
+    """
+    node = truth.subject.of_node()
+    more = [
+        one.subject
+        for one in said
+        if truth.fault and is_named(truth, one.fault, one.said) and _lists(one, node)
+    ]
+    return replace(truth, also=(*truth.also, *more))
+
+
+def _lists(one: Claim, node: Subject) -> bool:
+    return any(Subject.parse(member).of_node() == node for member in one.members)
 
 
 def _with_notes(truth: Truth, outcome: Outcome, found: Iterable[Judged]) -> Outcome:
