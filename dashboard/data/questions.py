@@ -29,6 +29,8 @@ RETRY_SECONDS = 2.0
 TIMES_AS_LONG, LONGEST_SECONDS = 4.0, 60.0
 # An answer that is under way for longer is said to be late.
 LATE_SECONDS = 5.0
+# The first may take so long: of a large cluster it is made of much, and a hub that hangs is said over every page.
+FIRST_LATE_SECONDS = 20.0
 
 _T = TypeVar("_T")
 
@@ -126,7 +128,8 @@ class Questions:
     def _said(self, entry: _Entry) -> Said:
         now = self._clock.monotonic()
         waited = 0.0 if entry.began_at is None else now - entry.began_at
-        error = f"the hub has not answered for {waited:.0f} s" if waited > LATE_SECONDS else ""
+        allowed = FIRST_LATE_SECONDS if entry.at is None else LATE_SECONDS
+        error = f"the hub has not answered for {waited:.0f} s" if waited > allowed else ""
         if entry.at is None:
             if why := entry.error or error:
                 raise HubError(why)

@@ -132,7 +132,7 @@ def _title(fault: str) -> str:
 
 def _returns(shown: Shown) -> Node:
     found = [one for one in shown.returns if one.state is not RmaState.REPLACED]
-    head = el("h2", "Returns to the maker", el("small", f"{len(found)} not over"))
+    head = el("h2", "Returns to the maker", el("small", f"{len(found)} open"))
     if not found:
         nothing = el("p", "No part is on its way back to its maker.", class_="empty")
         return el("section", head, nothing, key="returns")

@@ -80,7 +80,7 @@ def _paragraph(one: Incident, now: datetime) -> Node:
         f"{first.text[:1].upper()}{first.text[1:]}. " if first else None,
         el("b", *nodes(whose(one), one.subject.cluster, one.impact.holders, one.impact.users)),
         ". ",
-        el("a", "The fleet then", href=page_links.overview_at(one.since)),
+        el("a", "The fleet at that time", href=page_links.overview_at(one.since)),
         class_="impact",
     )
 

@@ -28,6 +28,7 @@ _RUN = {
     "user": "User",
     "gpus": "GPUs",
     "ran_for_seconds": "For",
+    "held_up_by": "Held up by",
     "bound": "Bound by",
     "said": "Because",
     "pace_percent": "Pace",
@@ -37,7 +38,6 @@ _RUN = {
     "at_risk_gpu_hours": "GPU-hours at risk",
     "cost": "Cost",
     "incidents": "Incidents",
-    "held_up_by": "Held up by",
     "partition": "Partition",
     "name": "Name",
 }

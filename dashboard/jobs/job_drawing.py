@@ -292,7 +292,7 @@ def _node(job: JobNow, name: str, ports: Ports, now: datetime) -> Node:
     href = page_links.subject_page(subject, now - _HOUR, now)
     return el(
         "tr",
-        el("td", el("a", name, href=href)),
+        el("td", el("a", name, href=href), class_="whole"),
         *(el("td", text, class_="number") for text in cells),
         key=name,
     )

@@ -352,7 +352,7 @@ def decided(
         return Decision(bound=Bound.EARLY, said=said, confidence=0.0)
     found = decide(did)
     waits = {Bound.UNKNOWN, Bound.NOTHING}
-    if job.on_call and found.bound in waits and did.coverage >= COVERAGE:
+    if job.on_call and found.bound in waits:
         said = "a server or an interactive session works when its users ask"
         return Decision(bound=Bound.ON_CALL, said=said, confidence=0.0)
     return found

@@ -38,6 +38,13 @@ class Asked:
         return bool(self.user or self.team)
 
     @property
+    def title(self) -> str:
+        """What the page is of."""
+        if self.user:
+            return f"User {self.user}"
+        return f"Team {self.team}" if self.team else "Users and teams"
+
+    @property
     def span(self) -> timedelta:
         return SPANS[self.last]
 

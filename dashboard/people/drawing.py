@@ -138,14 +138,22 @@ def _is_of(job: JobUse, asked: Asked) -> bool:
 def _tiles(one: Person, money: Money | None, cluster: str) -> Node:
     now, was = one.now, one.before
     amounts = [
-        ("Held", f"{now.held:,.1f}", _against(now.held, None if was is None else was.held)),
         (
-            "Used",
+            "Held, GPU-hours",
+            f"{now.held:,.1f}",
+            _against(now.held, None if was is None else was.held),
+        ),
+        (
+            "Used of that",
             "–" if now.used_percent is None else f"{now.used_percent:.0f} %",
             "" if was is None or was.used_percent is None else f"before {was.used_percent:.0f} %",
         ),
-        ("Idle", f"{now.idle:,.1f}", _against(now.idle, None if was is None else was.idle)),
-        ("Blocked by faults", f"{now.blocked:,.1f}", ""),
+        (
+            "Idle, GPU-hours",
+            f"{now.idle:,.1f}",
+            _against(now.idle, None if was is None else was.idle),
+        ),
+        ("Blocked, GPU-hours", f"{now.blocked:,.1f}", ""),
     ]
     if money:
         before = None if was is None else was.cost
@@ -191,8 +199,8 @@ def _belongs(one: Person, asked: Asked, cluster: str) -> Node | None:
         return None
     links = [
         part
-        for name in names[:MOST_PERSONS]
-        for part in (" ", person_link(name, team=bool(asked.user)))
+        for place, name in enumerate(names[:MOST_PERSONS])
+        for part in (", " if place else " ", person_link(name, team=bool(asked.user)))
     ]
     return el("p", "Teams:" if asked.user else "Users:", *links, key=f"{cluster} belongs")
 

@@ -29,7 +29,7 @@ def draw() -> None:
 def _live() -> None:
     view, shared = live.current().view(), live.shared()
     asked = Asked.of(st.query_params.to_dict())
-    title = tag("h1", asked.user or asked.team or "Users and teams", class_="gv-page")
+    title = tag("h1", asked.title, class_="gv-page")
     try:
         said = shared.questions.ask(
             ("people", asked.last),

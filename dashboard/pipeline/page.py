@@ -37,7 +37,8 @@ def _live() -> None:
         known = ask("inventories", inventories, INVENTORY_SECONDS).value
         said = ask("pipeline", lambda hub: read(hub, known, allowed), FRESH_SECONDS)
     except StillAsking as error:
-        st.html(joined(title, panels.notes([live.unanswered("", error)])))
+        loading = panels.notes([live.unanswered("", error)])
+        st.html(joined(title, panels.warnings(live.current().view()), loading))
         return
     except HubError as error:
         text = f"Not to be trusted: the state of the pipeline is not known. {error}"

@@ -75,7 +75,7 @@ def nothing(scheduled: Sequence[ReportSettings], *, may_see: bool) -> str:
     usual, one = ReportSettings(), scheduled[0]
     is_usual = (one.cron, one.time_zone) == (usual.cron, usual.time_zone)
     when = "on Mondays at 07:00 UTC" if is_usual else f"when it is due ({LIST} says when)"
-    return f"No reports yet. The report {one.name} comes {when}. To make it now, run gpuvigil report send {one.name}."
+    return f"No reports yet. The {one.name} report comes {when}. To make it now, run gpuvigil report send {one.name}."
 
 
 def first(runs: Sequence[ReportRun], asked: str) -> Sequence[ReportRun]:

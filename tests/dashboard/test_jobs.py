@@ -203,6 +203,9 @@ def test_a_server_waits_for_who_uses_it_also_where_nobody_does() -> None:
     assert job.decision is not None
     assert (job.decision.bound, job.decision.advice) == (Bound.ON_CALL, "")
     assert job.decision.bound.value == "not judged"
+    (job,) = running(fleet(*served), measured(served, utilization_percent_count=10))
+    assert job.decision is not None
+    assert job.decision.bound is Bound.ON_CALL, "what is missing of it says no more of it"
     (job,) = running(fleet(*held("job 7")), measured(served, utilization_percent_max=0.0))
     assert job.decision is not None
     assert job.decision.bound is Bound.NOTHING

@@ -48,6 +48,16 @@ def test_every_user_and_team_is_a_link_and_one_of_them_has_its_jobs() -> None:
     assert "release GPUs that idle" in said
 
 
+def test_the_page_is_named_after_whom_it_is_of_and_amounts_have_their_unit() -> None:
+    assert Asked(user="ann").title == "User ann"
+    assert Asked(team="vision").title == "Team vision"
+    assert Asked().title == "Users and teams"
+    said = texts(["div", {}, *page([found()], Asked(team="vision"), EUROS)])
+    assert "Held, GPU-hours" in said
+    everybody = texts(["div", {}, *page([found()], Asked(), EUROS)])
+    assert "Idle, GPU-hours" in everybody
+
+
 def test_what_nobody_names_is_said_so_and_is_no_link() -> None:
     said = texts(["div", {}, *page([found()], Asked(), {})])
     assert "user not known" in said

@@ -39,7 +39,7 @@ def test_it_says_whom_a_report_went_to() -> None:
 def test_where_there_is_none_it_says_when_one_comes_and_what_to_do() -> None:
     usual, other = ReportSettings(), ReportSettings(name="month", cron="0 8 1 * *")
     assert nothing([usual], may_see=True) == (
-        "No reports yet. The report weekly comes on Mondays at 07:00 UTC."
+        "No reports yet. The weekly report comes on Mondays at 07:00 UTC."
         " To make it now, run gpuvigil report send weekly."
     )
     assert "when it is due (gpuvigil report list says when)" in nothing([other], may_see=True)
