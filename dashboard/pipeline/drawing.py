@@ -239,7 +239,7 @@ def _hub(hub: HubHealth, now: datetime) -> Pairs:
         numbers = "numbers as long as the store of [store] does"
     kept = f"{numbers}, {_days(hub.records_days)} of records"
     most = f" of {_bytes(hub.store_most_bytes)}" if hub.store_most_bytes else ""
-    bodies = _counted(hub.queue_bodies, "body", "bodies")
+    batches = _counted(hub.queue_bodies, "batch", "batches")
     full = f" of {_bytes(hub.queue_most_bytes)}" if hub.queue_most_bytes else ""
     return (
         ("Version", hub.version or UNKNOWN),
@@ -255,7 +255,7 @@ def _hub(hub: HubHealth, now: datetime) -> Pairs:
         ("Keeps", kept),
         (
             "Queue",
-            f"{bodies}, {_bytes(hub.queue_bytes)}{full}",
+            f"{batches}, {_bytes(hub.queue_bytes)}{full}",
         ),
         ("Lines refused since its start", _number(hub.refused_lines)),
         ("Changes of records", _number(hub.sequence)),
