@@ -113,7 +113,9 @@ def _spool(node: Mapping[str, Floats]) -> str:
     if oldest is None or not np.isfinite(oldest).any():
         return ""
     longest = float(np.nanmax(oldest))
-    return f"the oldest body waited {longest:.0f} s in the spool" if longest >= 1 else "spool empty"
+    return (
+        f"the oldest batch waited {longest:.0f} s in the spool" if longest >= 1 else "spool empty"
+    )
 
 
 def _last(node: Mapping[str, Floats], name: str) -> float | None:

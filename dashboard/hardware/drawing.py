@@ -161,7 +161,7 @@ def _returns(shown: Shown) -> Node:
     return el("section", head, _table(heads, rows, frozenset()), key="returns")
 
 
-_RACK_HEADS = ("Rack", "Nodes", "GPUs", "Failing", "Held", "Power", "of", "Hottest", "Median")
+_RACK_HEADS = ("Rack", "Nodes", "GPUs", "Failing", "Held", "Power", "Limit", "Hottest", "Median")
 _NUMBERS = frozenset({*_RACK_HEADS[1:], "Incidents"})
 
 
@@ -190,7 +190,7 @@ def _rack(one: Rack) -> Node:
         el("th", el("a", one.name, href=page_links.rack_page(one.cluster, one.name)), scope="row"),
         _number(f"{len(one.nodes)}{silent}"),
         *_sums(one),
-        _number(str(len(one.standing)) if one.standing else _DASH),
+        _number(str(len(one.standing))),
         el("td", one.cluster),
         key=f"{one.cluster} {one.name}",
     )
@@ -217,7 +217,7 @@ def _node(one: Rack, now: datetime) -> Node:
 def _sums(one: Rack) -> Sequence[Node]:
     return (
         _number(str(one.gpus)),
-        _number(str(one.failing) if one.failing else _DASH),
+        _number(str(one.failing) if one.failing or one.silent < len(one.nodes) else _DASH),
         _number(percent(one.held_percent)),
         _number(_DASH if one.power_watts is None else watts(one.power_watts)),
         _number(_DASH if one.power_limit_watts is None else watts(one.power_limit_watts)),
@@ -244,7 +244,7 @@ def _one_rack(shown: Shown) -> list[Node]:
     body: list[Node] = [_table(rack_heads, [*map(_rack, found)], _NUMBERS)]
     for one in found:
         more = len(one.parts) - MOST_NODES
-        heads = ("Node", *_RACK_HEADS[2:], "Stands")
+        heads = ("Node", *_RACK_HEADS[2:], "Open incidents")
         rows = [_node(it, shown.now) for it in one.parts[:MOST_NODES]]
         body.append(
             el(

@@ -7,7 +7,7 @@ from accounting.jobs.bound import Bound
 from gpuvigil.clock import duration, moment
 
 from ..device.window import Window
-from ..layout.tree import Node, el
+from ..layout.tree import Node, el, wide
 from .over_time import Run
 
 _WIDTH, _HEIGHT = 1200.0, 46.0
@@ -41,42 +41,46 @@ def strip(runs: Sequence[Run], window: Window, of: str) -> Node:
     return el(
         "section",
         el("h2", "What bounded it", el("small", f"{of}, UTC")),
-        el(
-            "svg",
-            *(part for place, run in enumerate(runs) for part in _bar(run, window, place)),
-            *_axis(window),
-            viewBox=f"0 0 {_WIDTH:.0f} {_HEIGHT:.0f}",
-            role="img",
-            aria_label=_sentence(runs),
-            class_="bounds",
-            key="bar",
-        ),
+        wide(_drawn(runs, window), "What bounded it over time"),
         _listed(runs),
         key="bounds",
     )
 
 
+def _drawn(runs: Sequence[Run], window: Window) -> Node:
+    return el(
+        "svg",
+        *(part for place, run in enumerate(runs) for part in _bar(run, window, place)),
+        *_axis(window),
+        viewBox=f"0 0 {_WIDTH:.0f} {_HEIGHT:.0f}",
+        role="img",
+        aria_label=_sentence(runs),
+        class_="bounds",
+        key="bar",
+    )
+
+
 def _bar(run: Run, window: Window, place: int) -> Sequence[Node]:
     left, right = (_x(at, window) for at in (run.start, run.end))
-    wide = max(right - left, 1.0)
+    width = max(right - left, 1.0)
     kind = _CLASSES[run.bound]
     parts = [
         el(
             "rect",
             x=f"{left:.1f}",
             y="0",
-            width=f"{wide:.1f}",
+            width=f"{width:.1f}",
             height="24",
             class_=kind,
             key=f"run {place}",
         )
     ]
-    if wide > _ROOM * len(run.bound.value) + 12.0:
+    if width > _ROOM * len(run.bound.value) + 12.0:
         parts.append(
             el(
                 "text",
                 run.bound.value,
-                x=f"{left + wide / 2:.1f}",
+                x=f"{left + width / 2:.1f}",
                 y="16.5",
                 class_=kind,
                 key=f"name {place}",

@@ -46,7 +46,7 @@ def sentence(one: People, money: Money | None) -> str:
         said += f", {money.said(now.idle_cost)} {money.currency}"
     worst = max((it for it in one.teams if it.name), key=lambda it: it.now.idle, default=None)
     if worst is not None and worst.now.idle >= LEAST_HOURS and one.teams[1:]:
-        said += f". Most of the idle ones are {worst.name}'s: {_hours(worst.now.idle)}"
+        said += f". Team {worst.name} left most idle: {_hours(worst.now.idle)} GPU-hours"
         if money and worst.now.idle_cost is not None:
             said += f", {money.said(worst.now.idle_cost)} {money.currency}"
     return said + "."

@@ -239,7 +239,7 @@ def _hub(hub: HubHealth, now: datetime) -> Pairs:
         numbers = "numbers as long as the store of [store] does"
     kept = f"{numbers}, {_days(hub.records_days)} of records"
     most = f" of {_bytes(hub.store_most_bytes)}" if hub.store_most_bytes else ""
-    bodies = _counted(hub.queue_bodies, "body", "bodies")
+    batches = _counted(hub.queue_bodies, "batch", "batches")
     full = f" of {_bytes(hub.queue_most_bytes)}" if hub.queue_most_bytes else ""
     return (
         ("Version", hub.version or UNKNOWN),
@@ -255,10 +255,10 @@ def _hub(hub: HubHealth, now: datetime) -> Pairs:
         ("Keeps", kept),
         (
             "Queue",
-            f"{bodies}, {_bytes(hub.queue_bytes)}{full}",
+            f"{batches}, {_bytes(hub.queue_bytes)}{full}",
         ),
-        ("Lines refused since then", _number(hub.refused_lines)),
-        ("Records' sequence", _number(hub.sequence)),
+        ("Lines refused since its start", _number(hub.refused_lines)),
+        ("Changes of records", _number(hub.sequence)),
         (
             "Last backup of the records",
             "none by the hub" if hub.records_backup_at is None else moment(hub.records_backup_at),
@@ -296,21 +296,23 @@ def _alerts(found: Pulse | None, now: datetime) -> Pairs:
         ("Version", found.version or UNKNOWN),
         ("Last pulse", f"{_since(now, found.at)} ago" + (", silent" if found.silent else "")),
         ("Up", UNKNOWN if began is None else f"{_since(now, began)}"),
-        ("Decided since then", ", ".join(f"{k} {v:,}" for k, v in decided.items()) or "nothing"),
+        (
+            "Decided since its start",
+            ", ".join(f"{k} {v:,}" for k, v in decided.items()) or "nothing",
+        ),
     )
 
 
-def outbox(boxes: Sequence[Outbox], now: datetime) -> Node:
-    """What every channel has still to say, and what it could not."""
+def outbox(boxes: Sequence[Outbox], now: datetime) -> Node | None:
+    """What every channel has still to say, and what it could not; that there is none is said by the verdict."""
+    if not boxes:
+        return None
     names = ("Channel", "Due", "On its way", "For later", "Failing", "Given up", "Last sent", "")
     head = el(
         "thead", el("tr", *(el("th", name, scope="col") if name else el("td") for name in names))
     )
     table = el("table", head, el("tbody", *(_box(box, now) for box in boxes)))
-    nothing = el("p", "No channel is configured.", class_="empty")
-    return el(
-        "section", el("h2", "Outbox"), wide(table, "Outbox") if boxes else nothing, key="outbox"
-    )
+    return el("section", el("h2", "Outbox"), wide(table, "Outbox"), key="outbox")
 
 
 def _box(box: Outbox, now: datetime) -> Node:

@@ -99,6 +99,16 @@ def test_the_page_leads_from_each_part_to_its_place() -> None:
     one = texts(["div", {}, *page(replace(shown, rack="r1"))])
     assert "n1" in one
     assert "case 1" not in one
+    cells = [
+        it
+        for it in _all(["div", {}, *page(shown)])
+        if it[0] == "tr" and it[1].get("key") == "lab r1"
+    ]
+    numbers = [it[2] for it in cells[0][2:] if it[1].get("class") == "number"]
+    assert numbers[2] == "0", "none fails, and that is known"
+    silent = [replace(it, silent=len(it.nodes)) for it in shown.racks]
+    unheard = [it for it in _all(["div", {}, *page(replace(shown, racks=silent))]) if it[0] == "tr"]
+    assert [it[2] for it in unheard[-1][2:] if it[1].get("class") == "number"][2] == "–"
     assert "No node reports rack r9." in texts(["div", {}, *page(replace(shown, rack="r9"))])
 
 

@@ -70,7 +70,7 @@ def test_what_nobody_names_is_said_so_and_is_no_link() -> None:
 
 def test_the_sentence_says_who_leaves_most_idle() -> None:
     assert sentence(found(), EUROS["lab"]) == (
-        "31 GPU-hours held, 50 % of them used; 3.0 idle (+200 %), 6.00 EUR. Most of the idle ones are vision's: 2.0, 4.00 EUR."
+        "31 GPU-hours held, 50 % of them used; 3.0 idle (+200 %), 6.00 EUR. Team vision left most idle: 2.0 GPU-hours, 4.00 EUR."
     )
     assert "Nobody held a GPU" in sentence(made(), None)
 

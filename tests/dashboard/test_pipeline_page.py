@@ -111,7 +111,7 @@ def said(view: PipelineView) -> str:
             {},
             drawing.verdict(view),
             drawing.services(view, NOON, 2.0),
-            drawing.outbox(view.outboxes, view.now),
+            drawing.outbox(view.outboxes, view.now) or "",
             *(drawing.cluster(one, view.now) for one in view.clusters),
         ]
     )
@@ -150,7 +150,7 @@ def test_when_nothing_is_known_yet_nothing_is_zero() -> None:
     assert "no analyzer service has ever reported" in view.verdict
     text = said(view)
     assert "Store not known" in text
-    assert "Lines refused since then not known" in text
+    assert "Lines refused since its start not known" in text
     assert "never heard" in text
     quiet = pipeline(replace(empty, pulses=(ANALYZER, ALERTS)), NOON)
     assert quiet.verdict == "Nothing is known yet: no collector has reported."
@@ -297,6 +297,7 @@ def test_a_message_given_up_long_ago_is_counted_and_worries_nobody() -> None:
 def test_without_a_channel_the_page_says_that_nobody_is_told_elsewhere() -> None:
     view = pipeline(replace(WELL, pulses=(ANALYZER, pulse("alerts", channels=[]))), NOON)
     assert "no channel is configured" in view.verdict
+    assert said(view).count("channel is configured") == 1, "once is enough"
 
 
 def test_versions_that_differ_are_named() -> None:
