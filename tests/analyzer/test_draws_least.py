@@ -67,6 +67,13 @@ def test_who_draws_less_than_the_others_and_than_it_usually_does_is_waited_for(
         assert it.evidence[0].peers == "7 other GPUs of the job"
 
 
+@pytest.mark.parametrize(("share", "count"), [(0.9549, 1), (0.9551, 0)])
+def test_a_minute_alone_says_nothing_where_the_whole_span_is_not_5_percent_below(
+    share: float, count: int
+) -> None:
+    assert len(found(job(watts(share)).changed(gpu(), watts(0.93), 65.0))) == count
+
+
 def test_what_a_gpu_drew_in_the_jobs_before_is_its_chips() -> None:
     usual = before(*[job(watts(0.9))] * 2)
     assert found(job(watts(0.9)), usual) == []
