@@ -1,12 +1,12 @@
 """A network port that waits for others while the jobs behind it get less through.
 
 What a sender waits for lies beyond its port: only counters of switches could say which link is full.
-What can be said from hosts is the smallest set of ports that wait: one, all of a node, or those of
-one name on several nodes, which share a leaf where the fabric is rail-optimised.
+What can be said from hosts is the smallest set of ports that wait: one, all of a node, those at one
+leaf, or those of jobs at several. Where nobody knows the leaf, ports of one name are taken to share it.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -14,12 +14,14 @@ from typing import TypeVar
 import numpy as np
 
 from gpuvigil.faults import FAULTS, found_by
+from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.model import Allocation, Evidence, Finding, Incident, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence.claims import Claim, findings
 from ..evidence.fabric_links import beyond
 from ..evidence.port_drops import NODES, fabric_ports
+from ..evidence.port_groups import Rail, joined, leaf_of, place_of, rail_of, ties_of
 from ..evidence.port_rates import (
     DELAY,
     DELAY_SECONDS,
@@ -62,10 +64,14 @@ _MOST_OF_NODE, _LEAST_OF_NODE = 0.5, 2
 _LESS = 0.5
 _NODE_WAITS = "Node's network is slow: its ports wait"
 _CHECK_NODE = "Look at the node's network settings (PFC, ECN, MTU), then at its switch ports."
+# With so much of the least fall a port that waits says that another one is not alone [own].
+_FAINT = 0.5
+# Ports of which fewer are at one leaf have no leaf in common.
+_AT_ONE_LEAF = 0.8
+_SEVERAL = CONDITIONS["nodes_wait"]
 _SHOWN = 8
 
 
-_Rail = tuple[str, str | None, str | None]
 _Place = TypeVar("_Place", bound=Hashable)
 
 
@@ -93,6 +99,8 @@ class _Waiting:
     since: datetime
     evidence: tuple[Evidence, ...]
     alone: bool  # whether it is told where no other port waits with it
+    faint: bool = False  # it lost too little to be told of; it says that others are not alone
+    jobs: frozenset[str] = frozenset()  # by `holder_key`, those that get less through it
     condition: str = ""  # of what is this port's alone
 
 
@@ -152,6 +160,7 @@ def _dropping(window: Window) -> Iterator[_Waiting]:
             ),
             alone=in_all is not None
             and (in_all.get(_DISCARDS.column) or 0.0) >= _ALONE_SPANS * limit,
+            jobs=frozenset(jobs_through(window, port, LOOKS[-1])),
         )
 
 
@@ -163,15 +172,19 @@ def _waiting(window: Window, look: Look) -> Iterator[_Waiting]:
     slow = rates.waits & (rates.fall >= look.least_fall)
     if not slow.any():
         return
-    slow &= fabric(window, rates.rows) & still_waits(window, rates)
+    waits = fabric(window, rates.rows) & still_waits(window, rates)
+    faint = rates.waits & waits & (rates.fall >= _FAINT * look.least_fall)
+    slow &= waits
     if look.now is Span.STEADY:
         slow &= still_slow(window, rates)
+    else:
+        faint = slow
     echoes = _echoes(window) if slow.any() else set()
     cut = _without_a_rail(window, look) if slow.any() else set()
-    for number in np.flatnonzero(slow).tolist():
+    for number in np.flatnonzero(slow | faint if slow.any() else slow).tolist():
         port = rates.rows.subjects[number]
         jobs = jobs_through(window, port, look)
-        rail = _rail(port)
+        rail = rail_of(port)
         told = cut.isdisjoint(jobs) and echoes.isdisjoint((rail, job) for job in jobs)
         # In a minute, a host that the others wait for may not have been heard.
         heard = look.now is Span.STEADY or all(
@@ -184,16 +197,20 @@ def _waiting(window: Window, look: Look) -> Iterator[_Waiting]:
                 since=row["first_at"],
                 evidence=tuple(_evidence(rates, number, list(jobs.values()))),
                 # Others may be about to follow.
-                alone=look.now is Span.STEADY,
+                alone=bool(slow[number]) and look.now is Span.STEADY,
+                faint=not slow[number],
+                jobs=frozenset(jobs),
                 condition="shaped" if rates.shaped[number] else "",
             )
 
 
 def _answered_late(window: Window, look: Look) -> Iterator[_Waiting]:
-    """Ports that late paths have in common; three of one name and more are a leaf's."""
+    """Ports that late paths have in common; three at one leaf and more are the leaf's."""
     rates = window.once(rates_of, look)
     slow = [one for one in slow_ports(window, look) if one.port not in stopping(window)]
-    of_name = Counter(_rail(port) for port in {one.port for one in slow})
+    jobs = {one.port: frozenset(jobs_through(window, one.port, look)) for one in slow}
+    groups = joined(jobs, lambda port: ties_of(window, port, jobs[port]))
+    beside = {port: len(group) for group in groups for port in group}
     for one in slow:
         number = rates.rows.index.number(one.port)
         if number is not None:
@@ -202,7 +219,8 @@ def _answered_late(window: Window, look: Look) -> Iterator[_Waiting]:
                 since=Row(rates.rows, number)["first_at"],
                 evidence=tuple(_of_paths(window, rates, one, look)),
                 alone=look.now is Span.STEADY,
-                condition="slow_link" if of_name[_rail(one.port)] < NODES else "",
+                jobs=jobs[one.port],
+                condition="slow_link" if beside[one.port] < NODES else "",
             )
 
 
@@ -230,7 +248,7 @@ def _place(port: Subject) -> str:
     return f"{port.node} {port.device}"
 
 
-def _is_heard(window: Window, asked: tuple[_Rail, str, Look]) -> bool:
+def _is_heard(window: Window, asked: tuple[Rail, str, Look]) -> bool:
     """Whether of each host of a job the port of that name was measured."""
     (_, device, port), job, look = asked
     rates = window.once(rates_of, look)
@@ -241,10 +259,10 @@ def _is_heard(window: Window, asked: tuple[_Rail, str, Look]) -> bool:
     return all(place is not None and bool(rates.measured[place]) for place in places)
 
 
-def _echoes(window: Window) -> set[tuple[_Rail, str]]:
+def _echoes(window: Window) -> set[tuple[Rail, str]]:
     """Names of ports and jobs whose host somewhere does not keep up: that one is told, not who waits for it."""
     return {
-        (_rail(port), job)
+        (rail_of(port), job)
         for port in stopping(window)
         for look in LOOKS
         for job in jobs_through(window, port, look)
@@ -262,11 +280,6 @@ def _without_a_rail(window: Window, look: Look) -> set[str]:
     ]
     ports = {port for it in lately for port in (it.subject, *map(Subject.parse, it.members))}
     return {job for port in ports for job in jobs_through(window, port, look)}
-
-
-def _rail(port: Subject) -> _Rail:
-    """On a rail-optimised fabric ports of one name talk to each other, over one leaf."""
-    return port.cluster, port.device, port.port
 
 
 def _evidence(rates: Rates, number: int, jobs: Sequence[Allocation]) -> Iterator[Evidence]:
@@ -300,30 +313,73 @@ def _with(one: _Waiting, other: _Waiting) -> _Waiting:
         since=min(one.since, other.since),
         evidence=(*one.evidence, *more),
         alone=one.alone or other.alone,
+        faint=one.faint and other.faint,
+        jobs=one.jobs | other.jobs,
         condition=one.condition or other.condition,
     )
 
 
 def _grouped(window: Window, found: dict[Subject, _Waiting]) -> Iterator[Finding]:
-    """Most ports of a node are the node's; those of one name on several nodes are a leaf's."""
-    nodes = _by(found.values(), lambda one: one.port.of_node())
-    slow = {node: them for node, them in nodes.items() if _is_most(window, node, them)}
-    # All ports of several nodes: their jobs wait for something, which hosts cannot tell apart.
-    slow = slow if len(slow) < NODES else {}
+    """Most ports of a node are the node's; those at one leaf on several nodes are the leaf's."""
+    slow = _slow_nodes(window, [one for one in found.values() if not one.faint])
     for node, them in slow.items():
         yield _of_node(window, node, them)
     left = [one for one in found.values() if one.port.of_node() not in slow]
     # What a node does to itself, or its own cable, is no leaf's.
-    own = [one for one in left if one.condition]
+    own = [one for one in left if one.condition and not one.faint]
     yield from findings("port_congested", (_claim(one) for one in own if one.alone))
-    left = [one for one in left if not one.condition]
-    told = _congested_rails(window)
-    for rail, them in _by(left, lambda one: _rail(one.port)).items():
-        if len({one.port.of_node() for one in them}) >= NODES:
-            yield _of_switch(window, them)
-        elif rail not in told:
-            told_alone = (one for one in them if one.alone)
-            yield from (_finding(window, "port_congested", it, it.evidence) for it in told_alone)
+    yield from _of_leaves(window, [one for one in left if not one.condition])
+
+
+def _slow_nodes(window: Window, found: Iterable[_Waiting]) -> Mapping[Subject, Sequence[_Waiting]]:
+    """Nodes of which most ports wait.
+
+    Where those are several with a job or a leaf in common they wait for something, which hosts
+    cannot tell apart.
+    """
+    nodes = _by(found, lambda one: one.port.of_node())
+    slow = [(node, them) for node, them in nodes.items() if _is_most(window, node, them)]
+    groups = joined(slow, lambda it: {tie for one in it[1] for tie in _shared(window, one)})
+    return {node: them for group in groups if len(group) < NODES for node, them in group}
+
+
+def _shared(window: Window, one: _Waiting) -> Iterator[Hashable]:
+    """What a port has in common with others that wait: its leaf, and jobs whatever rail they wait at."""
+    yield place_of(window, one.port)
+    yield from one.jobs
+
+
+def _of_leaves(window: Window, found: Collection[_Waiting]) -> Iterator[Finding]:
+    """What waits at one leaf, or for one job at that rail, is one matter; a lone port is its own.
+
+    One more that waits where a switch's incident stands is no matter of its own.
+    """
+    told = _congested(window) if any(not one.faint for one in found) else []
+    leaves: list[Sequence[_Waiting]] = []
+    for group in joined([*told, *found], lambda one: ties_of(window, one.port, one.jobs)):
+        firm = [one for one in group if not one.faint and one not in told]
+        waiting = [one for one in group if one not in told]
+        if _nodes(firm) >= NODES:
+            leaves.append(firm)
+        elif any(one.alone for one in firm) and len(waiting) == len(group):
+            several = waiting if _nodes(waiting) >= NODES else firm
+            if _nodes(several) > 1:
+                leaves.append(several)
+            else:
+                alone = (one for one in firm if one.alone)
+                yield from (_finding(window, "port_congested", it, it.evidence) for it in alone)
+    for them in joined(leaves, lambda leaf: {tie for one in leaf for tie in _carried(one)}):
+        yield _of_switch(window, [one for leaf in them for one in leaf])
+
+
+def _carried(one: _Waiting) -> Iterator[Hashable]:
+    """What leaves that wait have in common: a job that goes over both, or a node."""
+    yield one.port.of_node()
+    yield from one.jobs
+
+
+def _nodes(them: Iterable[_Waiting]) -> int:
+    return len({one.port.of_node() for one in them})
 
 
 def _claim(one: _Waiting) -> Claim:
@@ -339,13 +395,25 @@ def _by(
     return groups
 
 
-def _congested_rails(window: Window) -> set[_Rail]:
-    """Names of ports of which a switch's incident stands: one more that waits is no matter of its own."""
-    return {
-        _rail(incident.subject)
-        for incident in window.stood
-        if incident.fault == "switch_congested" and incident.resolved_at is None
+def _congested(window: Window) -> list[_Waiting]:
+    """The ports of switches whose incidents stand."""
+    ports = {
+        Subject.parse(key)
+        for it in window.stood
+        if it.fault == "switch_congested" and it.resolved_at is None
+        for key in (it.subject.key, *it.members)
     }
+    return [
+        _Waiting(
+            port=port,
+            since=window.now,
+            evidence=(),
+            alone=False,
+            jobs=frozenset(jobs_through(window, port, LOOKS[-1])),
+        )
+        for port in sorted(ports)
+        if port.kind == "port"
+    ]
 
 
 def _is_most(window: Window, node: Subject, them: Sequence[_Waiting]) -> bool:
@@ -369,11 +437,21 @@ def _of_node(window: Window, node: Subject, them: Sequence[_Waiting]) -> Finding
 def _of_switch(window: Window, them: Sequence[_Waiting]) -> Finding:
     first = _first(them)
     one = _finding(window, "switch_congested", first, (_named(them), *first.evidence))
-    return replace(one, members=tuple(sorted(it.port for it in them if it is not first)))
+    one = replace(one, members=tuple(sorted(it.port for it in them if it is not first)))
+    if _is_of_one_leaf(window, them):
+        return one
+    return replace(one, title=_SEVERAL.title, condition=_SEVERAL.key, action=_SEVERAL.action)
+
+
+def _is_of_one_leaf(window: Window, them: Sequence[_Waiting]) -> bool:
+    """Whether nearly all are at one leaf, as far as leaves are known; else of one name."""
+    leaves = Counter(leaf for one in them if (leaf := leaf_of(window, one.port)) is not None)
+    counts: Counter[str] | Counter[Rail] = leaves or Counter(rail_of(one.port) for one in them)
+    return max(counts.values()) >= _AT_ONE_LEAF * counts.total()
 
 
 def _first(them: Sequence[_Waiting]) -> _Waiting:
-    return min(them, key=lambda one: (one.since, one.port))
+    return min(them, key=lambda one: (one.faint, one.since, one.port))
 
 
 def _named(them: Sequence[_Waiting]) -> Evidence:

@@ -268,6 +268,14 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         "Look at the switch's port: its speed, limits (policer, shaper), errors, and what else it carries.",
         "tcp_info (Linux, include/uapi/linux/tcp.h): round trips to and from this port alone take longer",
     ),
+    # switch_congested
+    (
+        "nodes_wait",
+        _WARNING,
+        "Network is congested: ports of several nodes wait",
+        "Look at what these ports share: the spines and the links to them, and the jobs that send there.",
+        "ours: as of a leaf switch, and the same jobs wait at others or on other rails, too",
+    ),
     # port_degraded
     (
         "pcie_starved",
@@ -330,7 +338,7 @@ _OWN_LIMITS = frozenset(
         *("corrected_storm", "corrected_growth"),
         *("nvlink_recovery", "nvlink_crc", "nvlink_uneven"),
         *("cooling", "heatsink", "memory_hot", "node_hot", "rack_hot"),
-        *("pcie_starved", "pfc_one_sided", "no_uplink"),
+        *("pcie_starved", "pfc_one_sided", "no_uplink", "nodes_wait"),
         *("gpu_unread", "driver_unread", "temperature_stuck"),
     }
 )

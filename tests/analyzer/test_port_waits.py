@@ -171,9 +171,11 @@ def test_most_ports_of_one_node_are_the_node() -> None:
     assert [member.device for member in it.members] == ["mlx5_0", "mlx5_1"]
 
 
-def test_all_ports_of_several_nodes_are_told_by_their_switches() -> None:
+def test_all_ports_of_several_nodes_of_a_job_are_one_matter_and_no_leaf_s() -> None:
     scene = with_more_ports(stopped(carrying(FLEET, EVERY, 0.4), EVERY, 0.3), ["mlx5_1"])
-    assert [it.fault for it in congested(scene)] == ["switch_congested"] * 2
+    (it,) = congested(scene)
+    assert (it.fault, it.condition) == ("switch_congested", "nodes_wait")
+    assert len({it.subject, *it.members}) == 8
 
 
 def slowed(
