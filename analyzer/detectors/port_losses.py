@@ -1,5 +1,7 @@
 """A network port whose packets are lost on their way and have to be sent again."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from gpuvigil.faults import FAULTS, found_by
@@ -33,7 +35,9 @@ def lossy_ports(window: Window) -> list[Finding]:
         for number in np.flatnonzero(lasts | felt).tolist():
             port = rates.rows.subjects[number]
             if lasts[number] or jobs_through(window, port, look):
-                found.setdefault(port, _finding(window, rates, number, usual[number]))
+                one = _finding(window, rates, number, usual[number])
+                lost = float(rates.fall[number]) if felt[number] else 0.0
+                found.setdefault(port, replace(one, lost=lost))
     return [found[port] for port in sorted(found)]
 
 

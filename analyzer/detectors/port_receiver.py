@@ -130,7 +130,7 @@ def says_whether_slow(window: Window, incident: Incident) -> bool:
 
 def _paused(rate: float) -> Evidence:
     return Evidence(
-        name="stops its switch",
+        name="pauses its switch",
         value=f"{min(rate / 1e4, 100.0):.0f} % of the time",
         limit=f"{100.0 * _PAUSED_SHARE:g} %",
     )

@@ -61,11 +61,17 @@ def place_of(window: Window, port: Subject) -> Place:
     return rail_of(port) if leaf is None else (port.cluster, leaf)
 
 
-def ties_of(window: Window, port: Subject, jobs: Iterable[str]) -> Iterator[Hashable]:
+def ties_of(
+    window: Window, port: Subject, jobs: Iterable[str], sure: bool = False
+) -> Iterator[Hashable]:
     """What makes a port one matter with another: its leaf, or a job that goes over that rail.
 
-    `jobs`: by `holder_key`, those that send through it.
+    `jobs`: by `holder_key`, those that send through it. `sure`: a leaf that is not known is none.
     """
-    yield place_of(window, port)
+    leaf = leaf_of(window, port)
+    if leaf is not None:
+        yield port.cluster, leaf
+    else:
+        yield port if sure else rail_of(port)
     for job in jobs:
         yield rail_of(port), job

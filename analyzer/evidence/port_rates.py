@@ -253,6 +253,20 @@ def still_slow(window: Window, rates: Rates) -> Mask:
     return found
 
 
+def waited_for(window: Window, rates: Rates) -> Floats:
+    """For which share of its span each port has waited as in the last minute; 1 where that is not known."""
+    share: Floats = np.ones(len(rates.rows))
+    for one, before, now in (
+        (PAUSED, MICROSECONDS * rates.paused_before, MICROSECONDS * rates.paused),
+        (TICKS, rates.ticks_before, rates.ticks),
+    ):
+        last = lately(window, rates, one)
+        more = (now > before) & (last > before)
+        waits = divided(np.where(more, now - before, np.nan), last - before)
+        share = np.fmin(share, waits)
+    return share
+
+
 def jobs_through(window: Window, port: Subject, look: Look) -> Mapping[str, Allocation]:
     """By `holder_key`, jobs over several nodes that have had GPUs of the port's node for the whole look."""
     return window.once(_jobs_through, (port.of_node(), look))

@@ -257,23 +257,23 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
     (
         "shaped",
         _WARNING,
-        "Network is slow: a traffic shaper on the node holds the port back",
+        "Traffic shaper on the node slows a network port",
         "Find who set the limit (tc qdisc show on the node lists it; CNI bandwidth annotations set one).",
         "qdisc overlimits (Linux, include/uapi/linux/gen_stats.h)",
     ),
     (
         "slow_link",
         _WARNING,
-        "Network is slow: the link between a port and its switch holds packets back",
-        "Look at the switch's port: its speed, limits (policer, shaper), errors, and what else it carries.",
+        "Network link to the switch is too slow for its traffic",
+        "Check the switch port: its speed, limits (policer, shaper), errors, and what else it carries.",
         "tcp_info (Linux, include/uapi/linux/tcp.h): round trips to and from this port alone take longer",
     ),
     # switch_congested
     (
         "nodes_wait",
         _WARNING,
-        "Network is congested: ports of several nodes wait",
-        "Look at what these ports share: the spines and the links to them, and the jobs that send there.",
+        "Network congestion slows several nodes",
+        "Check what these ports share: the spines, the links to them, and the jobs that send there.",
         "ours: as of a leaf switch, and the same jobs wait at others or on other rails, too",
     ),
     # port_degraded

@@ -482,7 +482,7 @@ def test_a_leaf_whose_nodes_told_of_it_is_told_once_and_by_its_name() -> None:
     (found,) = switches_down(seen)
     assert found.subject == port(1)
     (candidate,) = observe(seen, [found], (), {found.fingerprint}).candidates.values()
-    assert candidate.label == "switch leaf1 (node-1, node-2, node-3 and 1 more nodes)"
+    assert candidate.label == "switch leaf1 (mlx5_0 of node-1, node-2, node-3 and 1 more node)"
 
 
 def test_the_jobs_of_a_lost_leaf_are_named_and_of_an_uplink_nobody_knows() -> None:

@@ -85,7 +85,7 @@ def test_three_jobs_that_wait_at_one_leaf_are_one_matter() -> None:
 def test_a_job_that_waits_at_two_leaves_makes_one_matter_of_them() -> None:
     (it,) = congested(at(jobs(ALL, (*A, *B, *C)), "leaf1", "leaf2", "leaf3"))
     assert (it.fault, it.condition, len(it.members)) == (LEAF, "nodes_wait", 11)
-    assert it.title == "Network is congested: ports of several nodes wait"
+    assert it.title == "Network congestion slows several nodes"
 
 
 @pytest.mark.parametrize(("far", "is_one"), [(2, True), (3, False)])
@@ -129,8 +129,19 @@ def test_nodes_of_unrelated_jobs_at_other_leaves_are_told_each(known: bool) -> N
 def test_two_ports_of_a_leaf_are_told_once() -> None:
     two = at(jobs(waiting(FLEET, A[:2]), A), "leaf1", "leaf2", "leaf3")
     assert groups(two) == [(LEAF, [1, 2])]
-    apart = at(jobs(waiting(FLEET, (1, 5)), A, B), "leaf1", "leaf2", "leaf3")
-    assert groups(apart) == [("port_congested", [1]), ("port_congested", [5])]
+    other = jobs(waiting(FLEET, (1, 5)), A, B)
+    assert groups(at(other, "leaf1", "leaf1", "leaf3")) == [(LEAF, [1, 5])]
+    alone = [("port_congested", [1]), ("port_congested", [5])]
+    assert groups(at(other, "leaf1", "leaf2", "leaf3")) == alone
+    # Of two of unrelated jobs nobody knows that they share a leaf.
+    assert groups(other) == alone
+
+
+def test_ports_of_a_job_on_other_rails_are_told_each() -> None:
+    scene = with_more_ports(jobs(waiting(FLEET, A), A), ["mlx5_1"])
+    for number, device in ((1, "mlx5_1"), (2, "mlx5_0"), (3, "mlx5_0"), (3, "mlx5_1"), (4, "mlx5_0"), (4, "mlx5_1")):  # fmt: skip
+        scene = scene.changed(replace(port(number), device=device), {PAUSED: 0})
+    assert groups(scene) == [("port_congested", [1]), ("port_congested", [2])]
 
 
 @pytest.mark.parametrize(("lost", "others"), [(0.060, [2, 3]), (0.050, [])])

@@ -56,7 +56,7 @@ def test_ports_of_one_name_that_wait_while_their_job_gets_less_through_are_their
     assert sorted({it.subject, *it.members}) == EVERY
     assert told(it) == (
         "warning; ports: mlx5_0 of node-1, node-2, node-3, node-4;"
-        " others stop it: 30 % of the time (limit 5 %); traffic: 40 % less than before;"
+        " paused by its switch: 30 % of the time (limit 5 %); traffic: 40 % less than before;"
         " its job: job 7; beyond the port: not observable without switch counters"
     )
 
@@ -239,7 +239,7 @@ def receivers(scene: Scene) -> list[str]:
 
 
 @pytest.mark.parametrize(("field", "below", "at", "what"), [
-    ("transmit_pause_microseconds", 49_000.0, 51_000.0, "stops its switch: 5 % of the time (limit 5 %)"),
+    ("transmit_pause_microseconds", 49_000.0, 51_000.0, "pauses its switch: 5 % of the time (limit 5 %)"),
     ("out_of_buffer", 99.0, 101.0, "packets without a buffer: 101 per second (limit 100 per second)"),
     ("receive_discards", 0.9, 1.1, "received and dropped: 1.1 packets per second (limit 1 per second)"),
 ])  # fmt: skip
