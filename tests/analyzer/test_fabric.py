@@ -13,6 +13,7 @@ from analyzer.detectors.port_down import broken_ports
 from analyzer.detectors.port_errors import bad_ports
 from analyzer.detectors.switch_down import switches_down
 from analyzer.evidence.fabric import far_end, hosts_of
+from analyzer.evidence.fabric_links import beyond
 from analyzer.fleet_state import Fleet
 from analyzer.window.window import Window
 from gpuvigil.model import (
@@ -520,3 +521,18 @@ def test_switches_are_remembered_as_told_for_a_day() -> None:
 
 def test_a_look_at_one_node_says_nothing_of_the_fabric() -> None:
     assert broken_ports(window(down(fabric(), "leaf1", 21)).of_node(port(1).of_node())) == []
+
+
+@pytest.mark.parametrize(("dropped", "said"), [
+    (0, [("beyond the port", "not observable without switch counters")]),
+    (1, [("packets dropped at leaf1", "21 1 in 10 min")]),
+])  # fmt: skip
+def test_what_an_infiniband_leaf_drops_is_evidence_and_that_it_drops_nothing_is_none(
+    dropped: int, said: list[tuple[str, str]]
+) -> None:
+    counts = tuple(
+        ErrorCount(at=NOON - ago, transmit_discards=count)
+        for ago, count in ((5 * MINUTE, 0), (MINUTE, dropped))
+    )
+    found = beyond(window(changed(fabric(), "leaf1", 21, counts=counts), HOSTS), port(2))
+    assert [(it.name, it.value) for it in found] == said
