@@ -64,6 +64,7 @@ class Kind:
     times: Mapping[str, float] = field(default_factory=dict)
     on_rail: bool = False  # the port of that name of up to 32 nodes: those at one leaf
     loses_leaf: bool = False  # which does not answer any more
+    fills_leaf: bool = False  # whose cables to spines drop packets
 
 
 def _xid(code: int, sentence: str, uncorrected_errors: int = 0) -> Kind:
@@ -168,6 +169,7 @@ KINDS: dict[str, Kind] = {
             "transmit_discards": 200.0,
         },
         on_rail=True,
+        fills_leaf=True,
     ),
     "leaf-down": Kind(
         target=Target.PORT,

@@ -1,16 +1,22 @@
 """What injected faults do to the switches of a simulated cluster. Pure."""
 
 import math
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from .fabric.cabling import SPINES, Cabling, Odd
+from integrations.fabric.seen import SeenSwitch
+
+from .fabric.cabling import SPINES, UPLINKS, Cabling, Odd
 from .faults import Effect, InjectedFault
 from .sensors import is_down
 
 # What a host's port counts that its switch counts at its end of the cable, too.
 _BOTH_COUNT = frozenset({"symbol_errors"})
+# Packets a second that each cable of a full leaf to a spine drops for each host that sends there: few, as
+# credit holds back the others [chosen].
+_DROPS = 0.1
 
 
 def odd_ports(
@@ -34,6 +40,36 @@ def lost(cabling: Cabling, faults: Iterable[InjectedFault], now: datetime) -> Co
         elif where is not None and fault.kind.effect is Effect.SPINE:
             found.add(cabling.spine(SPINES - 1))
     return found
+
+
+def with_drops(
+    cabling: Cabling,
+    seen: Mapping[str, SeenSwitch],
+    faults: Iterable[InjectedFault],
+    now: datetime,
+) -> dict[str, SeenSwitch]:
+    """The same with what each port dropped: a full leaf drops some of what it cannot pass on to spines."""
+    counted: dict[tuple[str, int], int] = defaultdict(int)
+    for fault in faults:
+        where = _where(cabling, fault) if fault.kind.fills_leaf else None
+        if where is not None:
+            leaf, gained = cabling.leaf(*where), _DROPS * fault.lasted_seconds(now)
+            for number in range(UPLINKS):
+                port = cabling.ports[cabling.uplink(leaf, number)]
+                counted[cabling.names[leaf], port.number] += math.floor(gained)
+    return {
+        name: replace(
+            switch,
+            ports={
+                number: replace(
+                    port,
+                    counters={**(port.counters or {}), "transmit_discards": counted[name, number]},
+                )
+                for number, port in switch.ports.items()
+            },
+        )
+        for name, switch in seen.items()
+    }
 
 
 def _where(cabling: Cabling, fault: InjectedFault) -> tuple[int, int] | None:

@@ -20,7 +20,7 @@ from .cluster import DRIVER, KERNEL, Cluster, Node, allocations, build
 from .fabric.cabling import FABRIC_BITS_PER_SECOND, Cabling, guids_of, names_of
 from .fabric.reader import Reader
 from .faults import InjectedFault
-from .injected_switches import lost, odd_ports
+from .injected_switches import lost, odd_ports, with_drops
 from .sensors import Moment, NodeSensors, events
 
 # An injected fault is dated before its file is written, so that a look at the file may come
@@ -220,7 +220,8 @@ class SwitchTeller:
         seen = self._cabling.seen(
             odd_ports(self._cabling, faults, now), lost(self._cabling, faults, now)
         )
-        records = [switch.to_record() for switch in self._reader.look(seen, now)]
+        counted = with_drops(self._cabling, seen, faults, now)
+        records = [switch.to_record() for switch in self._reader.look(counted, now)]
         for start in range(0, len(records), SWITCHES_PER_BODY):
             yield self._sender.records(records[start : start + SWITCHES_PER_BODY], now)
 

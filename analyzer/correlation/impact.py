@@ -149,7 +149,7 @@ def _text(
     if names and finding.confined:
         return f"{names}: the one program that ran on this GPU"
     if names:
-        return f"{names}: {_loss(finding, standing)}"
+        return f"{names}{'' if finding.lost > 0.0 else ':'} {_loss(finding, standing)}"
     was = _names(sorted({name(a) for a in ended}))
     return f"was held by {was}, ended since" if was else ""
 
@@ -171,6 +171,11 @@ def _loss(finding: Finding, standing: Sequence[Holding]) -> str:
     if finding.group is not None:
         kind = finding.group.kind.value
     place = "this one" if kind == "gpu" else f"this {kind}"
+    if finding.lost > 0.0:
+        much = (
+            f"{'moves' if len(standing) == 1 else 'move up to'} {100.0 * finding.lost:.0f} % less"
+        )
+        return f"{much} data ({_count(gpus, 'GPU')} on {_count(nodes, 'node')})"
     if gpus == 1 and finding.subject in standing[0].gpus:
         return "waits for this GPU" if finding.fault in STOPPING else "may suffer from it"
     verb = "may suffer from"

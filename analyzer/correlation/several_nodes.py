@@ -62,6 +62,10 @@ def several(window: Window, finding: Finding) -> str:
         return f"switch{'es' if len(switches) > 1 else ''} {shown}{more}"
     nodes = sorted({s.of_node() for s in (finding.subject, *finding.members)})
     shown = ", ".join(node.node for node in nodes[:_NAMED])
-    shown += f" and {len(nodes) - _NAMED} more nodes" if len(nodes) > _NAMED else ""
-    switch = switch_of_all(window, (finding.subject, *finding.members))
-    return f"switch {switch} ({shown})" if switch else shown
+    left = len(nodes) - _NAMED
+    shown += f" and {left} more node{'s' if left > 1 else ''}" if left > 0 else ""
+    ports = [it for it in (finding.subject, *finding.members) if it.kind == "port"]
+    names = sorted({it.device or "" for it in ports})
+    ports_of = f"{names[0]} of {shown}" if len(names) == 1 else shown
+    switch = switch_of_all(window, ports)
+    return f"switch {switch} ({ports_of})" if switch else ports_of

@@ -1,12 +1,12 @@
 """A network port that waits for others while the jobs behind it get less through.
 
 What a sender waits for lies beyond its port: only counters of switches could say which link is full.
-What can be said from hosts is the smallest set of ports that wait: one, all of a node, or those of
-one name on several nodes, which share a leaf where the fabric is rail-optimised.
+What can be said from hosts is the smallest set of ports that wait: one, all of a node, those at one
+leaf, or those of jobs at several. Where nobody knows the leaf, ports of one name are taken to share it.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -14,30 +14,30 @@ from typing import TypeVar
 import numpy as np
 
 from gpuvigil.faults import FAULTS, found_by
-from gpuvigil.model import Allocation, Evidence, Finding, Incident, Subject
+from gpuvigil.faults.conditions import CONDITIONS
+from gpuvigil.model import Allocation, Evidence, Finding, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence.claims import Claim, findings
 from ..evidence.fabric_links import beyond
 from ..evidence.port_drops import NODES, fabric_ports
+from ..evidence.port_groups import Rail, joined, leaf_of, place_of, rail_of, ties_of
 from ..evidence.port_rates import (
-    DELAY,
     DELAY_SECONDS,
     LOOKS,
-    PAUSED,
     PAUSED_SHARE,
-    QUEUED,
     QUEUED_SECONDS,
-    TICKS,
     Look,
     Rates,
     jobs_through,
     rates_of,
     still_slow,
     still_waits,
+    waited_for,
 )
 from ..evidence.port_rates import NEEDS as RATES
 from ..evidence.slow_paths import Slow, slow_ports
+from ..evidence.waits_less import DROPS, says_whether_it_waits
 from ..window.columns import fabric
 from ..window.fault_kinds import SWITCHES_DOWN
 from ..window.rows import Row
@@ -58,31 +58,19 @@ NEEDS = (
 _DISCARDS_PER_SECOND, _ALONE_SPANS = 100.0, 2.0
 # Of a node's fabric ports, those that make it a matter of the node.
 _MOST_OF_NODE, _LEAST_OF_NODE = 0.5, 2
-# What stands is over once its ports wait for so much less than they did over the whole span.
-_LESS = 0.5
-_NODE_WAITS = "Node's network is slow: its ports wait"
-_CHECK_NODE = "Look at the node's network settings (PFC, ECN, MTU), then at its switch ports."
+_NODE_WAITS = "Node's network is slow"
+_CHECK_NODE = "Check the node's network settings (PFC, ECN, MTU), then its switch ports."
+# With so much of the least fall a port that waits says that another one is not alone [own].
+_FAINT = 0.5
+# Ports of which fewer are at one leaf have no leaf in common.
+_AT_ONE_LEAF = 0.8
+_SEVERAL = CONDITIONS["nodes_wait"]
+# Of incidents about ports, but those of which a node or a cable is the cause.
+_OF_PORTS = frozenset({"", DROPS, _SEVERAL.key})
 _SHOWN = 8
 
 
-_Rail = tuple[str, str | None, str | None]
 _Place = TypeVar("_Place", bound=Hashable)
-
-
-def _per_second(row: Row, column: str) -> float | None:
-    gained = row.get(column)
-    span = (row["last_at"] - row["first_at"]).total_seconds()
-    return None if gained is None or not span else gained / span
-
-
-_Sign = tuple[str, Callable[[Row, str], float | None]]
-# What shows how much a port waits: the first that is counted.
-_SIGNS: tuple[_Sign, ...] = (
-    (PAUSED.column, _per_second),
-    (TICKS.column, _per_second),
-    (QUEUED.column, Row.get),
-    (DELAY.column, Row.get),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +81,9 @@ class _Waiting:
     since: datetime
     evidence: tuple[Evidence, ...]
     alone: bool  # whether it is told where no other port waits with it
+    faint: bool = False  # it lost too little to be told of; it says that others are not alone
+    jobs: frozenset[str] = frozenset()  # by `holder_key`, those that get less through it
+    lost: float = 0.0  # which share of what they sent
     condition: str = ""  # of what is this port's alone
 
 
@@ -105,33 +96,9 @@ def congested_ports(window: Window) -> list[Finding]:
             found[one.port] = one if known is None else _with(one, known)
     for look in LOOKS:
         for one in _answered_late(window, look):
-            found.setdefault(one.port, one)
+            if one.port not in found or found[one.port].faint:
+                found[one.port] = one
     return sorted(_grouped(window, found), key=lambda finding: finding.subject.key)
-
-
-def says_whether_it_waits(window: Window, incident: Incident) -> bool:
-    """Whether a standing incident would show: only where most of its ports wait much less than before.
-
-    What lasts as long as the spans look back shows no change any more, and is not over.
-    """
-    lately, long = window.get("port", Span.RECENT), window.get("port", Span.TREND)
-    ports = {incident.subject, *map(Subject.parse, incident.members)}
-    signs = _SIGNS[-1:] if incident.condition == "slow_link" else _SIGNS
-    told = [
-        _is_back(lately.get(port), long.get(port), signs) for port in ports if port.kind == "port"
-    ]
-    known = [one for one in told if one is not None]
-    return not known or 2 * sum(known) >= len(known)
-
-
-def _is_back(lately: Row | None, long: Row | None, signs: Sequence[_Sign]) -> bool | None:
-    """None where nobody counts its waits; not back as long as nothing is heard of it."""
-    for column, of in signs:
-        usual = None if long is None else of(long, column)
-        if usual:
-            now = None if lately is None else of(lately, column)
-            return now is not None and now <= _LESS * usual
-    return None
 
 
 def _dropping(window: Window) -> Iterator[_Waiting]:
@@ -152,6 +119,7 @@ def _dropping(window: Window) -> Iterator[_Waiting]:
             ),
             alone=in_all is not None
             and (in_all.get(_DISCARDS.column) or 0.0) >= _ALONE_SPANS * limit,
+            jobs=frozenset(jobs_through(window, port, LOOKS[-1])),
         )
 
 
@@ -163,15 +131,20 @@ def _waiting(window: Window, look: Look) -> Iterator[_Waiting]:
     slow = rates.waits & (rates.fall >= look.least_fall)
     if not slow.any():
         return
-    slow &= fabric(window, rates.rows) & still_waits(window, rates)
+    waits = fabric(window, rates.rows) & still_waits(window, rates)
+    faint = rates.waits & waits & (rates.fall >= _FAINT * look.least_fall)
+    slow &= waits
     if look.now is Span.STEADY:
         slow &= still_slow(window, rates)
+    else:
+        faint = slow
     echoes = _echoes(window) if slow.any() else set()
     cut = _without_a_rail(window, look) if slow.any() else set()
-    for number in np.flatnonzero(slow).tolist():
+    share = waited_for(window, rates)
+    for number in np.flatnonzero(slow | faint if slow.any() else slow).tolist():
         port = rates.rows.subjects[number]
         jobs = jobs_through(window, port, look)
-        rail = _rail(port)
+        rail = rail_of(port)
         told = cut.isdisjoint(jobs) and echoes.isdisjoint((rail, job) for job in jobs)
         # In a minute, a host that the others wait for may not have been heard.
         heard = look.now is Span.STEADY or all(
@@ -179,21 +152,27 @@ def _waiting(window: Window, look: Look) -> Iterator[_Waiting]:
         )
         if jobs and told and heard:
             row = Row(rates.rows, number)
+            span = row["last_at"] - row["first_at"]
             yield _Waiting(
                 port=port,
-                since=row["first_at"],
+                since=row["last_at"] - float(share[number]) * span,
                 evidence=tuple(_evidence(rates, number, list(jobs.values()))),
                 # Others may be about to follow.
-                alone=look.now is Span.STEADY,
+                alone=bool(slow[number]) and look.now is Span.STEADY,
+                faint=not slow[number],
+                jobs=frozenset(jobs),
+                lost=float(rates.fall[number]),
                 condition="shaped" if rates.shaped[number] else "",
             )
 
 
 def _answered_late(window: Window, look: Look) -> Iterator[_Waiting]:
-    """Ports that late paths have in common; three of one name and more are a leaf's."""
+    """Ports that late paths have in common; three at one leaf and more are the leaf's."""
     rates = window.once(rates_of, look)
     slow = [one for one in slow_ports(window, look) if one.port not in stopping(window)]
-    of_name = Counter(_rail(port) for port in {one.port for one in slow})
+    jobs = {one.port: frozenset(jobs_through(window, one.port, look)) for one in slow}
+    groups = joined(jobs, lambda port: ties_of(window, port, jobs[port]))
+    beside = {port: len(group) for group in groups for port in group}
     for one in slow:
         number = rates.rows.index.number(one.port)
         if number is not None:
@@ -202,7 +181,9 @@ def _answered_late(window: Window, look: Look) -> Iterator[_Waiting]:
                 since=Row(rates.rows, number)["first_at"],
                 evidence=tuple(_of_paths(window, rates, one, look)),
                 alone=look.now is Span.STEADY,
-                condition="slow_link" if of_name[_rail(one.port)] < NODES else "",
+                jobs=jobs[one.port],
+                lost=float(rates.fall[rates.rows.index.number(one.paths[0][0])]),
+                condition="slow_link" if beside[one.port] < NODES else "",
             )
 
 
@@ -230,7 +211,7 @@ def _place(port: Subject) -> str:
     return f"{port.node} {port.device}"
 
 
-def _is_heard(window: Window, asked: tuple[_Rail, str, Look]) -> bool:
+def _is_heard(window: Window, asked: tuple[Rail, str, Look]) -> bool:
     """Whether of each host of a job the port of that name was measured."""
     (_, device, port), job, look = asked
     rates = window.once(rates_of, look)
@@ -241,10 +222,10 @@ def _is_heard(window: Window, asked: tuple[_Rail, str, Look]) -> bool:
     return all(place is not None and bool(rates.measured[place]) for place in places)
 
 
-def _echoes(window: Window) -> set[tuple[_Rail, str]]:
+def _echoes(window: Window) -> set[tuple[Rail, str]]:
     """Names of ports and jobs whose host somewhere does not keep up: that one is told, not who waits for it."""
     return {
-        (_rail(port), job)
+        (rail_of(port), job)
         for port in stopping(window)
         for look in LOOKS
         for job in jobs_through(window, port, look)
@@ -264,15 +245,10 @@ def _without_a_rail(window: Window, look: Look) -> set[str]:
     return {job for port in ports for job in jobs_through(window, port, look)}
 
 
-def _rail(port: Subject) -> _Rail:
-    """On a rail-optimised fabric ports of one name talk to each other, over one leaf."""
-    return port.cluster, port.device, port.port
-
-
 def _evidence(rates: Rates, number: int, jobs: Sequence[Allocation]) -> Iterator[Evidence]:
     if rates.paused[number] >= PAUSED_SHARE:
         yield Evidence(
-            name="others stop it",
+            name="paused by its switch",
             value=f"{100.0 * min(rates.paused[number], 1.0):.0f} % of the time",
             limit=f"{100.0 * PAUSED_SHARE:g} %",
         )
@@ -300,30 +276,97 @@ def _with(one: _Waiting, other: _Waiting) -> _Waiting:
         since=min(one.since, other.since),
         evidence=(*one.evidence, *more),
         alone=one.alone or other.alone,
+        faint=one.faint and other.faint,
+        jobs=one.jobs | other.jobs,
+        lost=max(one.lost, other.lost),
         condition=one.condition or other.condition,
     )
 
 
 def _grouped(window: Window, found: dict[Subject, _Waiting]) -> Iterator[Finding]:
-    """Most ports of a node are the node's; those of one name on several nodes are a leaf's."""
-    nodes = _by(found.values(), lambda one: one.port.of_node())
-    slow = {node: them for node, them in nodes.items() if _is_most(window, node, them)}
-    # All ports of several nodes: their jobs wait for something, which hosts cannot tell apart.
-    slow = slow if len(slow) < NODES else {}
+    """Most ports of a node are the node's; those at one leaf on several nodes are the leaf's."""
+    slow = _slow_nodes(window, [one for one in found.values() if not one.faint])
     for node, them in slow.items():
         yield _of_node(window, node, them)
     left = [one for one in found.values() if one.port.of_node() not in slow]
     # What a node does to itself, or its own cable, is no leaf's.
-    own = [one for one in left if one.condition]
-    yield from findings("port_congested", (_claim(one) for one in own if one.alone))
-    left = [one for one in left if not one.condition]
-    told = _congested_rails(window)
-    for rail, them in _by(left, lambda one: _rail(one.port)).items():
-        if len({one.port.of_node() for one in them}) >= NODES:
-            yield _of_switch(window, them)
-        elif rail not in told:
-            told_alone = (one for one in them if one.alone)
-            yield from (_finding(window, "port_congested", it, it.evidence) for it in told_alone)
+    own = [one for one in left if one.condition and not one.faint]
+    lost = {one.port: one.lost for one in own}
+    for told in findings("port_congested", (_claim(one) for one in own if one.alone)):
+        yield replace(told, lost=lost[told.subject])
+    yield from _of_leaves(window, [one for one in left if not one.condition])
+
+
+def _slow_nodes(window: Window, found: Iterable[_Waiting]) -> Mapping[Subject, Sequence[_Waiting]]:
+    """Nodes of which most ports wait.
+
+    Where those are several with a job or a leaf in common they wait for something, which hosts
+    cannot tell apart.
+    """
+    nodes = _by(found, lambda one: one.port.of_node())
+    slow = [(node, them) for node, them in nodes.items() if _is_most(window, node, them)]
+    groups = joined(slow, lambda it: {tie for one in it[1] for tie in _shared(window, one)})
+    return {node: them for group in groups if len(group) < NODES for node, them in group}
+
+
+def _shared(window: Window, one: _Waiting) -> Iterator[Hashable]:
+    """What a port has in common with others that wait: its leaf, and jobs whatever rail they wait at."""
+    yield place_of(window, one.port)
+    yield from one.jobs
+
+
+def _of_leaves(window: Window, found: Collection[_Waiting]) -> Iterator[Finding]:
+    """What waits at one leaf, or for one job at that rail, is one matter; a lone port is its own."""
+    groups = _matters(window, found)
+    large = [leaf for leaf in groups if _nodes(leaf) >= NODES]
+    for them in joined(large, lambda leaf: {tie for one in leaf for tie in _carried(one)}):
+        yield _of_switch(window, [one for leaf in them for one in leaf])
+    for few in groups:
+        if 1 < _nodes(few) < NODES:
+            yield _of_switch(window, few)
+        elif few not in large:
+            yield from (_finding(window, "port_congested", it, it.evidence) for it in few)
+
+
+def _matters(window: Window, found: Collection[_Waiting]) -> list[Sequence[_Waiting]]:
+    """What of it is told, in groups that have a cause in common.
+
+    One more that waits where a switch's incident stands is no matter of its own; a second one beside
+    a port's makes it the leaf's.
+    """
+    if all(one.faint for one in found):
+        return []
+    told, known = _stood(window, "switch_congested"), {one.port for one in found}
+    found = [*found, *(it for it in _stood(window, "port_congested") if it.port not in known)]
+    matters: list[Sequence[_Waiting]] = []
+    for group in joined([*told, *found], lambda one: ties_of(window, one.port, one.jobs)):
+        waiting = [one for one in group if one not in told]
+        firm = [one for one in waiting if not one.faint]
+        if _nodes(firm) >= NODES:
+            matters.append(firm)
+        elif len(waiting) == len(group):
+            parts = joined(waiting, lambda one: ties_of(window, one.port, one.jobs, sure=True))
+            matters += map(_told_of, parts)
+    return matters
+
+
+def _told_of(few: Sequence[_Waiting]) -> Sequence[_Waiting]:
+    """Of what waits at too few nodes for a leaf those that are told: where one would be alone, all."""
+    firm = [one for one in few if not one.faint]
+    if not any(one.alone for one in firm):
+        return ()
+    several = few if _nodes(few) >= NODES else firm
+    return several if _nodes(several) > 1 else [one for one in firm if one.alone]
+
+
+def _carried(one: _Waiting) -> Iterator[Hashable]:
+    """What leaves that wait have in common: a job that goes over both, or a node."""
+    yield one.port.of_node()
+    yield from one.jobs
+
+
+def _nodes(them: Iterable[_Waiting]) -> int:
+    return len({one.port.of_node() for one in them})
 
 
 def _claim(one: _Waiting) -> Claim:
@@ -339,13 +382,25 @@ def _by(
     return groups
 
 
-def _congested_rails(window: Window) -> set[_Rail]:
-    """Names of ports of which a switch's incident stands: one more that waits is no matter of its own."""
-    return {
-        _rail(incident.subject)
-        for incident in window.stood
-        if incident.fault == "switch_congested" and incident.resolved_at is None
+def _stood(window: Window, fault: str) -> list[_Waiting]:
+    """The ports whose incidents stand: that of a leaf, or their own."""
+    ports = {
+        Subject.parse(key)
+        for it in window.stood
+        if it.fault == fault and it.condition in _OF_PORTS and not it.resolved_at
+        for key in (it.subject.key, *it.members)
     }
+    return [
+        _Waiting(
+            port=port,
+            since=window.now,
+            evidence=(),
+            alone=False,
+            jobs=frozenset(jobs_through(window, port, LOOKS[-1])),
+        )
+        for port in sorted(ports)
+        if port.kind == "port"
+    ]
 
 
 def _is_most(window: Window, node: Subject, them: Sequence[_Waiting]) -> bool:
@@ -355,12 +410,13 @@ def _is_most(window: Window, node: Subject, them: Sequence[_Waiting]) -> bool:
 
 def _of_node(window: Window, node: Subject, them: Sequence[_Waiting]) -> Finding:
     first = _first(them)
-    one = _finding(window, "port_congested", first, (_named(them), *first.evidence))
+    whole = replace(first, lost=max(it.lost for it in them))
+    one = _finding(window, "port_congested", whole, (_named(them), *first.evidence))
     return replace(
         one,
         subject=node,
         title=_NODE_WAITS,
-        condition="node_network",
+        condition=one.condition or "node_network",
         action=_CHECK_NODE,
         members=tuple(sorted(it.port for it in them)),
     )
@@ -368,12 +424,24 @@ def _of_node(window: Window, node: Subject, them: Sequence[_Waiting]) -> Finding
 
 def _of_switch(window: Window, them: Sequence[_Waiting]) -> Finding:
     first = _first(them)
-    one = _finding(window, "switch_congested", first, (_named(them), *first.evidence))
-    return replace(one, members=tuple(sorted(it.port for it in them if it is not first)))
+    whole = replace(first, lost=max(it.lost for it in them))
+    one = _finding(window, "switch_congested", whole, (_named(them), *first.evidence))
+    one = replace(one, members=tuple(sorted(it.port for it in them if it is not first)))
+    if _is_of_one_leaf(window, them):
+        return one
+    condition = one.condition or _SEVERAL.key
+    return replace(one, title=_SEVERAL.title, condition=condition, action=_SEVERAL.action)
+
+
+def _is_of_one_leaf(window: Window, them: Sequence[_Waiting]) -> bool:
+    """Whether nearly all are at one leaf, as far as leaves are known; else of one name."""
+    leaves = Counter(leaf for one in them if (leaf := leaf_of(window, one.port)) is not None)
+    counts: Counter[str] | Counter[Rail] = leaves or Counter(rail_of(one.port) for one in them)
+    return max(counts.values()) >= _AT_ONE_LEAF * counts.total()
 
 
 def _first(them: Sequence[_Waiting]) -> _Waiting:
-    return min(them, key=lambda one: (one.since, one.port))
+    return min(them, key=lambda one: (one.faint, one.since, one.port))
 
 
 def _named(them: Sequence[_Waiting]) -> Evidence:
@@ -396,6 +464,8 @@ def _finding(window: Window, fault: str, one: _Waiting, evidence: tuple[Evidence
         action=known.action,
         source=known.source,
         own_limit=known.own_limit,
+        condition="" if one.lost else DROPS,
+        lost=one.lost,
     )
 
 

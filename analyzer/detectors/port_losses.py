@@ -1,12 +1,25 @@
 """A network port whose packets are lost on their way and have to be sent again."""
 
+from dataclasses import replace
+from datetime import datetime, timedelta
+
 import numpy as np
 
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Evidence, Finding, Subject
 
 from ..evidence.fabric_links import beyond
-from ..evidence.port_rates import LOOKS, NEEDS, PEERS, RESENT, Rates, jobs_through, lately, rates_of
+from ..evidence.port_rates import (
+    LOOKS,
+    NEEDS,
+    PEERS,
+    RESENT,
+    Rates,
+    jobs_through,
+    lately,
+    rates_of,
+    resent_for,
+)
 from ..window.columns import Floats, Mask, clusters, per_group, port_kinds, together
 from ..window.rows import Row
 from ..window.window import Span, Window
@@ -30,11 +43,22 @@ def lossy_ports(window: Window) -> list[Finding]:
         lasts = losing & (rates.resent_before >= _PER_SECOND) & (look.now is Span.STEADY)
         lasts &= lately(window, rates, RESENT) >= _PER_SECOND
         felt = losing & (rates.resent >= _FELT_PER_SECOND) & (rates.fall >= look.least_fall)
+        share = resent_for(window, rates)
         for number in np.flatnonzero(lasts | felt).tolist():
             port = rates.rows.subjects[number]
             if lasts[number] or jobs_through(window, port, look):
-                found.setdefault(port, _finding(window, rates, number, usual[number]))
+                one = _finding(window, rates, number, usual[number])
+                since = _since(Row(rates.rows, number), float(share[number]))
+                lost = float(rates.fall[number]) if felt[number] else 0.0
+                found.setdefault(port, replace(one, since=since, lost=lost))
     return [found[port] for port in sorted(found)]
+
+
+def _since(row: Row, share: float) -> datetime:
+    """When a port began to send again as it does now."""
+    last: datetime = row["last_at"]
+    span: timedelta = last - row["first_at"]
+    return last - share * span
 
 
 def _losing(window: Window, rates: Rates) -> tuple[Mask, Floats]:

@@ -4,6 +4,8 @@ It says so itself: it pauses its switch, or has no buffer for what comes. Those 
 and are told of nothing.
 """
 
+from datetime import datetime
+
 import numpy as np
 
 from gpuvigil.faults import FAULTS, found_by
@@ -45,47 +47,51 @@ def slow_hosts(window: Window) -> list[Finding]:
             fault="port_slow_receiver",
             subject=port,
             severity=_FAULT.severity,
-            since=row["first_at"],
+            since=since,
             evidence=evidence,
             detector="port_receiver",
             action=_FAULT.action,
             source=_FAULT.source,
             own_limit=_FAULT.own_limit,
         )
-        for port, (row, evidence) in slow_receivers(window).items()
+        for port, (since, evidence) in slow_receivers(window).items()
     ]
 
 
-def slow_receivers(window: Window) -> dict[Subject, tuple[Row, tuple[Evidence, ...]]]:
-    """The ports whose host does not keep up: the line of the steady span, and what says so."""
+def slow_receivers(window: Window) -> dict[Subject, tuple[datetime, tuple[Evidence, ...]]]:
+    """The ports whose host does not keep up: since when it does as little as now, and what says so."""
     rows = window.get("port", Span.STEADY)
     if not len(rows):
         return {}
     lately = window.get("port", Span.RECENT)
     alike = together(clusters(rows), port_kinds(window, rows))
-    found: dict[Subject, tuple[Row, tuple[Evidence, ...]]] = {}
+    found: dict[Subject, tuple[datetime, tuple[Evidence, ...]]] = {}
     for one, least, of_least, words in _SIGNS:
         rate = rate_of(rows, one, window.settings.steady_seconds)
         now = rate_of(lately, one, window.settings.window_seconds, beside=rows)
         usual, count = per_group(alike, rate)
         most = np.where(count >= PEERS, np.fmax(least, _TIMES_PEERS * usual), least)
         for number in np.flatnonzero((rate >= of_least * most) & (now >= most)).tolist():
-            _add(found, rows, number, words(now[number]))
+            share = min(float(rate[number] / now[number]), 1.0)
+            _add(found, Row(rows, number), rows.subjects[number], share, words(now[number]))
     storms = rows.values(_STORMS.column)
     for number in np.flatnonzero(storms >= _STORMS_LEAST).tolist():
-        _add(found, rows, number, Evidence(name="pause storms", value=f"{storms[number]:.0f}"))
+        told = Evidence(name="pause storms", value=f"{storms[number]:.0f}")
+        _add(found, Row(rows, number), rows.subjects[number], 1.0, told)
     return found
 
 
 def _add(
-    found: dict[Subject, tuple[Row, tuple[Evidence, ...]]],
-    rows: Rows,
-    number: int,
+    found: dict[Subject, tuple[datetime, tuple[Evidence, ...]]],
+    row: Row,
+    port: Subject,
+    share: float,
     evidence: Evidence,
 ) -> None:
-    port = rows.subjects[number]
-    row, before = found.get(port, (Row(rows, number), ()))
-    found[port] = row, (*before, evidence)
+    """`share`: of the row's span, for which it has been so."""
+    begun: datetime = row["last_at"] - share * (row["last_at"] - row["first_at"])
+    since, before = found.get(port, (begun, ()))
+    found[port] = min(since, begun), (*before, evidence)
 
 
 def rate_of(rows: Rows, one: Aggregate, span: float, beside: Rows | None = None) -> Floats:
@@ -130,7 +136,7 @@ def says_whether_slow(window: Window, incident: Incident) -> bool:
 
 def _paused(rate: float) -> Evidence:
     return Evidence(
-        name="stops its switch",
+        name="pauses its switch",
         value=f"{min(rate / 1e4, 100.0):.0f} % of the time",
         limit=f"{100.0 * _PAUSED_SHARE:g} %",
     )

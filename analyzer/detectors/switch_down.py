@@ -311,7 +311,8 @@ def _evidence(
     if last - group[0].at >= timedelta(seconds=1):
         yield Evidence(name="last port down", value=moment(last))
     names = sorted({drop.port.device or "" for drop in group})
-    yield Evidence(name=f"port {', '.join(names)} of", value=f"{len(nodes)} nodes: {_named(nodes)}")
+    of = f"{', '.join(names)} of {len(nodes)} nodes: {_named(nodes)}"
+    yield Evidence(name="ports down", value=of)
     yield Evidence(name="nodes without any fabric port", value=f"{len(cut_off)} of {len(nodes)}")
     if silent:
         yield Evidence(name="fell silent with it", value=_named(silent))

@@ -254,7 +254,11 @@ def beyond(window: Window, port: Subject) -> tuple[Evidence, ...]:
         for name, what in _CONGESTION.items()
         if (said := _most_of(end.switch, name))
     )
-    return (*found, *_elsewhere(window, end)) or (NOT_OBSERVABLE,)
+    elsewhere = tuple(_elsewhere(window, end))
+    # An InfiniBand switch tells no pauses, and what waits there for credit is dropped only in the end.
+    if not end.port.name and not elsewhere and not _drops(end.switch):
+        return (NOT_OBSERVABLE,)
+    return (*found, *elsewhere) or (NOT_OBSERVABLE,)
 
 
 def _elsewhere(window: Window, end: End) -> Iterator[Evidence]:
@@ -297,5 +301,6 @@ def _most_of(switch: Switch, name: str) -> str:
     if not most:
         return "none" if measured else ""
     shown = ", ".join(f"{label} {count}" for count, label in most[:_SHOWN])
-    more = f" and {len(most) - _SHOWN} more ports" if len(most) > _SHOWN else ""
+    left = len(most) - _SHOWN
+    more = f" and {left} more port{'s' if left > 1 else ''}" if left > 0 else ""
     return f"{shown}{more} in {_SPAN.total_seconds() / 60:g} min"

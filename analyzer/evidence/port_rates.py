@@ -253,6 +253,29 @@ def still_slow(window: Window, rates: Rates) -> Mask:
     return found
 
 
+def waited_for(window: Window, rates: Rates) -> Floats:
+    """For which share of its span each port has waited as in the last minute; 1 where that is not known."""
+    paused = MICROSECONDS * rates.paused_before, MICROSECONDS * rates.paused
+    found: Floats = np.fmin(
+        _lasted(window, rates, PAUSED, *paused),
+        _lasted(window, rates, TICKS, rates.ticks_before, rates.ticks),
+    )
+    return found
+
+
+def resent_for(window: Window, rates: Rates) -> Floats:
+    """The same of sending again."""
+    return _lasted(window, rates, RESENT, rates.resent_before, rates.resent)
+
+
+def _lasted(window: Window, rates: Rates, one: Aggregate, before: Floats, now: Floats) -> Floats:
+    last = lately(window, rates, one)
+    more = (now > before) & (last > before)
+    share = divided(np.where(more, now - before, np.nan), last - before)
+    found: Floats = np.fmin(np.where(np.isnan(share), 1.0, share), 1.0)
+    return found
+
+
 def jobs_through(window: Window, port: Subject, look: Look) -> Mapping[str, Allocation]:
     """By `holder_key`, jobs over several nodes that have had GPUs of the port's node for the whole look."""
     return window.once(_jobs_through, (port.of_node(), look))

@@ -257,16 +257,24 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
     (
         "shaped",
         _WARNING,
-        "Network is slow: a traffic shaper on the node holds the port back",
+        "Traffic shaper on the node slows a network port",
         "Find who set the limit (tc qdisc show on the node lists it; CNI bandwidth annotations set one).",
         "qdisc overlimits (Linux, include/uapi/linux/gen_stats.h)",
     ),
     (
         "slow_link",
         _WARNING,
-        "Network is slow: the link between a port and its switch holds packets back",
-        "Look at the switch's port: its speed, limits (policer, shaper), errors, and what else it carries.",
+        "Network link to the switch is too slow for its traffic",
+        "Check the switch port: its speed, limits (policer, shaper), errors, and what else it carries.",
         "tcp_info (Linux, include/uapi/linux/tcp.h): round trips to and from this port alone take longer",
+    ),
+    # switch_congested
+    (
+        "nodes_wait",
+        _WARNING,
+        "Network congestion slows several nodes",
+        "Check what these ports share: the spines, the links to them, and the jobs that send there.",
+        "ours: as of a leaf switch, and the same jobs wait at others or on other rails, too",
     ),
     # port_degraded
     (
@@ -330,7 +338,7 @@ _OWN_LIMITS = frozenset(
         *("corrected_storm", "corrected_growth"),
         *("nvlink_recovery", "nvlink_crc", "nvlink_uneven"),
         *("cooling", "heatsink", "memory_hot", "node_hot", "rack_hot"),
-        *("pcie_starved", "pfc_one_sided", "no_uplink"),
+        *("pcie_starved", "pfc_one_sided", "no_uplink", "nodes_wait"),
         *("gpu_unread", "driver_unread", "temperature_stuck"),
     }
 )

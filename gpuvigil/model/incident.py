@@ -95,6 +95,7 @@ class Finding:
     holder: str = ""  # whose GPUs those are: each holder's are a matter of their own
     group: Group | None = None  # of nodes, where it is about what they share
     confined: bool = False  # to one program: whatever else its holder has goes on
+    lost: float = 0.0  # of a port: which share of its jobs' traffic no longer gets through
 
     @property
     def fingerprint(self) -> str:

@@ -61,6 +61,11 @@ def contradictions(
         ),
         judged=doubts.judged(links, of_pods),
         hosts=doubts.with_rails(links, of_pods),
+        leaves={
+            (link.node, link.name): link.switch.value
+            for link in _where_peers_are(links, of_pods, {})
+            if link.switch is not None and _is_fabric(link)
+        },
     )
 
 

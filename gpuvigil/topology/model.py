@@ -1,7 +1,7 @@
 """A fabric as far as it is known: ports of nodes at switches, switches at switches, and whose word that is."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 
@@ -142,6 +142,8 @@ class Contradictions:
     doubts: tuple[Doubt, ...] = ()
     judged: frozenset[tuple[str, str]] = frozenset()  # node and name of ports
     hosts: frozenset[str] = frozenset()  # by their rails
+    # The leaf of each fabric port: said outright, or where nearly all such ports of its pod are.
+    leaves: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,12 @@ _FIELDS = {
     "PortRcvErrors": "receive_errors",
     "LinkErrorRecoveryCounter": "link_recoveries",
     "LocalLinkIntegrityErrors": "local_integrity_errors",
+    "PortXmitDiscards": "transmit_discards",
 }
+# What counts traffic is 0 where it is not printed, and says no more once its 16 bits are full
+# (InfiniBand Architecture 1.2.1, table 246, PortCounters).
+_OF_TRAFFIC: Counters = {"transmit_discards": 0}
+_FULL = 0xFFFF
 _NOTHING: Mapping[str, str] = {}
 
 
@@ -47,7 +52,7 @@ def read(links: str, errors: str, known: Mapping[str, str] = _NOTHING) -> dict[s
     # A port that has counted nothing is not printed, nor is one that could not be asked.
     checked = _CHECKED.search(errors)
     whole = checked is not None and int(checked[1]) >= len(names) and _FAILED not in errors
-    others: Counters | None = {} if whole else None
+    others: Counters | None = _OF_TRAFFIC if whole else None
     ports: dict[str, dict[int, SeenPort]] = {guid: {} for guid in names}
     for it in lines:
         number = int(it["port"])
@@ -94,10 +99,10 @@ def _errors(text: str) -> dict[tuple[str, int], Counters]:
     found: dict[tuple[str, int], Counters] = {}
     for line in text.splitlines():
         if of := _GUID.search(line):
-            values = {
-                _FIELDS[name]: int(value)
-                for name, value in _COUNTER.findall(of[3])
-                if name in _FIELDS
-            }
-            found[of[1].rjust(16, "0"), int(of[2])] = values
+            values: dict[str, int | None] = {**_OF_TRAFFIC}
+            for name, value in _COUNTER.findall(of[3]):
+                if name in _FIELDS:
+                    values[_FIELDS[name]] = int(value)
+            full = {name: None for name in _OF_TRAFFIC if (values[name] or 0) >= _FULL}
+            found[of[1].rjust(16, "0"), int(of[2])] = values | full
     return found

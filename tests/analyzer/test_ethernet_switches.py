@@ -303,7 +303,7 @@ def test_what_a_switch_drops_and_pauses_is_evidence_of_its_hosts_ports() -> None
     for n in range(1, HOSTS + 1):
         many = changed(many, "leaf1", f"Ethernet1/{n}", counts=counted(transmit_discards=n))
     (shown,) = beyond(window(many), port(2))
-    assert shown.value == "Ethernet1/4 4, Ethernet1/3 3, Ethernet1/2 2 and 1 more ports in 10 min"
+    assert shown.value == "Ethernet1/4 4, Ethernet1/3 3, Ethernet1/2 2 and 1 more port in 10 min"
 
 
 def test_detectors_of_congestion_and_losses_say_it() -> None:

@@ -13,6 +13,7 @@ from analyzer.detectors.port_down import broken_ports
 from analyzer.detectors.port_errors import bad_ports
 from analyzer.detectors.switch_down import switches_down
 from analyzer.evidence.fabric import far_end, hosts_of
+from analyzer.evidence.fabric_links import beyond
 from analyzer.fleet_state import Fleet
 from analyzer.window.window import Window
 from gpuvigil.model import (
@@ -482,7 +483,7 @@ def test_a_leaf_whose_nodes_told_of_it_is_told_once_and_by_its_name() -> None:
     (found,) = switches_down(seen)
     assert found.subject == port(1)
     (candidate,) = observe(seen, [found], (), {found.fingerprint}).candidates.values()
-    assert candidate.label == "switch leaf1 (node-1, node-2, node-3 and 1 more nodes)"
+    assert candidate.label == "switch leaf1 (mlx5_0 of node-1, node-2, node-3 and 1 more node)"
 
 
 def test_the_jobs_of_a_lost_leaf_are_named_and_of_an_uplink_nobody_knows() -> None:
@@ -520,3 +521,18 @@ def test_switches_are_remembered_as_told_for_a_day() -> None:
 
 def test_a_look_at_one_node_says_nothing_of_the_fabric() -> None:
     assert broken_ports(window(down(fabric(), "leaf1", 21)).of_node(port(1).of_node())) == []
+
+
+@pytest.mark.parametrize(("dropped", "said"), [
+    (0, [("beyond the port", "not observable without switch counters")]),
+    (1, [("packets dropped at leaf1", "21 1 in 10 min")]),
+])  # fmt: skip
+def test_what_an_infiniband_leaf_drops_is_evidence_and_that_it_drops_nothing_is_none(
+    dropped: int, said: list[tuple[str, str]]
+) -> None:
+    counts = tuple(
+        ErrorCount(at=NOON - ago, transmit_discards=count)
+        for ago, count in ((5 * MINUTE, 0), (MINUTE, dropped))
+    )
+    found = beyond(window(changed(fabric(), "leaf1", 21, counts=counts), HOSTS), port(2))
+    assert [(it.name, it.value) for it in found] == said

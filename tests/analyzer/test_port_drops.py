@@ -327,7 +327,7 @@ def test_nodes_with_one_port_that_lose_it_at_once_are_named_and_no_switch_is() -
     (found,) = switches_down(lost(FOUR, 1, 2, 3).window())
     said = {one.name: one.value for one in found.evidence}
     assert found.title == AT_ONCE
-    assert said["port mlx5_0 of"] == "3 nodes: node-1, node-2, node-3"
+    assert said["ports down"] == "mlx5_0 of 3 nodes: node-1, node-2, node-3"
     assert said["nodes without any fabric port"] == "3 of 3"
     racked = replace(FOUR, inventories=tuple(replace(i, rack="r1") for i in FOUR.inventories))
     (found,) = switches_down(lost(racked, 1, 2, 3).window())

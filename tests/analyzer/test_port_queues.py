@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from analyzer.detectors.port_congested import DETECTOR as CONGESTED
-from analyzer.detectors.port_congested import says_whether_it_waits
+from analyzer.evidence.waits_less import says_whether_it_waits
 from gpuvigil.model import Finding, PortIdentity
 
 from .scene import Scene, allocation, carrying, incident, node, port, told
@@ -62,7 +62,7 @@ def test_what_the_node_itself_holds_back_is_said_and_nothing_beyond_the_port() -
     scene = queued(SLOWER, 5.0).changed(port(), {HELD_BACK: 0})
     (it,) = congested(scene.turned(port(), HELD_BACK, 0.0, 1500.0, 400.0))
     assert (it.subject, it.condition) == (port(), "shaped")
-    assert it.title == "Network is slow: a traffic shaper on the node holds the port back"
+    assert it.title == "Traffic shaper on the node slows a network port"
     assert told(it) == (
         "warning; waits in the node's queue: 5 ms (limit 1 ms);"
         " held back by a traffic shaper: 992 times a second;"

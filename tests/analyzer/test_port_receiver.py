@@ -67,7 +67,7 @@ def test_from_three_ports_on_ten_times_the_middle_one_is_slow(
 @pytest.mark.parametrize(("share", "value"), [(0.5, "50"), (1.0, "100"), (1.2, "100")])
 def test_nobody_is_stopped_for_more_than_all_of_the_time(share: float, value: str) -> None:
     (it,) = slow_hosts(FLEET.rising(port(), PAUSES, share * 1e6).window((DETECTOR,)))
-    assert told(it) == f"warning; stops its switch: {value} % of the time (limit 5 %)"
+    assert told(it) == f"warning; pauses its switch: {value} % of the time (limit 5 %)"
 
 
 @pytest.mark.parametrize(("field", "lately", "steady"), SIGNS)

@@ -56,7 +56,7 @@ def test_ports_of_one_name_that_wait_while_their_job_gets_less_through_are_their
     assert sorted({it.subject, *it.members}) == EVERY
     assert told(it) == (
         "warning; ports: mlx5_0 of node-1, node-2, node-3, node-4;"
-        " others stop it: 30 % of the time (limit 5 %); traffic: 40 % less than before;"
+        " paused by its switch: 30 % of the time (limit 5 %); traffic: 40 % less than before;"
         " its job: job 7; beyond the port: not observable without switch counters"
     )
 
@@ -171,9 +171,11 @@ def test_most_ports_of_one_node_are_the_node() -> None:
     assert [member.device for member in it.members] == ["mlx5_0", "mlx5_1"]
 
 
-def test_all_ports_of_several_nodes_are_told_by_their_switches() -> None:
+def test_all_ports_of_several_nodes_of_a_job_are_one_matter_and_no_leaf_s() -> None:
     scene = with_more_ports(stopped(carrying(FLEET, EVERY, 0.4), EVERY, 0.3), ["mlx5_1"])
-    assert [it.fault for it in congested(scene)] == ["switch_congested"] * 2
+    (it,) = congested(scene)
+    assert (it.fault, it.condition) == ("switch_congested", "nodes_wait")
+    assert len({it.subject, *it.members}) == 8
 
 
 def slowed(
@@ -237,7 +239,7 @@ def receivers(scene: Scene) -> list[str]:
 
 
 @pytest.mark.parametrize(("field", "below", "at", "what"), [
-    ("transmit_pause_microseconds", 49_000.0, 51_000.0, "stops its switch: 5 % of the time (limit 5 %)"),
+    ("transmit_pause_microseconds", 49_000.0, 51_000.0, "pauses its switch: 5 % of the time (limit 5 %)"),
     ("out_of_buffer", 99.0, 101.0, "packets without a buffer: 101 per second (limit 100 per second)"),
     ("receive_discards", 0.9, 1.1, "received and dropped: 1.1 packets per second (limit 1 per second)"),
 ])  # fmt: skip

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from analyzer.detectors.port_congested import DETECTOR as CONGESTED
-from analyzer.detectors.port_congested import says_whether_it_waits
+from analyzer.evidence.waits_less import says_whether_it_waits
 from gpuvigil.model import Finding
 
 from .scene import Scene, carrying, incident, port, told
@@ -50,7 +50,7 @@ def congested(scene: Scene) -> list[Finding]:
 def test_the_cable_that_all_late_paths_share_is_named() -> None:
     (it,) = congested(late({2: [3], 3: [4]}))
     assert (it.fault, it.subject, it.condition) == ("port_congested", port(3), "slow_link")
-    assert it.title == "Network is slow: the link between a port and its switch holds packets back"
+    assert it.title == "Network link to the switch is too slow for its traffic"
     assert told(it) == (
         "warning; answers to node-2 mlx5_0 are late by: 60 ms (limit 5 ms);"
         " answers to node-3 mlx5_0 are late by: 60 ms (limit 5 ms);"

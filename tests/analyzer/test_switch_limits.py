@@ -151,7 +151,7 @@ def test_no_more_than_eight_nodes_are_named(nodes: int, more: str) -> None:
     (it,) = found(scene)
     names = sorted(node(n).node for n in range(1, nodes + 1))[:8]
     said = {one.name: one.value for one in it.evidence}
-    assert said["port mlx5_0 of"] == f"{nodes} nodes: {', '.join(names)}{more}"
+    assert said["ports down"] == f"mlx5_0 of {nodes} nodes: {', '.join(names)}{more}"
 
 
 @pytest.mark.parametrize("rack", [None, "r0"])

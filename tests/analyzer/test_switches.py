@@ -63,7 +63,7 @@ def test_a_port_says_where_its_cable_ends() -> None:
 def test_what_many_ports_share_is_called_by_its_name() -> None:
     scene = heard(lost(FOUR), *["leaf-7"] * 4)
     candidate = told(scene, switches_down(scene.window()))
-    assert candidate.label == "switch leaf-7 (node-1, node-2, node-3 and 1 more nodes)"
+    assert candidate.label == "switch leaf-7 (mlx5_0 of node-1, node-2, node-3 and 1 more node)"
     assert candidate.title == "Ports of one switch are down on several nodes"
     assert of(candidate)["which switch"] == "leaf-7 (4 of the ports)"
 
@@ -80,7 +80,7 @@ def test_where_nobody_told_or_there_are_two_nothing_is_called_by_one(
 ) -> None:
     scene = heard(lost(FOUR), *switches)
     candidate = told(scene, switches_down(scene.window()))
-    assert candidate.label == "node-1, node-2, node-3 and 1 more nodes"
+    assert candidate.label == "mlx5_0 of node-1, node-2, node-3 and 1 more node"
     assert candidate.title == AT_ONCE
     assert of(candidate)["which switch"] == said
 

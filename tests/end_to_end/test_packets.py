@@ -21,11 +21,9 @@ def test_the_port_that_slows_a_job_down_is_named_with_the_job(
         found = told_of(job, watched, first, 30)
         assert is_named(found, first), [(it.subject.key, it.evidence) for it in found]
         (told,) = found
-        assert told.title == "Network is slow: a traffic shaper on the node holds the port back"
+        assert told.title == "Traffic shaper on the node slows a network port"
         rest()
         found = told_of(job, watched, second, 30, at_leaf=True)
         assert is_named(found, second), [(it.subject.key, it.evidence) for it in found]
         (told,) = found
-        assert told.title == (
-            "Network is slow: the link between a port and its switch holds packets back"
-        )
+        assert told.title == ("Network link to the switch is too slow for its traffic")

@@ -1,6 +1,7 @@
 """What is injected shows at the simulated switches, and at no other port of theirs."""
 
 import json
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -62,3 +63,26 @@ def test_an_injected_loss_of_a_switch_shows(name: str, lost: str) -> None:
     told(teller, NOON)
     found = told(teller, later(10.0), injected(name, "mlx5_1"))
     assert [it.subject.node for it in found if it.lost_at is not None] == [lost]
+
+
+def test_a_full_leaf_drops_packets_at_its_cables_to_spines() -> None:
+    teller = SwitchTeller(build(4, 8, 1), "boot")
+    told(teller, NOON)
+    full = [
+        InjectedFault(name="congestion", node=f"sim-{n:03}", device="mlx5_0", port="1", at=NOON)
+        for n in range(4)
+    ]
+    during = told(teller, later(100.0), *full)
+    counted = {("leaf-01-0", str(number), 40) for number in range(33, 49)}
+    assert dropped(during) == counted
+    over = [replace(one, cleared_at=later(100.0)) for one in full]
+    assert dropped(told(teller, later(300.0), *over)) == counted
+
+
+def dropped(switches: list[Switch]) -> set[tuple[str, str, int]]:
+    return {
+        (switch.subject.node, port.id, port.counts[-1].transmit_discards or 0)
+        for switch in switches
+        for port in switch.ports
+        if port.counts[-1].transmit_discards != 0
+    }

@@ -115,6 +115,20 @@ def test_a_cable_with_errors_is_named_by_its_leaf(site: Site) -> None:
         site.rest()
 
 
+def test_what_a_port_drops_is_counted_and_is_no_fault(site: Site) -> None:
+    leaf, port = site.a_cable()
+    site.subnet.errors(leaf, port, "PortXmitDiscards", count=7)
+    site.look(1)
+    dropped = {
+        (switch.subject.node, it.number): it.counts[-1].transmit_discards
+        for switch in site.window.switches.values()
+        for it in switch.ports
+    }
+    assert dropped.pop((leaf, port)) == 7
+    assert set(dropped.values()) == {0}
+    assert site.found() == []
+
+
 def test_a_cable_that_is_out_is_named_by_its_leaf(site: Site) -> None:
     for _ in range(TIMES):
         leaf, port = site.a_cable()

@@ -43,10 +43,17 @@ def test_links_and_errors_are_read_as_the_tools_print_them() -> None:
     leaf = found["leaf1"].ports
     assert (leaf[1].peer, leaf[1].peer_port, leaf[1].at_switch) == ("host1 mlx5_0", 1, False)
     assert leaf[1].bits_per_second == 200_000_000_000
-    assert leaf[2] == SeenPort(up=False, physical_state="Polling", counters={})
+    assert leaf[2] == SeenPort(
+        up=False, physical_state="Polling", counters={"transmit_discards": 0}
+    )
     assert (leaf[41].peer, leaf[41].at_switch, leaf[41].lanes) == ("spine-1", True, 4)
     assert leaf[41].bits_per_second == 400_000_000_000
-    assert leaf[41].counters == {"symbol_errors": 12, "receive_errors": 3, "link_recoveries": 1}
+    assert leaf[41].counters == {
+        "symbol_errors": 12,
+        "receive_errors": 3,
+        "link_recoveries": 1,
+        "transmit_discards": 5,
+    }
     spine = found["spine-1"].ports
     assert (spine[12].lanes, spine[12].bits_per_second) == (1, 100_000_000_000)
     assert not spine[13].up or spine[13].physical_state == "LinkUp"
@@ -57,6 +64,14 @@ def test_links_and_errors_are_read_as_the_tools_print_them() -> None:
         assert (asked["leaf1"].ports[41].counters is None) is (said == "")
     with pytest.raises(ValueError, match="is no line of a link"):
         read('0x0000000010000001 "leaf1" ==> nowhere', "")
+
+
+@pytest.mark.parametrize(("dropped", "known"), [(65534, 65534), (65535, None)])
+def test_a_count_of_drops_that_is_full_says_no_more(dropped: int, known: int | None) -> None:
+    said = ERRORS.replace("PortXmitDiscards == 5", f"PortXmitDiscards == {dropped}")
+    counters = read(LINKS, said)["leaf1"].ports[41].counters
+    assert counters is not None
+    assert counters["transmit_discards"] == known
 
 
 def seen(

@@ -1,0 +1,58 @@
+"""Whether ports that waited wait for much less by now: then what is told of them is over."""
+
+from collections.abc import Callable, Sequence
+
+from gpuvigil.model import Incident, Subject
+
+from ..window.rows import Row
+from ..window.window import Span, Window
+from .port_rates import DELAY, PAUSED, QUEUED, TICKS
+
+# The condition of what drops packets and waits for nothing.
+DROPS = "drops"
+# What stands is over once its ports wait for so much less than they did over the whole span.
+_LESS = 0.5
+
+
+def _per_second(row: Row, column: str) -> float | None:
+    gained = row.get(column)
+    span = (row["last_at"] - row["first_at"]).total_seconds()
+    return None if gained is None or not span else gained / span
+
+
+_Sign = tuple[str, Callable[[Row, str], float | None]]
+# What shows how much a port waits: the first that is counted.
+_SIGNS: tuple[_Sign, ...] = (
+    (PAUSED.column, _per_second),
+    (TICKS.column, _per_second),
+    (QUEUED.column, Row.get),
+    (DELAY.column, Row.get),
+)
+
+
+def says_whether_it_waits(window: Window, incident: Incident) -> bool:
+    """Whether a standing incident would show: only where most of its ports wait much less than before.
+
+    What lasts as long as the spans look back shows no change any more, and is not over. What only
+    dropped packets shows as long as it does.
+    """
+    if incident.condition == DROPS:
+        return True
+    lately, long = window.get("port", Span.RECENT), window.get("port", Span.TREND)
+    ports = {incident.subject, *map(Subject.parse, incident.members)}
+    signs = _SIGNS[-1:] if incident.condition == "slow_link" else _SIGNS
+    told = [
+        _is_back(lately.get(port), long.get(port), signs) for port in ports if port.kind == "port"
+    ]
+    known = [one for one in told if one is not None]
+    return not known or 2 * sum(known) >= len(known)
+
+
+def _is_back(lately: Row | None, long: Row | None, signs: Sequence[_Sign]) -> bool | None:
+    """None where nobody counts its waits; not back as long as nothing is heard of it."""
+    for column, of in signs:
+        usual = None if long is None else of(long, column)
+        if usual:
+            now = None if lately is None else of(lately, column)
+            return now is not None and now <= _LESS * usual
+    return None
