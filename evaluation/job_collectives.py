@@ -1,7 +1,7 @@
 """What NCCL Inspector's files say of a fleet's jobs, by the collector's own rule: who waits least in collectives.
 
-One all-reduce in each step: a rank is in it from the end of its own work until the slowest one has come and all is
-sent. Which jobs have it switched on, and which of these write where all of their nodes read, is chosen.
+Some all-reduces in each step, as of gradients in buckets: a rank is in one from the end of its own work for it until
+the slowest one has come and all is sent. Which jobs have it switched on, and which of these write where all of their nodes read, is chosen.
 """
 
 from collections import deque
@@ -32,6 +32,7 @@ _READ, _SHARED = 0.4, 0.5
 _LINE_BYTES, _AGAIN_SECONDS = 450, 600.0
 _KEPT = TAIL_BYTES // _LINE_BYTES
 _TICK_SECONDS = 10.0
+_OF_A_STEP = 8  # collectives [chosen]
 # Deviations of a rank's own work and input, as of the steps that it tells [chosen].
 _OWN_SPREAD, _INPUT_SPREAD = 0.006, 0.08
 _HOLDS = {(On.WORK, "spin"), (On.WORK, "stall"), (On.STEPS, "phase")}
@@ -73,8 +74,8 @@ class _Files:
         comes += length * rhythm.input * (1.0 + self._scatter(size, _INPUT_SPREAD))
         sent = length * max(1.0 - rhythm.passes * rhythm.own - rhythm.input, 0.03)
         waits = comes.max(axis=1, keepdims=True) - comes + sent
-        whole = (1e6 * waits).astype(np.int64).tolist()
-        self.lines.extend(enumerate(whole, start=before))
+        whole = np.repeat((1e6 * waits / _OF_A_STEP).astype(np.int64), _OF_A_STEP, axis=0)
+        self.lines.extend(enumerate(whole.tolist(), start=before * _OF_A_STEP))
 
     def _scatter(self, size: tuple[int, int], deviation: float) -> Floats:
         return deviation * self.chance.standard_normal(size)

@@ -214,7 +214,7 @@ def _collectives(fleets: Sequence[Any]) -> Iterator[str]:
     others = [it for it in last if it["id"] is None]
     uneven = sum(it["workload"] in {"staged", "unlike"} for it in others)
     median = f", the half of them within {told[len(told) // 2]:.0f} s" if told else ""
-    yield f"Of four in ten jobs NCCL Inspector's files are read, one all-reduce in a step, by the collector's own rule: who is mostly in it for half as long as the others comes last, which is evidence, and a note where nothing else is known of the rank. Of stragglers in these jobs {share(len(told), len(slow))} came last{median}; of {alone} of them no warning was told. Of ranks that were not slow it was said {counted(len(others), 'time')}, {uneven} of them in jobs cut unevenly or with uneven data."
+    yield f"Of four in ten jobs NCCL Inspector's files are read, of some all-reduces in each step, by the collector's own rule: who is mostly in it for half as long as the others comes last, which is evidence, and a note where nothing else is known of the rank. Of stragglers in these jobs {share(len(told), len(slow))} came last{median}; of {alone} of them no warning was told. Of ranks that were not slow it was said {counted(len(others), 'time')}, {uneven} of them in jobs cut unevenly or with uneven data."
     yield ""
 
 

@@ -8,14 +8,25 @@ works the more for it; where that draws less than the others, it is the rank tha
 another one each time it is data that differ.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gpuvigil.clock import micros
 from gpuvigil.store import Aggregate, Function
 
-from ..window.columns import Codes, Floats, Mask, counted, models, most, per_group, together
+from ..window.columns import (
+    Codes,
+    Floats,
+    Mask,
+    counted,
+    divided,
+    models,
+    most,
+    per_group,
+    seconds,
+    together,
+)
 from ..window.rows import Rows
 from ..window.window import Need, Span, Window
 from . import job_steps
@@ -36,7 +47,8 @@ _LEAST_OWN, _MOST_OWN = (
 CLOCK = Aggregate(function=Function.MEAN, field="sm_clock_hertz")
 _WATTS = Aggregate(function=Function.MEAN, field="power_watts")
 _PAUSED = Aggregate(function=Function.MAX, field=job_steps.PHASE)
-_ASKED = (_MEAN, _COUNT, _LEAST_OWN, _MOST_OWN, CLOCK, _WATTS)
+_STEPS = Aggregate(function=Function.INCREASE, field="step")
+_ASKED = (_MEAN, _COUNT, _LEAST_OWN, _MOST_OWN, CLOCK, _WATTS, _STEPS)
 NEEDS = (
     Need(
         measurement="gpu",
@@ -61,6 +73,9 @@ _DEVIATIONS, _DEVIATION_OF_MEDIAN, _FEW = 5.0, 1.4826, 6.0
 _READINGS = (2.0, 3.0, 6.0, 12.0, 25.0, 60.0, 600.0)
 _RANGES = (1.13, 1.69, 2.53, 3.26, 3.93, 4.64, 6.17)
 _READING_DEVIATIONS, _ENOUGH, _LEAST_SCATTER, _FEW_KNOWN = 4.0, 12.0, 0.5, 2.0
+# A reading is of five steps (`gpuvigil.steps`): those of fewer new ones are not so many, and of under two no range is
+# known. What a rank took at first scatters as much: of a difference of two, both count.
+_STEPS_OF_ONE, _LEAST_READINGS, _OF_TWO = 5.0, 2.0, 2.0**0.5
 # So much of the least change comes at once.
 _AT_ONCE = 0.75
 # It does so now, by its last steps, and has for half of the recent span: data make another one slow.
@@ -123,7 +138,9 @@ def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
     limits = _Limits(job=job, count=count[0], few=few, scatter=scatter, by_clock=by)
     waits = (count[0] >= PEERS) & _waits_least(job, rows, own)
     slow, near = waits & _far_off(limits, np.stack([apart, lately]))
-    turned, as_before = _turned(limits, np.stack([now - first, mean - first]))
+    turned, as_before = _turned(
+        replace(limits, scatter=_OF_TWO * scatter), np.stack([now - first, mean - first])
+    )
     turned = _turned_lately(window, rows, limits, np.stack([now, mean, first]), turned)
     turned &= waits & (apart > 0.0)
     was_so = ~turned & ~lower & (at_first >= _WAS_SO * apart)
@@ -236,23 +253,34 @@ def _runs_lower(job: Codes, slower: Floats, count: Floats) -> Mask:
 def _scatter(window: Window, rows: Rows, job: Codes, known: Mask) -> tuple[Floats, Floats]:
     """By how much one reading of a rank of the job is off, as a logarithm, and for how few a middle is a guess.
 
-    Of the last minute, for a job that turns slower altogether scatters no more for it; of that minute less
-    is believed than half of the steady span, since in a pause the readings are one and the same.
+    Of the last minute, for a job that turns slower altogether scatters no more for it; of that minute no less
+    is believed than half of the steady span, and all of that where the minute is of too few steps.
     """
-    steady = window.get("gpu", Span.STEADY)
-    lately = _reading(window.get("gpu", Span.RECENT), rows, job, known)
-    usual = _LEAST_SCATTER * _reading(steady, rows, job, known)
+    steady, recent = window.get("gpu", Span.STEADY), window.get("gpu", Span.RECENT)
+    lately = _reading(recent, rows, job, known)
+    few = per_group(job, _readings(recent, rows))[0] < _LEAST_READINGS
+    usual = np.where(few, 1.0, _LEAST_SCATTER) * _reading(steady, rows, job, known)
     readings, _ = per_group(job, steady.beside(rows, _COUNT.column))
     scatter = _READING_DEVIATIONS * np.fmax(lately, usual)
     is_known = (readings >= _ENOUGH) & (lately >= usual) & (scatter <= np.log1p(LEAST))
     return scatter, np.where(is_known, _FEW_KNOWN, _FEW)
 
 
+def _readings(of: Rows, rows: Rows) -> Floats:
+    """How many readings a span has that are of other steps: in a pause all are one and the same, and of
+    long steps most are of the same ones. All of them where no steps are counted.
+    """
+    count, steps = (of.beside(rows, it.column) for it in (_COUNT, _STEPS))
+    works = divided(steps * rows.values(STEP), seconds(of, rows))
+    found: Floats = np.fmax(np.fmin(np.fmin(count, count * works), steps / _STEPS_OF_ONE), 1.0)
+    return found
+
+
 def _reading(of: Rows, rows: Rows, job: Codes, known: Mask) -> Floats:
-    count, least, most = (of.beside(rows, it.column) for it in (_COUNT, _LEAST_OWN, _MOST_OWN))
+    least, most = (of.beside(rows, it.column) for it in (_LEAST_OWN, _MOST_OWN))
     there = known & (least > 0.0)
     apart = np.log(np.where(there, most, np.nan)) - np.log(np.where(there, least, np.nan))
-    times = np.interp(np.log(np.fmax(count, 1.0)), np.log(_READINGS), _RANGES)
+    times = np.interp(np.log(_readings(of, rows)), np.log(_READINGS), _RANGES)
     middle, _ = per_group(job, apart / times)
     found: Floats = np.nan_to_num(middle)
     return found

@@ -173,6 +173,8 @@ def test_a_rank_is_not_told_beside_its_gpu() -> None:
     """Where the GPU's power says that it is the machine, and the job slows down."""
     scene = job({5: own(1.3, power_watts=480.0)}, seconds=65.0, ran=400.0)
     assert [it.condition for it in found(scene)] == ["slow_rank"]
+    for place in RANKS:
+        scene = scene.changed(gpu(*place), {"step_seconds": 2.0}, 65.0)
     slowed = in_one_job(
         replace(scene, allocations=()), [gpu(*it) for it in RANKS], lost=0.2, seconds=65.0
     )
@@ -306,18 +308,68 @@ def test_few_ranks_whose_data_differ_are_a_guess(less: float, count: int) -> Non
 
 @pytest.mark.parametrize(
     ("ago", "least", "count"),
-    [(45.0, 0.84, 1), (45.0, 0.83, 0), (75.0, 0.66, 1), (75.0, 0.65, 0)],
+    [(45.0, 0.882, 1), (45.0, 0.881, 0), (75.0, 0.74, 1), (75.0, 0.738, 0)],
 )
 def test_no_rank_stands_out_by_what_a_reading_scatters(
     ago: float, least: float, count: int
 ) -> None:
-    """As uneven data make them; by half of the steady span's where a minute has one reading alone."""
+    """As uneven data make them, now and in its first steps; by half of the steady span's where a minute has one
+    reading alone.
+    """
+    assert len(found(with_others_once(least, ago))) == count
+
+
+def with_others_once(least: float, ago: float) -> Scene:
+    """The sixth is slow; all others were quicker at one reading."""
     scene = job({5: own(1.3)}, ran=120.0)
     for place in RANKS:
         if place != RANKS[5]:
             once = scene.changed(gpu(*place), own(least), ago)
             scene = once.changed(gpu(*place), own(1.0), ago - 10.0)
-    assert len(found(scene)) == count
+    return scene
+
+
+def stepping(scene: Scene, steps: int, paused: float = 0.0) -> Scene:
+    """Each rank has made so many steps by each reading, but in the last `paused` seconds."""
+
+    def counts(sample: Sample) -> Sample:
+        worked = min((sample.at - NOON).total_seconds(), -paused)
+        return replace(sample, fields={**sample.fields, "step": int(1000 + steps * worked / 10.0)})
+
+    return replace(scene, samples=tuple(map(counts, scene.samples)))
+
+
+@pytest.mark.parametrize(
+    ("steps", "seconds", "paused", "least", "count"),
+    [
+        # Seven readings of other steps, as where none are counted.
+        (6, 1.6, 0.0, 0.884, 1),
+        (6, 1.6, 0.0, 0.883, 0),
+        # Eighteen steps are not four readings, and seven of which two are of a pause are five.
+        (3, 3.2, 0.0, 0.922, 1),
+        (3, 3.2, 0.0, 0.920, 0),
+        (6, 1.6, 25.0, 0.905, 1),
+        (6, 1.6, 25.0, 0.903, 0),
+    ],
+)
+def test_readings_of_the_same_steps_count_once(
+    steps: int, seconds: float, paused: float, least: float, count: int
+) -> None:
+    scene = with_others_once(least, 45.0)
+    for place in RANKS:
+        scene = scene.changed(gpu(*place), {"step_seconds": seconds})
+    assert len(found(stepping(scene, steps, paused))) == count
+
+
+@pytest.mark.parametrize(("steps", "count"), [(2, 1), (1, 0)])
+def test_where_a_minute_has_under_two_readings_the_longer_span_tells_how_they_scatter(
+    steps: int, count: int
+) -> None:
+    """Ten steps in it; all others were quicker a while ago."""
+    scene = with_others_once(0.85, 75.0)
+    for place in RANKS:
+        scene = scene.changed(gpu(*place), {"step_seconds": 10.0 / steps})
+    assert len(found(stepping(scene, steps))) == count
 
 
 @pytest.mark.parametrize(
