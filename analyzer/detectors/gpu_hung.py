@@ -17,7 +17,7 @@ from gpuvigil.store import Aggregate, Function
 from ..evidence import job_steps, ranks
 from ..evidence.job_steps import AGE, Holders, goes_on, holders, whole
 from ..evidence.power import limits
-from ..window.columns import Mask, seconds
+from ..window.columns import Floats, Mask, seconds
 from ..window.rows import Row, Rows
 from ..window.window import Need, Span, Window
 from . import Detector
@@ -34,7 +34,8 @@ _WRITTEN = tuple(
 )
 _ASKED = (_BUSY, _WATTS, _LIMIT, _MEMORY, _MOVED, _COPIED)
 RECENT = Need(measurement="gpu", span=Span.RECENT, aggregates=_ASKED)
-TREND = Need(measurement="gpu", span=Span.TREND, aggregates=(_WATTS,))
+_LEAST_WATTS = Aggregate(function=Function.MIN, field="power_watts")
+TREND = Need(measurement="gpu", span=Span.TREND, aggregates=(_WATTS, _LEAST_WATTS))
 _SPIN, _LONGEST = "spin_seconds", "longest_spin_seconds"
 _NOW = Need(measurement="gpu", span=Span.NOW, fields=(_SPIN, _LONGEST))
 NEEDS = (
@@ -57,6 +58,9 @@ _COVERAGE = 0.8
 # Of the power limit, where memory utilisation is not read: a model that writes its answers word by word
 # is fully used at 30 to 40 %. Ours.
 _SHARE_WITHOUT_MEMORY = 0.25
+# A GPU of which nobody knows the limit goes on to spin while it draws no more than so many times the least
+# of half an hour; one at work draws four times that. Ours.
+_NO_MORE = 1.5
 # Of a job that tells of no steps: spun for so long, and for so many of its longest earlier times.
 _SPIN_SECONDS, _SPIN_TIMES = 300.0, 3.0
 # A node that writes so much a second may be at a checkpoint, which takes minutes: a rank's share of a
@@ -240,7 +244,7 @@ def _spinning(
     rows = window.get("gpu", span)
     spins = seconds(rows) >= _COVERAGE * length
     spins &= rows.values(_BUSY.column) >= _BUSY_PERCENT
-    spins &= rows.values(_WATTS.column) < _POWER_SHARE * limits(window, rows, _LIMIT.column)
+    spins &= rows.values(_WATTS.column) < _POWER_SHARE * _limits(window, rows)
     light = rows.values(_MEMORY.column) < _MEMORY_PERCENT
     spins &= light | _fell_idle(window, rows) if by_power else light
     # Where links are not measured they say nothing against it.
@@ -249,10 +253,22 @@ def _spinning(
     yield from rows.where(spins)
 
 
+def _limits(window: Window, rows: Rows) -> Floats:
+    """Power limits; where none is known, the most that was drawn within the trend span, which is no more.
+
+    No GPU that is in use draws under a quarter of what it drew at less than a third of its limit: at rest
+    with a context it has more than that.
+    """
+    known = limits(window, rows, _LIMIT.column)
+    drew = window.get("gpu", Span.TREND).beside(rows, _WATTS.column)
+    found: Floats = np.where(np.isnan(known), drew, known)
+    return found
+
+
 def _fell_idle(window: Window, rows: Rows) -> Mask:
     """Of each row whether its GPU drew as much as one at work before it came to draw so little."""
     before = window.get("gpu", Span.TREND).beside(rows, _WATTS.column)
-    worked: Mask = before >= _POWER_SHARE * limits(window, rows, _LIMIT.column)
+    worked: Mask = before >= _POWER_SHARE * _limits(window, rows)
     return worked & _is_quiet(window, rows)
 
 
@@ -260,16 +276,26 @@ def _is_quiet(window: Window, rows: Rows) -> Mask:
     """Of each row whether it may spin, as far as its GPU tells: its memory utilisation is not read."""
     quiet: Mask = np.isnan(rows.values(_MEMORY.column))
     quiet &= rows.values(_BUSY.column) >= _BUSY_PERCENT
-    most = _SHARE_WITHOUT_MEMORY * limits(window, rows, _LIMIT.column)
+    most = _SHARE_WITHOUT_MEMORY * _limits(window, rows)
     quiet &= rows.values(_WATTS.column) < most
     return quiet
+
+
+def _goes_on(window: Window, rows: Rows) -> Mask:
+    """Of each row whether its GPU, whose limit nobody knows, is used as one that spins, and draws no more than before."""
+    least = window.get("gpu", Span.TREND).beside(rows, _LEAST_WATTS.column)
+    going: Mask = np.isnan(limits(window, rows, _LIMIT.column))
+    going &= rows.values(_BUSY.column) >= _BUSY_PERCENT
+    going &= ~(rows.values(_MEMORY.column) >= _MEMORY_PERCENT)
+    going &= rows.values(_WATTS.column) <= _NO_MORE * least
+    return going
 
 
 def says_whether_it_works(window: Window, incident: Incident) -> bool | None:
     """Not of GPUs that go on to spin for so long that nothing shows any more how they worked before."""
     rows = window.get("gpu", Span.RECENT)
     them = {incident.subject.key, *incident.members}
-    quiet = rows.where(_is_quiet(window, rows))
+    quiet = rows.where(_is_quiet(window, rows) | _goes_on(window, rows))
     return False if any(gpu.key in them for gpu, _ in quiet) else None
 
 
@@ -351,7 +377,7 @@ def _finding(
     seconds = window.settings.steady_seconds if lasts else window.settings.window_seconds
     watts = max(row[_WATTS.column] for row in rows)
     first = window.get("gpu", Span.STEADY).of_subject(gpus[0])
-    (limit,) = limits(window, first, _LIMIT.column).tolist()
+    (limit,) = _limits(window, first).tolist()
     held = sorted({str(a.holder) for a in window.held(gpus[0])})
     name = held[0] if held else "a process"
     return Finding(

@@ -341,3 +341,55 @@ def test_gpus_of_a_node_that_nobody_is_known_to_hold_hang_together() -> None:
         scene = scene.changed(gpu(1, index), SPINS)
     (one,) = found(scene)
     assert (one.subject, set(one.members)) == (gpu().of_node(), {gpu(1, 0), gpu(1, 1)})
+
+
+def of_unknown_model(scene: Scene) -> Scene:
+    """No power limit is read, and none is known of the model."""
+    inventories = tuple(
+        replace(it, gpus=tuple(replace(one, model="unknown") for one in it.gpus))
+        for it in scene.inventories
+    )
+    scene = scene.changed(gpu(), {"power_limit_watts": None})
+    return replace(scene, inventories=inventories)
+
+
+@pytest.mark.parametrize(
+    ("scene", "severities"),
+    [
+        (without_memory(149.9, before=600.0), ["warning"]),
+        (without_memory(150.0, before=600.0), []),
+        (without_memory(120.0, before=600.0, span=100.0), []),
+        (without_memory(120.0, before=120.0), []),
+    ],
+)
+def test_where_no_power_limit_is_known_what_it_drew_before_is_less_than_that(
+    scene: Scene, severities: list[str]
+) -> None:
+    assert [it.severity.value for it in found(of_unknown_model(scene))] == severities
+
+
+@pytest.mark.parametrize(("watts", "severities"), [(239.9, ["info"]), (240.0, [])])
+def test_where_memory_rests_two_fifths_of_what_it_drew_before_are_work(
+    watts: float, severities: list[str]
+) -> None:
+    scene = healthy(nodes=1).changed(gpu(), {"power_watts": 600.0})
+    scene = scene.changed(gpu(), {**SPINS, "power_watts": watts}, 65.0)
+    assert [it.severity.value for it in found(of_unknown_model(scene))] == severities
+
+
+@pytest.mark.parametrize(
+    ("fields", "tells"),
+    [
+        ({"power_watts": 180.0}, False),
+        ({"power_watts": 180.1}, None),
+        ({"utilization_percent": 97}, None),
+        ({"memory_utilization_percent": 1}, False),
+        ({"memory_utilization_percent": 2}, None),
+    ],
+)
+def test_it_stands_where_no_limit_is_known_until_more_is_drawn_than_in_half_an_hour(
+    fields: Mapping[str, Any], tells: bool | None
+) -> None:
+    scene = without_memory(120.0, before=120.0).changed(gpu(), fields, 65.0)
+    window = of_unknown_model(scene).window()
+    assert says_whether_it_works(window, incident("gpu_hung", gpu())) is tells
