@@ -58,7 +58,7 @@ _SAME_BYTES = 0.015
 # Who saves for the others is idle meanwhile, while they spin: by so much less it may be used.
 _SAME_USE_PERCENT = 3.0
 _COVERAGE, _LINES, _OTHER_LINES, _POWER_OF_CLOCK = 0.8, 5.0, 0.05, 2.0
-_MOST_SHARE = 1.0 / 3.0
+_MOST_SHARE, _OTHER_CLOCK = 1.0 / 3.0, 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +94,7 @@ def draws_least(window: Window, _asked: None = None) -> DrawsLeast | None:
     slow &= draws <= np.log1p(-LEAST_OF_SPAN)
     slow &= (peers >= PEERS) & stands_out(job, lately, slow)
     slow &= (counted(job, slow) <= _MOST_SHARE * peers) & ~_tell_more(window, job, rows)
+    slow &= counted(job, known & _other_clock(job, rows)) <= _MOST_SHARE * peers
     return DrawsLeast(
         rows=rows,
         job=job,
@@ -139,6 +140,16 @@ def _at_clock(job: Codes, rows: Rows, of: Rows) -> Floats:
     clocks = _apart(job, np.log(np.where(clock > 0.0, clock, np.nan)))
     found: Floats = np.log(np.where(watts > 0.0, watts, np.nan))
     return found - _POWER_OF_CLOCK * np.nan_to_num(clocks)
+
+
+def _other_clock(job: Codes, rows: Rows) -> Mask:
+    """Of which rows the clock is far from the middle of their job: power at a clock is a rule for near ones.
+
+    Where a third of a job have another clock, as on a node whose clocks somebody set, the others only seem to draw less.
+    """
+    clock = rows.values(CLOCK.column)
+    found: Mask = np.abs(_apart(job, np.log(np.where(clock > 0.0, clock, np.nan)))) > _OTHER_CLOCK
+    return found
 
 
 def _apart(job: Codes, values: Floats) -> Floats:

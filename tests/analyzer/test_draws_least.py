@@ -150,3 +150,14 @@ def test_it_is_over_where_it_draws_nearly_what_it_did(
     turned = incident("gpu_slow", gpu(), condition="slow_rank")
     assert says_whether_slow(window_of(scene), turned) is is_fine
     assert says_whether_slow(window_of(scene), incident("gpu_slow", gpu())) is False
+
+
+@pytest.mark.parametrize(("gpus", "times", "count"), [(3, 0.91, 1), (3, 0.90, 0), (2, 0.90, 1)])
+def test_where_a_third_of_a_job_has_another_clock_power_at_it_tells_nothing(
+    gpus: int, times: float, count: int
+) -> None:
+    """The clocks of a node that somebody set: its power at a clock is not that of the others."""
+    scene = job(watts(0.9))
+    for one in GPUS[-gpus:]:
+        scene = scene.changed(one, watts(times**2, sm_clock_hertz=1_980_000_000 * times))
+    assert len(found(scene)) == count
