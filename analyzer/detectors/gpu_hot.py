@@ -1,7 +1,7 @@
 """A GPU that heat slows down, or that is hotter than its power and its peers explain."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -14,23 +14,25 @@ from gpuvigil.store import Aggregate, Function
 
 from ..evidence import heat, memory_heat, own_past, usual_heat
 from ..evidence.claims import Claim, findings
-from ..evidence.grouping import by_node, by_rack, rack_mates
+from ..evidence.grouping import by_node, by_rack, in_racks
 from ..evidence.heat import (
     CELSIUS,
     LIMIT,
+    NODE_GPUS,
     WATTS,
     WORKING_SHARE,
     WORKING_WATTS,
     Heat,
     at_its_limit,
     heat_of,
+    is_awake,
     more_at_its_limit,
     of_other_nodes,
+    told_by_their_nodes,
     unlike_air,
     works,
 )
 from ..window.columns import (
-    Codes,
     Floats,
     Mask,
     clusters,
@@ -67,8 +69,10 @@ _HARMS_CELSIUS = 80.0
 # rise that its power explains; heatsinks differ by some 7 % (one deviation, our 8 x H100).
 _GPU_KELVIN, _RISE = 5.0, 0.3
 # Where so many GPUs tell how far heatsinks of the model differ, so many deviations, and no less than so
-# much of the rise of a GPU that changed.
+# much of the rise of a GPU that changed. Where fewer tell against peers, more of it: heatsinks that are
+# a fifth off for ever are among sound ones (ours), and a few may be alike by chance.
 _TELL, _DEVIATIONS, _LEAST_RISE = 24, 5.0, 0.16
+_MANY, _FEW_RISE = 64, 0.4
 # Of what creeps: peers that come and go move what is beyond them by 6 to 8 K on fleets that are unlike
 # each other, so that it must be as much as against peers; but it need not do harm yet at its power limit,
 # where an H100 has 55 to 75 °C.
@@ -77,11 +81,11 @@ _DEVIATION_OF_MEDIAN = 1.4826  # a normal distribution's, of the median of the d
 # A heatsink that hardly touches shows itself at any load: so many kelvins, and so many times what power
 # explains. A GPU that draws no more than a free one harms nobody's work: of the power limit, or watts.
 _COOLING_KELVIN, _COOLING_RISE = 12.0, 1.5
-_AWAKE_SHARE, _AWAKE_WATTS = 0.15, 100.0
 # What began with more than `_GPU_KELVIN` is over once a GPU has become so much cooler at its power.
 _COOLER_KELVIN, _LAPSE = 4.0, timedelta(hours=24)
-# Of what was too much in the mean, the last minute must still have.
-_LEFT = 0.5
+# Of what was too much in the mean, the last minute must still have; and of what was enough to be told,
+# what stands goes on with (ours): what is near its limit would come and go with every job.
+_LEFT, _STAYS = 0.5, 0.7
 # So much of a node's GPUs is no matter of their heatsinks; of the limit, what counts as on the way.
 _SEVERAL, _ON_THE_WAY = 0.375, 0.5
 # Air that is so much warmer is told at any load: ASHRAE's recommended range, 18 to 27 °C.
@@ -91,8 +95,8 @@ _BESIDE_RACK, _NODE_KELVIN, _ALONE_KELVIN = 4.0, 5.0, 7.0
 # Hosts of one model differ for ever: what only peers tell of a node or a rack must be so much of what its
 # power explains.
 _NODE_RISE = 0.25
-# So many must be measured, and of a node half; a rack is warm when half of its nodes are, two at least.
-_NODE_GPUS, _HALF, _RACK_GPUS, _RACK_NODES = 3, 0.5, 6, 2
+# So many of a rack must be measured.
+_RACK_GPUS = 6
 # Names of evidence, by which a standing incident tells what it rests on.
 _SLOWED, _CORE, _PAST = "slowed down by heat", "core", "half an hour ago"
 _USUAL, _PEERS = "usually", "peers"
@@ -132,8 +136,10 @@ def says_whether_hot(window: Window, incident: Incident) -> bool | None:
         return None
     if _PAST in told and _became_cooler(window, numbers):
         return True
-    found = usual_heat.beyond_usual(window) if _USUAL in told else heat_of(window)
-    return _shows(rows, found, numbers, incident)
+    of, than = _AGAINST[1] if _USUAL in told else _AGAINST[2]
+    found = of(window)
+    shows = _shows(rows, found, numbers, incident)
+    return shows and not _stays(window, found, numbers, incident, than)
 
 
 def _became_cooler(window: Window, numbers: list[int]) -> bool:
@@ -151,10 +157,24 @@ def _shows(rows: Rows, found: Heat, numbers: list[int], incident: Incident) -> b
     seen = np.isfinite(found.kelvin[numbers])
     if incident.subject.kind == "gpu":
         is_cooling = incident.condition == "cooling"
-        told = _is_told_by_its_node(rows, found)
-        shows = _is_awake(rows) if is_cooling else works(rows) & told
+        told = told_by_their_nodes(rows, found)
+        shows = is_awake(rows) if is_cooling else works(rows) & told
         return bool(seen.all() and shows[numbers].all())
-    return int(seen.sum()) >= max(min(_NODE_GPUS, len(numbers)), 0.5 * len(numbers))
+    return int(seen.sum()) >= max(min(NODE_GPUS, len(numbers)), 0.5 * len(numbers))
+
+
+def _stays(window: Window, found: Heat, numbers: list[int], incident: Incident, than: str) -> bool:
+    """Whether they still have most of what was enough to tell it, whatever their power makes of it."""
+    rows = window.get("gpu", Span.STEADY)
+    _, limits = _limits_of(rows, found, than)
+    if incident.subject.kind != "gpu":
+        return bool(np.nanmedian((found.kelvin / limits.kelvin)[numbers]) >= _STAYS)
+    of_node, in_node = per_group(nodes(rows), found.sure)
+    air = np.where(in_node >= NODE_GPUS, of_node, _of_racks(window, rows, found))
+    beside, far = _beside(rows, found, limits, air)
+    if incident.condition == "cooling":
+        far = _uncooled_from(found)
+    return bool((beside >= _STAYS * far)[numbers].any())
 
 
 def lapsed(window: Window, incident: Incident) -> datetime | None:
@@ -274,6 +294,8 @@ class _Limits:
     kelvin: Floats  # of a node's or a rack's middle, per row
     rise: float  # of what a GPU's power explains, its own heat's at least where many GPUs tell
     share: float  # of what is too much of one GPU, what several on the way there need
+    few: float = _RISE  # instead of `rise` where less than so many GPUs tell
+    many: int = _TELL
 
 
 def _limits_of(rows: Rows, found: Heat, than: str) -> tuple[_Limits, _Limits]:
@@ -291,7 +313,7 @@ def _limits_of(rows: Rows, found: Heat, than: str) -> tuple[_Limits, _Limits]:
             share=_ON_THE_WAY,
         )
         return limits, replace(limits, share=1.0)
-    told = _is_told_by_its_node(rows, found)
+    told = told_by_their_nodes(rows, found)
     full = np.where(told, at_its_limit(rows), np.nan)
     limits = _Limits(
         full=full,
@@ -302,11 +324,13 @@ def _limits_of(rows: Rows, found: Heat, than: str) -> tuple[_Limits, _Limits]:
         kelvin=np.fmax(_NODE_KELVIN, _NODE_RISE * found.rise),
         rise=_RISE,
         share=1.0,
+        few=_FEW_RISE,
+        many=_MANY,
     )
     if than == _PEERS:
         return limits, limits
     limits = replace(limits, in_air=full, more=np.zeros(len(rows)))
-    limits = replace(limits, least=_CREPT_CELSIUS, share=_ON_THE_WAY)
+    limits = replace(limits, least=_CREPT_CELSIUS, share=_ON_THE_WAY, few=_RISE, many=_TELL)
     return limits, replace(limits, share=1.0)
 
 
@@ -323,7 +347,7 @@ def _beyond(window: Window, rows: Rows, found: Heat, than: str) -> list[Claim]:
         return []
     usual, measured = per_group(node, np.stack([found.sure, found.lately]))
     (of_node, node_lately), in_node = usual, measured[0]
-    of_rack = _of_racks(window, rows, rack, found)
+    of_rack = _of_racks(window, rows, found)
     of_warm_rack = (of_rack >= limits.kelvin) & (of_node >= _BESIDE_RACK)
     air = unlike_air(found, rack, of_rack, limits.air) if than == _PEERS else limits.air
     of_warm_rack &= (per_group(rack, limits.in_air)[0] >= limits.least) | (of_rack >= air)
@@ -331,11 +355,11 @@ def _beyond(window: Window, rows: Rows, found: Heat, than: str) -> list[Claim]:
     # A fan warms some of a node's GPUs: they are held against those that it does not. Where several
     # are on the way there with the first, none of them has a heat of its own.
     cool, _ = per_group(node, np.where(found.sure <= of_node, found.sure, np.nan))
-    tells, hot = in_node >= _NODE_GPUS, limits.full >= limits.least
+    tells, hot = in_node >= NODE_GPUS, limits.full >= limits.least
     beside = np.where(tells, cool, of_rack)
     first, _ = _own_heat(rows, found, whole, beside, node_lately)
     warmer, _ = _own_heat(rows, found, limits, beside, node_lately)
-    warmer &= hot & (counted(node, warmer & hot) >= np.fmax(_NODE_GPUS, _SEVERAL * in_node))
+    warmer &= hot & (counted(node, warmer & hot) >= np.fmax(NODE_GPUS, _SEVERAL * in_node))
     several = warmer & (counted(node, first & hot) > 0.0)
     own, uncooled = _own_heat(rows, found, whole, np.where(tells, of_node, of_rack), node_lately)
     own &= (hot | uncooled & (celsius >= _LEAST_CELSIUS)) & (counted(node, warmer) == 0.0)
@@ -347,14 +371,15 @@ def _beyond(window: Window, rows: Rows, found: Heat, than: str) -> list[Claim]:
     claimed = _Claimed(window, rows, found, than)
     return [
         *claimed.of_nodes(by_fan & told, beyond),
-        *_in_racks(window, claimed.of_nodes(by_air & told, of_node)),
+        *in_racks(window, claimed.of_nodes(by_air & told, of_node), _measured),
         *claimed.of_gpus(own & ~uncooled, "heatsink", kelvin),
         *claimed.of_gpus(own & uncooled, "cooling", kelvin),
     ]
 
 
-def _of_racks(window: Window, rows: Rows, rack: Codes, found: Heat) -> Floats:
+def _of_racks(window: Window, rows: Rows, found: Heat) -> Floats:
     """What the middle GPU of each row's rack has; NaN where too few tell."""
+    rack = together(clusters(rows), racks(window, rows))
     of_rack, in_rack = per_group(rack, found.sure)
     of_rack[(in_rack < _RACK_GPUS) | (racks(window, rows) == 0)] = np.nan
     return of_rack
@@ -364,7 +389,7 @@ def _by_fan(window: Window, rows: Rows, found: Heat, limits: _Limits) -> Mask:
     """Of each row whether its node is hot beyond its rack: what it has beyond that grows with power."""
     node = nodes(rows)
     of_node, in_node = per_group(node, found.sure)
-    warm = (of_node >= limits.kelvin) & (in_node >= _NODE_GPUS)
+    warm = (of_node >= limits.kelvin) & (in_node >= NODE_GPUS)
     warm &= per_group(node, limits.full)[0] >= limits.least
     others = of_other_nodes(window, rows, found.sure, warm)
     own = of_node - others
@@ -381,34 +406,24 @@ def _own_heat(
     `air` is what its node or rack has beyond what power explains; NaN where nobody tells. `lately`
     is what its node had in the last minute.
     """
-    beside = found.kelvin - np.nan_to_num(air)
+    beside, far = _beside(rows, found, limits, air)
     beside_lately = found.lately - np.where(np.isnan(air), 0.0, lately)
-    least = np.where(np.isnan(air), _ALONE_KELVIN, 0.0)
-    uncooled = beside >= np.fmax(_COOLING_KELVIN, _COOLING_RISE * found.rise)
-    uncooled &= _is_awake(rows)
-    far = np.fmax(least, _too_far(rows, found, beside, limits.rise))
+    uncooled = is_awake(rows) & (beside >= _uncooled_from(found))
     own = works(rows) & (beside >= limits.share * far)
     return (uncooled | own) & _is_left(beside, beside_lately), uncooled
 
 
-def _is_told_by_its_node(rows: Rows, found: Heat) -> Mask:
-    """Of each row whether half of its node's GPUs can be held against peers, where it has several.
-
-    While a job changes its pace some of them still can and others no longer: what the air of such a
-    node is nobody knows.
-    """
-    node = nodes(rows)
-    all_of_it = counted(node, np.isfinite(rows.values(CELSIUS.column)))
-    tell = counted(node, np.isfinite(found.kelvin))
-    told: Mask = (all_of_it < _NODE_GPUS) | (tell >= np.fmax(_NODE_GPUS, _HALF * all_of_it))
-    return told
+def _uncooled_from(found: Heat) -> Floats:
+    """Kelvins beside its node from which on each row's heatsink hardly touches."""
+    far: Floats = np.fmax(_COOLING_KELVIN, _COOLING_RISE * found.rise)
+    return far
 
 
-def _is_awake(rows: Rows) -> Mask:
-    """Of each row whether it draws more than a GPU that nobody uses."""
-    share = _AWAKE_SHARE * rows.values(LIMIT.column)
-    awake: Mask = rows.values(WATTS.column) >= np.where(np.isnan(share), _AWAKE_WATTS, share)
-    return awake
+def _beside(rows: Rows, found: Heat, limits: _Limits, air: Floats) -> tuple[Floats, Floats]:
+    """Kelvins of each row beside this air, and those from which on its heatsink is to blame."""
+    beside = found.kelvin - np.nan_to_num(air)
+    least = np.where(np.isnan(air), _ALONE_KELVIN, 0.0)
+    return beside, np.fmax(least, _too_far(rows, found, beside, limits))
 
 
 def _is_left(mean: Floats, lately: Floats) -> Mask:
@@ -417,16 +432,14 @@ def _is_left(mean: Floats, lately: Floats) -> Mask:
     return left
 
 
-def _too_far(rows: Rows, found: Heat, beside: Floats, least: float) -> Floats:
-    """Kelvins beside its node from which on a heatsink is to blame, `least` of the rise where many
-    tell; NaN where nothing can be said.
-    """
+def _too_far(rows: Rows, found: Heat, beside: Floats, limits: _Limits) -> Floats:
+    """Kelvins beside its node from which on a heatsink is to blame; NaN where nothing can be said."""
     share = np.where(works(rows), np.abs(beside) / found.rise, np.nan)
     usual, count = per_group(found.model, share)
-    told = np.fmax(least, _DEVIATIONS * _DEVIATION_OF_MEDIAN * usual)
-    far = np.fmax(_GPU_KELVIN, np.where(count >= _TELL, told, _RISE) * found.rise)
-    doubted: Floats = far + found.doubt
-    return doubted
+    apart = np.where(count >= _TELL, _DEVIATIONS * _DEVIATION_OF_MEDIAN * usual, 0.0)
+    told = np.fmax(np.where(count >= limits.many, limits.rise, limits.few), apart)
+    far: Floats = np.fmax(_GPU_KELVIN, told * found.rise) + found.doubt
+    return far
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,19 +485,6 @@ class _Claimed:
             _PEERS: (replace(told, peers=usual),),
         }[self.than]
         return Claim(condition=condition, subject=subject, since=row["last_at"], evidence=evidence)
-
-
-def _in_racks(window: Window, warm: list[Claim]) -> list[Claim]:
-    """Those of racks of which enough nodes are warm: fewer kelvins of one node are no fan."""
-    hit = {claim.subject for claim in warm}
-    mates = rack_mates(window) if warm else {}
-    measured = _measured(window) if warm else frozenset()
-
-    def are_most(rack: Sequence[Subject]) -> bool:
-        enough = max(_RACK_NODES, _HALF * len(measured.intersection(rack)))
-        return len(hit.intersection(rack)) >= enough
-
-    return [claim for claim in warm if are_most(mates.get(claim.subject, ()))]
 
 
 DETECTOR = Detector(
