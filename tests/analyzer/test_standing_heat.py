@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from analyzer.analysis import Analysis, Reading
-from analyzer.detectors.gpu_hot import DETECTOR, hot_gpus, says_whether_hot
+from analyzer.detectors.gpu_hot import DETECTOR, hot_gpus
+from analyzer.evidence.standing_heat import says_whether_hot
 from analyzer.incidents.book import Book
 from gpuvigil.model import Evidence, Incident, RecordKind, Transition
 
