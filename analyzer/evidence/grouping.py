@@ -1,7 +1,7 @@
 """GPUs of one node, or nodes of one rack, that show the same thing are one matter, not many."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from gpuvigil.model import Evidence, Subject
@@ -10,7 +10,7 @@ from ..window.window import Window
 from .claims import Claim
 
 # Of a rack, so many nodes at least: two may be chance.
-_NODES = 2
+_NODES, _HALF = 2, 0.5
 
 
 def by_node(
@@ -85,6 +85,23 @@ def by_rack(
         else:
             alone += them
     return alone
+
+
+def in_racks(
+    window: Window, claims: Sequence[Claim], among: Callable[[Window], frozenset[Subject]]
+) -> list[Claim]:
+    """Those about nodes of whose rack half are claimed, two at least, of the nodes that count.
+
+    What several nodes of a rack share is its matter with less of it than one of them would need.
+    """
+    if not claims:
+        return []
+    hit, mates, counting = {claim.subject for claim in claims}, rack_mates(window), among(window)
+
+    def are_most(rack: Sequence[Subject]) -> bool:
+        return len(hit.intersection(rack)) >= max(_NODES, _HALF * len(counting.intersection(rack)))
+
+    return [claim for claim in claims if are_most(mates.get(claim.subject, ()))]
 
 
 def rack_mates(window: Window) -> Mapping[Subject, Sequence[Subject]]:

@@ -20,6 +20,7 @@ from ..window.columns import (
     Floats,
     Mask,
     clusters,
+    counted,
     models,
     nodes,
     number,
@@ -49,6 +50,10 @@ _TELLS_TIMES = 1.5
 # A heatsink shows itself under load; warm air also on a GPU that rests. Of the power limit, or watts
 # where it is not told.
 WORKING_SHARE, WORKING_WATTS = 0.3, 200.0
+# What draws no more is a GPU that nobody uses: of the power limit, or watts where it is not told.
+_AWAKE_SHARE, _AWAKE_WATTS = 0.15, 100.0
+# So many of a node's GPUs must be measured, and half of them.
+NODE_GPUS, _OF_NODE = 3, 0.5
 # So many tell what is usual: in the same slot, and in any slot at this share of its power or more,
 # beyond which the line would only be a guess.
 _PEERS, _REACH = 6, 0.7
@@ -144,6 +149,26 @@ def works(rows: Rows) -> Mask:
     share = WORKING_SHARE * rows.values(LIMIT.column)
     enough: Mask = rows.values(WATTS.column) >= np.where(np.isnan(share), WORKING_WATTS, share)
     return enough
+
+
+def told_by_their_nodes(rows: Rows, found: Heat) -> Mask:
+    """Of each row whether half of its node's GPUs can be held against peers, where it has several.
+
+    While a job changes its pace some of them still can and others no longer: what the air of such a
+    node is nobody knows.
+    """
+    node = nodes(rows)
+    all_of_it = counted(node, np.isfinite(rows.values(CELSIUS.column)))
+    tell = counted(node, np.isfinite(found.kelvin))
+    told: Mask = (all_of_it < NODE_GPUS) | (tell >= np.fmax(NODE_GPUS, _OF_NODE * all_of_it))
+    return told
+
+
+def is_awake(rows: Rows) -> Mask:
+    """Of each row whether it draws more than a GPU that nobody uses."""
+    share = _AWAKE_SHARE * rows.values(LIMIT.column)
+    awake: Mask = rows.values(WATTS.column) >= np.where(np.isnan(share), _AWAKE_WATTS, share)
+    return awake
 
 
 def _work_out(window: Window, rows: Rows) -> Heat:

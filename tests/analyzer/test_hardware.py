@@ -415,7 +415,7 @@ def test_heat_that_power_explains_is_none() -> None:
     for number in range(1, 9):
         warm_slot = warm_slot.changed(gpu(number, 3), {"temperature_celsius": 68})
     assert hot_gpus(warm_slot.window()) == []
-    hotter = PEERS.changed(gpu(), {"temperature_celsius": 72})
+    hotter = PEERS.changed(gpu(), {"temperature_celsius": 76})
     assert conditions(hot_gpus(hotter.window())) == [("heatsink", WARNING)]
 
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.detectors.gpu_hot import DETECTOR, hot_gpus, lapsed, says_whether_hot
+from analyzer.detectors.gpu_hot import DETECTOR, hot_gpus
 from analyzer.evidence.own_past import own_past_of
+from analyzer.evidence.standing_heat import lapsed, says_whether_hot
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.model import Evidence, Finding, Subject

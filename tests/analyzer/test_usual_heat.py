@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from analyzer.analysis import Analysis, Reading
-from analyzer.detectors.gpu_hot import DETECTOR, hot_gpus, says_whether_hot
+from analyzer.detectors.gpu_hot import DETECTOR, hot_gpus
+from analyzer.evidence.standing_heat import says_whether_hot
 from analyzer.evidence.usual_heat import HEAT, learned
 from analyzer.incidents.book import Book
 from analyzer.window.usual import Usual, nothing_usual

@@ -1,14 +1,18 @@
 """Whether an incident of heat would show now if it were there."""
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from analyzer.detectors.gpu_hot import DETECTOR, says_whether_hot
-from gpuvigil.model import Evidence, Incident
+from analyzer.analysis import Analysis, Reading
+from analyzer.detectors.gpu_hot import DETECTOR, hot_gpus
+from analyzer.evidence.standing_heat import says_whether_hot
+from analyzer.incidents.book import Book
+from gpuvigil.model import Evidence, Incident, RecordKind, Transition
 
-from .scene import Scene, gpu, healthy, incident, node
+from .scene import SETTINGS, Scene, gpu, healthy, incident, node
 
 # A line of each slot's six peers, of which a heatsink's at rest is one.
 FLEET = healthy(nodes=8, gpus=4)
@@ -117,3 +121,60 @@ def test_of_eight_gpus_of_a_node_four_must_tell(changing: int, tells: bool) -> N
         scene = scene.changed(gpu(1, index), {"power_watts": 100.0}, 65)
     assert shows(of_node(), scene) is tells
     assert shows(of_node(*range(8)), scene) is tells
+
+
+def warmer(kelvin: float, *indices: int, watts: float = 550.0) -> Scene:
+    """All of the fleet at such a power, and some GPUs of the first node so much warmer than all others."""
+    scene = FLEET
+    for number in range(1, 9):
+        for index in range(4):
+            more = kelvin if (number, index) in {(1, of) for of in indices} else 0.0
+            fields = {"power_watts": watts, "temperature_celsius": 60.0 + more}
+            scene = scene.changed(gpu(number, index), fields)
+    return scene
+
+
+@pytest.mark.parametrize("watts", [550.0, 300.0])
+@pytest.mark.parametrize(("kelvin", "is_over"), [(0.0, True), (9.0, True), (10.5, False)])
+def test_a_hot_gpu_is_over_when_it_has_less_than_seven_tenths_of_what_was_too_much(
+    kelvin: float, is_over: bool, watts: float
+) -> None:
+    """Its power explains 33 K or so, of which four tenths are told; at less power nothing is hot."""
+    scene = warmer(kelvin, 0, watts=watts)
+    assert hot_gpus(scene.window((DETECTOR,))) == []
+    assert shows(of_gpu(BESIDE), scene) is is_over
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(("kelvin", "is_over"), [(30.0, True), (37.0, False)])
+def test_a_lost_cooling_is_over_when_it_has_less_than_seven_tenths_of_one(
+    kelvin: float, is_over: bool
+) -> None:
+    # Half as much again as what its power explains.
+    assert shows(of_gpu(BESIDE, condition="cooling"), warmer(kelvin, 0)) is is_over
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(("kelvin", "is_over"), [(5.0, True), (7.0, False)])
+def test_a_hot_node_is_over_when_its_middle_gpu_has_less_than_seven_tenths_of_what_was_too_much(
+    kelvin: float, is_over: bool
+) -> None:
+    # A quarter of what its power explains.
+    assert shows(of_node(), warmer(kelvin, 0, 1, 2, 3)) is is_over
+
+
+@pytest.mark.medium
+def test_heat_near_its_limit_is_told_once() -> None:
+    """With every job it is a little more than the limit, or a little less."""
+    analysis = Analysis(SETTINGS, (DETECTOR,))
+    analysis.start([one.to_record() for one in FLEET.inventories], Book())
+    courses = {kelvin: warmer(kelvin, 0).window((DETECTOR,)).rows for kelvin in (15.0, 11.0, 2.0)}
+    for step, kelvin in enumerate([*([15.0] * 4 + [11.0] * 30) * 6, *[2.0] * 5]):
+        now = FLEET.now + timedelta(seconds=10.0 * step)
+        heard = dict.fromkeys(FLEET.heard, now)
+        analysis.look(
+            Reading(now=now, rows=courses[kelvin], heard=heard, listening_since=FLEET.now)
+        )
+    records = [record for unit in analysis.to_write() for record in unit]
+    steps = [Transition.from_record(r) for r in records if r.kind is RecordKind.TRANSITION]
+    assert [one.to_state for one in steps if one.to_state != one.from_state] == ["open", "resolved"]

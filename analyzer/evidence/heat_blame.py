@@ -1,0 +1,171 @@
+"""Whose heat it is: the air of a rack, the fan of a node, or the heatsink of one GPU."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gpuvigil.model import Evidence, Subject
+
+from ..window.columns import (
+    Floats,
+    Mask,
+    clusters,
+    counted,
+    most,
+    nodes,
+    per_group,
+    racks,
+    together,
+)
+from ..window.rows import Row, Rows
+from ..window.window import Span, Window
+from .claims import Claim
+from .grouping import in_racks
+from .heat import CELSIUS, NODE_GPUS, WATTS, Heat, heat_of, of_other_nodes, unlike_air
+from .heat_limits import (
+    ALONE_KELVIN,
+    BESIDE_RACK,
+    LEAST_CELSIUS,
+    LEFT,
+    PAST,
+    PEERS,
+    SEVERAL,
+    USUAL,
+    Limits,
+    is_left,
+    limits_of,
+    of_racks,
+    own_heat,
+)
+from .own_past import own_past_of
+from .usual_heat import beyond_usual
+
+CORE = "core"
+# What a GPU is held against, and by which name.
+AGAINST = (
+    (own_past_of, PAST),
+    (beyond_usual, USUAL),
+    (heat_of, PEERS),
+)
+
+
+def hotter(window: Window) -> list[Claim]:
+    """Against its own past first, then against its usual place beside its peers, then against those.
+
+    What the next says of a node of which one tells already adds nothing.
+    """
+    rows = window.get("gpu", Span.STEADY)
+    found: list[Claim] = []
+    for of, than in AGAINST if len(rows) else ():
+        told = {claim.subject.of_node() for claim in found}
+        more = _beyond(window, rows, of(window), than)
+        found += [claim for claim in more if claim.subject.of_node() not in told]
+    return found
+
+
+def _beyond(window: Window, rows: Rows, found: Heat, than: str) -> list[Claim]:
+    """What most of a rack has is its air; what a node has beyond its rack is a fan, and what a GPU
+    has beyond its node is its heatsink. The more GPUs agree, the fewer kelvins are needed.
+    """
+    kelvin, celsius = found.kelvin, rows.values(CELSIUS.column)
+    node, rack = nodes(rows), together(clusters(rows), racks(window, rows))
+    limits, whole = limits_of(rows, found, than)
+    # That a rack's air became warmer says so at any temperature.
+    warm = (most(rack, celsius) >= LEAST_CELSIUS) | (than == PAST)
+    if not (warm & (kelvin >= BESIDE_RACK)).any():
+        return []
+    usual, measured = per_group(node, np.stack([found.sure, found.lately]))
+    (of_node, node_lately), in_node = usual, measured[0]
+    of_rack = of_racks(window, rows, found)
+    of_warm_rack = (of_rack >= limits.kelvin) & (of_node >= BESIDE_RACK)
+    air = unlike_air(found, rack, of_rack, limits.air) if than == PEERS else limits.air
+    of_warm_rack &= (per_group(rack, limits.in_air)[0] >= limits.least) | (of_rack >= air)
+    by_fan = _by_fan(window, rows, found, limits)
+    # A fan warms some of a node's GPUs: they are held against those that it does not. Where several
+    # are on the way there with the first, none of them has a heat of its own.
+    cool, _ = per_group(node, np.where(found.sure <= of_node, found.sure, np.nan))
+    tells, hot = in_node >= NODE_GPUS, limits.full >= limits.least
+    beside = np.where(tells, cool, of_rack)
+    first, _ = own_heat(rows, found, whole, beside, node_lately)
+    warmer, _ = own_heat(rows, found, limits, beside, node_lately)
+    warmer &= hot & (counted(node, warmer & hot) >= np.fmax(NODE_GPUS, SEVERAL * in_node))
+    several = warmer & (counted(node, first & hot) > 0.0)
+    own, uncooled = own_heat(rows, found, whole, np.where(tells, of_node, of_rack), node_lately)
+    own &= (hot | uncooled & (celsius >= LEAST_CELSIUS)) & (counted(node, warmer) == 0.0)
+    by_fan |= several
+    by_air = of_warm_rack & (counted(node, by_fan) == 0.0)
+    # A GPU of a warm node of which nothing can be said is no evidence.
+    told = warm & (kelvin >= LEFT * of_node) & ~own & (is_left(of_node, node_lately) | several)
+    beyond = np.where(several, kelvin, of_node)
+    claimed = _Claimed(window, rows, found, than)
+    return [
+        *claimed.of_nodes(by_fan & told, beyond),
+        *in_racks(window, claimed.of_nodes(by_air & told, of_node), measured_nodes),
+        *claimed.of_gpus(own & ~uncooled, "heatsink", kelvin),
+        *claimed.of_gpus(own & uncooled, "cooling", kelvin),
+    ]
+
+
+def _by_fan(window: Window, rows: Rows, found: Heat, limits: Limits) -> Mask:
+    """Of each row whether its node is hot beyond its rack: what it has beyond that grows with power."""
+    node = nodes(rows)
+    of_node, in_node = per_group(node, found.sure)
+    warm = (of_node >= limits.kelvin) & (in_node >= NODE_GPUS)
+    warm &= per_group(node, limits.full)[0] >= limits.least
+    others = of_other_nodes(window, rows, found.sure, warm)
+    own = of_node - others
+    warm &= per_group(node, limits.in_air + np.nan_to_num(own) * limits.more)[0] >= limits.least
+    warm &= np.where(np.isnan(others), of_node >= ALONE_KELVIN, own >= BESIDE_RACK)
+    return warm
+
+
+@dataclass(frozen=True, slots=True)
+class _Claimed:
+    """Claims from rows of the steady span, each beyond what `than` explains."""
+
+    window: Window
+    rows: Rows
+    found: Heat
+    than: str
+
+    def of_nodes(self, warm: Mask, kelvin: Floats) -> list[Claim]:
+        """One claim per node of these rows."""
+        of_warm: dict[Subject, list[Claim]] = defaultdict(list)
+        for (subject, row), excess in zip(self.rows.where(warm), kelvin[warm], strict=True):
+            of_warm[subject.of_node()].append(self._of("node_hot", subject, row, excess))
+        return [
+            replace(them[0], subject=node, members=tuple(sorted(c.subject for c in them)))
+            for node, them in sorted(of_warm.items())
+        ]
+
+    def of_gpus(self, hot: Mask, condition: str, kelvin: Floats) -> Iterator[Claim]:
+        """One claim per GPU of these rows."""
+        for (subject, row), excess in zip(self.rows.where(hot), kelvin[hot], strict=True):
+            yield self._of(condition, subject, row, excess)
+
+    def _of(self, condition: str, subject: Subject, row: Row, kelvin: float) -> Claim:
+        celsius, watts = row[CELSIUS.column], row[WATTS.column]
+        minutes = self.window.settings.steady_seconds / 60.0
+        span = f"over {minutes:g} min"
+        if self.than == PAST:
+            # The mean of the span has much of what it is held against.
+            lately = self.window.get("gpu", Span.RECENT).get(subject)
+            assert lately is not None  # else nothing would be known of it
+            celsius, watts = lately[CELSIUS.column], lately[WATTS.column]
+            span = "in the last minute"
+            kelvin = float(self.found.lately[self.rows.index.number(subject) or 0])
+        told = Evidence(name=CORE, value=f"{celsius:.0f} °C at {watts:.0f} W {span}")
+        usual = f"{celsius - kelvin:.0f} °C at that power"
+        evidence = {
+            PAST: (told, Evidence(name=PAST, value=f"at most {usual}")),
+            USUAL: (told, Evidence(name=USUAL, value=usual)),
+            PEERS: (replace(told, peers=usual),),
+        }[self.than]
+        return Claim(condition=condition, subject=subject, since=row["last_at"], evidence=evidence)
+
+
+def measured_nodes(window: Window) -> frozenset[Subject]:
+    """Nodes whose GPUs were read lately."""
+    return frozenset(gpu.of_node() for gpu in window.get("gpu", Span.RECENT).subjects)
