@@ -7,7 +7,7 @@ warmth. What is far off counts little for the lines, and the offsets are medians
 may be hot.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -21,6 +21,7 @@ from ..window.columns import (
     Mask,
     clusters,
     counted,
+    divided,
     models,
     nodes,
     number,
@@ -36,10 +37,21 @@ from ..window.window import Need, Span, Window
 CELSIUS = Aggregate(function=Function.MEAN, field="temperature_celsius")
 WATTS = Aggregate(function=Function.MEAN, field="power_watts")
 LIMIT = Aggregate(function=Function.MAX, field="power_limit_watts")
+FIRST, LAST = (
+    Aggregate(function=function, field="temperature_celsius")
+    for function in (Function.FIRST, Function.LAST)
+)
+HIGHEST, LOWEST = (
+    Aggregate(function=function, field="power_watts") for function in (Function.MAX, Function.MIN)
+)
 _INDEX = Aggregate(function=Function.MAX, field="index")
 NEEDS = (
     Need(measurement="gpu", span=Span.RECENT, aggregates=(CELSIUS, WATTS)),
-    Need(measurement="gpu", span=Span.STEADY, aggregates=(CELSIUS, WATTS, LIMIT, _INDEX)),
+    Need(
+        measurement="gpu",
+        span=Span.STEADY,
+        aggregates=(CELSIUS, WATTS, LIMIT, FIRST, LAST, HIGHEST, LOWEST, _INDEX),
+    ),
 )
 
 # Air of a machine room, to which a core without power would cool down.
@@ -64,6 +76,10 @@ _OTHER_NODES, _OTHER_GPUS = 2, 3
 # Racks differ for ever. So many of a model tell how far: so many times the middle one's distance is
 # more than that. More than ASHRAE's allowable range (class A1, 15 to 32 °C) is too much anywhere.
 _TELL_RACKS, _TIMES_APART, _ALLOWED_KELVIN = 6, 7.5, 17.0
+# So long a core takes to follow: what it was before a span still warms the span's first minutes.
+FOLLOWS_SECONDS = 120.0
+# A mean of independent samples is off by half of their range over the root of their number, or less.
+_OF_RANGE = 0.5
 # Of the steady span, what must have been measured.
 _COVERAGE = 0.5
 # How firmly the lines hold to a resistance that is everybody's, and to no warmth from others: as so
@@ -96,9 +112,49 @@ def heat_of(window: Window) -> Heat:
     rows, lately = window.get("gpu", Span.STEADY), window.get("gpu", Span.RECENT)
     before = _HEAT.get(rows)
     if before is None or before[0] is not lately or before[1] is not window.inventories:
-        before = lately, window.inventories, _work_out(window, rows)
+        settled = _settled(window, rows, rows.values(WATTS.column))
+        before = lately, window.inventories, _work_out(window, rows, settled)
         _HEAT[rows] = before
     return before[2]
+
+
+def heat_at_any_load(window: Window) -> Heat:
+    """The same, and of those whose power went up and down: of these with a doubt, and of the span alone."""
+    return window.once(_at_any_load, None)
+
+
+def _at_any_load(window: Window, _: None) -> Heat:
+    rows, settled = window.get("gpu", Span.STEADY), heat_of(window)
+    if not len(rows):
+        return settled
+    ragged = _work_out(window, rows, np.ones(len(rows), np.bool_))
+    known = np.isfinite(settled.kelvin)
+    kelvin = np.where(known, settled.kelvin, ragged.kelvin)
+    swing = rows.values(HIGHEST.column) - rows.values(LOWEST.column)
+    per_watt = divided(ragged.rise, rows.values(WATTS.column))
+    doubt = off_by(swing, rows.values("samples")) * per_watt
+    doubt += ragged.doubt
+    doubt += FOLLOWS_SECONDS * cooled(rows) / window.settings.steady_seconds
+    return replace(
+        settled,
+        kelvin=kelvin,
+        sure=kelvin,
+        lately=np.where(known, settled.lately, kelvin),
+        rise=np.where(known, settled.rise, ragged.rise),
+        doubt=np.where(known, settled.doubt, doubt),
+    )
+
+
+def off_by(swing: Floats, samples: Floats) -> Floats:
+    """By how much a mean of so many samples may be off, of what went up and down by so much."""
+    found: Floats = _OF_RANGE * swing / np.sqrt(samples)
+    return found
+
+
+def cooled(rows: Rows) -> Floats:
+    """Kelvins by which each core is cooler at its span's end."""
+    found: Floats = np.fmax(rows.values(FIRST.column) - rows.values(LAST.column), 0.0)
+    return found
 
 
 def at_its_limit(rows: Rows) -> Floats:
@@ -107,6 +163,13 @@ def at_its_limit(rows: Rows) -> Floats:
     """
     celsius = rows.values(CELSIUS.column)
     found: Floats = celsius + (celsius - ROOM_CELSIUS) * more_at_its_limit(rows)
+    return found
+
+
+def in_its_air_at_its_limit(rows: Rows, rise: Floats) -> Floats:
+    """How warm each row's core would be at its power limit if what it has beyond its power is its air's."""
+    more = np.fmax(divided(rows.values(LIMIT.column), rows.values(WATTS.column)) - 1.0, 0.0)
+    found: Floats = rows.values(CELSIUS.column) + rise * np.nan_to_num(more)
     return found
 
 
@@ -171,10 +234,10 @@ def is_awake(rows: Rows) -> Mask:
     return awake
 
 
-def _work_out(window: Window, rows: Rows) -> Heat:
+def _work_out(window: Window, rows: Rows, tells: Mask) -> Heat:
     celsius, watts = rows.values(CELSIUS.column), rows.values(WATTS.column)
     covered = seconds(rows) >= _COVERAGE * window.settings.steady_seconds
-    known = covered & (watts > 0.0) & _settled(window, rows, watts) & np.isfinite(celsius)
+    known = covered & (watts > 0.0) & tells & np.isfinite(celsius)
     slot = _slots(window, rows)
     board = whole_numbers(window.of_inventories(rows, _board))
     model = together(clusters(rows), models(window, rows), board)

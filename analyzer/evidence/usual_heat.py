@@ -14,7 +14,7 @@ from ..window.columns import Codes
 from ..window.rows import Rows
 from ..window.usual import Usual
 from ..window.window import Span, Window
-from .heat import LIMIT, WATTS, WORKING_SHARE, WORKING_WATTS, Heat, heat_of
+from .heat import LIMIT, WATTS, WORKING_SHARE, WORKING_WATTS, Heat, heat_at_any_load
 from .usual import Teaching
 
 # Of a GPU's power limit, from where on it is held against what it was at such a power, and where the next
@@ -29,7 +29,7 @@ def learned(window: Window) -> Usual:
     rows = window.get("gpu", Span.STEADY)
     if not HEAT.is_due(window, rows):
         return HEAT.before(window)
-    return HEAT.learned(window, rows, heat_of(window).kelvin, _levels(rows))
+    return HEAT.learned(window, rows, heat_at_any_load(window).kelvin, _levels(rows))
 
 
 def beyond_usual(window: Window) -> Heat:
@@ -37,7 +37,7 @@ def beyond_usual(window: Window) -> Heat:
 
     NaN where it was not looked at for half an hour at such a power.
     """
-    found, rows = heat_of(window), window.get("gpu", Span.STEADY)
+    found, rows = heat_at_any_load(window), window.get("gpu", Span.STEADY)
     own = HEAT.usual(window, rows, _levels(rows))
     kelvin = found.kelvin - own
     return replace(found, kelvin=kelvin, sure=kelvin, lately=found.lately - own)
