@@ -119,7 +119,10 @@ def heat_of(window: Window) -> Heat:
 
 
 def heat_at_any_load(window: Window) -> Heat:
-    """The same, and of those whose power went up and down: of these with a doubt, and of the span alone."""
+    """The same, and of those whose power went up and down: of these with a doubt.
+
+    The last minute says of them at most that heat is over: its few samples of power leave much open.
+    """
     return window.once(_at_any_load, None)
 
 
@@ -129,17 +132,19 @@ def _at_any_load(window: Window, _: None) -> Heat:
         return settled
     ragged = _work_out(window, rows, np.ones(len(rows), np.bool_))
     known = np.isfinite(settled.kelvin)
-    kelvin = np.where(known, settled.kelvin, ragged.kelvin)
     swing = rows.values(HIGHEST.column) - rows.values(LOWEST.column)
     per_watt = divided(ragged.rise, rows.values(WATTS.column))
     doubt = off_by(swing, rows.values("samples")) * per_watt
     doubt += ragged.doubt
     doubt += FOLLOWS_SECONDS * cooled(rows) / window.settings.steady_seconds
+    lately = window.get("gpu", Span.RECENT).beside(rows, "samples")
+    left = np.fmin(ragged.kelvin, ragged.lately + off_by(swing, lately) * per_watt)
+    kelvin = np.where(known, settled.kelvin, ragged.kelvin)
     return replace(
         settled,
         kelvin=kelvin,
         sure=kelvin,
-        lately=np.where(known, settled.lately, kelvin),
+        lately=np.where(known, settled.lately, left),
         rise=np.where(known, settled.rise, ragged.rise),
         doubt=np.where(known, settled.doubt, doubt),
     )

@@ -59,7 +59,8 @@ _CHANGED, _CHANGED_WATTS = 0.1, 20.0
 _SHOWS = 1.0 / 3.0
 # What power may leave uncertain of the last minute.
 _STILL_KELVIN = 3.0
-# What is known to so many kelvins tells what air the others of its node get.
+# What is known to so many kelvins, were all swings of power to fall together, tells what air the others of
+# its node get: few GPUs at light load beside many that are known from below are no node that became warm.
 _SURE_KELVIN = 3.0
 
 
@@ -85,15 +86,17 @@ def own_past_of(window: Window) -> Heat:
     more = now_watts - watts
     explained = np.where(more > 0.0, most, least) * more
     still = np.abs(lately_watts - now_watts) <= np.fmax(_CHANGED_WATTS, _CHANGED * now_watts)
-    still &= most * _late(window, rows, long) <= _STILL_KELVIN
+    followed = most * _late(window, rows, long)
+    still &= followed <= _STILL_KELVIN
     since = lately_watts - watts
     lately = lately_celsius - warm
     lately = lately - np.where(since > 0.0, most, least) * since
-    unsure = most * _sampled(rows, long) + _taken_up(window, rows, long)
+    sampled = most * _sampled(rows, long)
+    unsure = sampled + _taken_up(window, rows, long)
     kelvin = now - warm - explained - unsure
     lately = np.where(still, lately - unsure, kelvin)
     kelvin = np.where(kelvin >= _SHOWS * lately, np.fmax(kelvin, lately), kelvin)
-    is_sure = (most - least) * np.abs(more) + unsure <= _SURE_KELVIN
+    is_sure = (most - least) * np.abs(more) + sampled + followed <= _SURE_KELVIN
     return Heat(
         model=together(clusters(rows), models(window, rows)),
         kelvin=kelvin,

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from analyzer.detectors.gpu_hot import DETECTOR, hot_gpus
+from analyzer.evidence.own_past import own_past_of
 from analyzer.evidence.standing_heat import says_whether_hot
 from analyzer.evidence.usual_heat import HEAT, learned
 from analyzer.window.columns import Floats
@@ -176,3 +177,37 @@ def test_it_is_over_at_such_a_load_too(kelvin: float, is_over: bool) -> None:
     stands = incident("gpu_hot", gpu(), condition="heatsink", evidence=evidence)
     scene = fleet(EVEN, warmer={gpu(): kelvin})
     assert says_whether_hot(window_of(scene, known([fleet(EVEN)] * 3)), stands) is is_over
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(("left", "is_told"), [(2.0, False), (9.0, True)])
+def test_heat_that_is_over_while_power_rises_is_told_no_more(left: float, is_told: bool) -> None:
+    """Slowed down at 200 W until five minutes ago, by 25 K; the mean of the span goes on to tell of it."""
+    usual = known([fleet(BUSY, seed) for seed in range(6)])
+    hot = {"power_watts": 200.0, "temperature_celsius": AIR + 200.0 * PER_WATT + 25.0}
+    over = {"power_watts": 440.0, "temperature_celsius": AIR + 440.0 * PER_WATT + left}
+    scene = fleet(BUSY, 10).changed(gpu(), hot).changed(gpu(), over, seconds=290.0)
+    assert told(scene, usual) == ([(gpu(), "heatsink")] if is_told else [])
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(("kelvin", "is_told"), [(5.5, True), (8.5, False)])
+def test_what_the_others_of_its_node_learned_in_warm_air_is_no_heat_of_its_own(
+    kelvin: float, is_told: bool
+) -> None:
+    """A power that became known while the rack's air was warm is usual then; its neighbour's is not."""
+    others = {gpu(1, index): kelvin for index in range(1, GPUS)}
+    usual = known([fleet(EVEN, warmer=others)] * 3)
+    now = fleet(EVEN, warmer={gpu(): 12.0, **others})
+    assert told(now, usual) == ([(gpu(), "heatsink")] if is_told else [])
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(("watts", "is_sure"), [(45.0, True), (95.0, False)])
+def test_what_air_a_node_gets_is_known_by_even_loads_alone(watts: float, is_sure: bool) -> None:
+    load = Bursts(low=150.0, high=150.0 + watts, seconds=4.0)
+    scene = fleet(load, nodes=1, minutes=30.0)
+    past = own_past_of(window_of(scene, nothing_usual(HEAT.levels)))
+    assert np.isfinite(past.kelvin).all()
+    assert bool(np.isfinite(past.sure).all()) is is_sure
+    assert bool(np.isfinite(past.sure).any()) is is_sure
