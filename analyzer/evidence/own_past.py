@@ -129,7 +129,9 @@ def _sampled(rows: Rows, long: Rows) -> Floats:
     """Watts by which the means of both spans together may be off what was sampled."""
     swing = long.beside(rows, HIGHEST.column) - long.beside(rows, LOWEST.column)
     late = rows.values("samples")
-    return off_by(swing, 1.0 / (1.0 / late + divided(1.0, long.beside(rows, "samples") - late)))
+    one = np.ones(len(rows))
+    parts: Floats = divided(one, late) + divided(one, long.beside(rows, "samples") - late)
+    return off_by(swing, divided(one, parts))
 
 
 def _taken_up(window: Window, rows: Rows, long: Rows) -> Floats:

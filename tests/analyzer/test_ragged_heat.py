@@ -86,7 +86,7 @@ def fleet(
             more = (warmer or {}).get(one, 0.0) if ago < since else 0.0
             fields = {
                 **GPU_FIELDS,
-                "index": int(one.gpu[-1]),
+                "index": int((one.gpu or "0")[-1]),
                 "power_watts": float(watts[at]),
                 "temperature_celsius": float(round(celsius[at] + more)),
             }
@@ -134,10 +134,11 @@ def test_a_lost_fan_shows_at_any_load_once_it_is_known_what_is_usual(
 def test_where_no_other_node_is_it_shows_against_its_own_past(
     load: Bursts, kelvin: float, core: str
 ) -> None:
-    alone, nothing = {"core": core, "nodes": 1, "minutes": 30.0}, nothing_usual(HEAT.levels)
+    nothing = nothing_usual(HEAT.levels)
     for seed in (10, 11):
-        assert told(fleet(load, seed, **alone), nothing) == []
-    hot = fleet(load, 20, **alone, warmer={gpu(): kelvin}, since=600.0)
+        assert told(fleet(load, seed, core=core, nodes=1, minutes=30.0), nothing) == []
+    warmer = {gpu(): kelvin}
+    hot = fleet(load, 20, core=core, nodes=1, minutes=30.0, warmer=warmer, since=600.0)
     assert told(hot, nothing) == [(gpu(), "heatsink")]
 
 
