@@ -52,13 +52,13 @@ def beyond_usual(window: Window) -> Heat:
     found, rows = heat_at_any_load(window), window.get("gpu", Span.STEADY)
     own = HEAT.usual(window, rows, _levels(rows))
     kelvin = found.kelvin - own
-    of_node, in_node = per_group(nodes(rows), found.kelvin)
-    firm = works(rows) & np.isfinite(heat_of(window).kelvin)
-    warm = ~firm & (in_node >= NODE_GPUS) & (of_node - own >= BESIDE_RACK)
-    air = np.where(warm, of_node - own, 0.0)
-    return replace(
-        found, kelvin=kelvin, sure=kelvin, lately=found.lately - own, doubt=found.doubt + air
-    )
+    doubt = found.doubt
+    unsure = (kelvin >= BESIDE_RACK) & ~(works(rows) & np.isfinite(heat_of(window).kelvin))
+    if unsure.any():
+        of_node, in_node = per_group(nodes(rows), found.kelvin)
+        unsure &= (in_node >= NODE_GPUS) & (of_node - own >= BESIDE_RACK)
+        doubt = doubt + np.where(unsure, of_node - own, 0.0)
+    return replace(found, kelvin=kelvin, sure=kelvin, lately=found.lately - own, doubt=doubt)
 
 
 def _levels(rows: Rows) -> Codes:
