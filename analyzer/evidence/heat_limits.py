@@ -39,7 +39,7 @@ _GPU_KELVIN, _RISE = 5.0, 0.3
 # much of the rise of a GPU that changed. Where fewer tell against peers, more of it: heatsinks that are
 # a fifth off for ever are among sound ones (ours), and a few may be alike by chance.
 _TELL, _DEVIATIONS, _LEAST_RISE = 24, 5.0, 0.16
-_MANY, _FEW_RISE = 64, 0.4
+_MANY, _FEW_RISE = 64, 0.35
 # Of what creeps: peers that come and go move what is beyond them by 6 to 8 K on fleets that are unlike
 # each other, so that it must be as much as against peers; but it need not do harm yet at its power limit,
 # where an H100 has 55 to 75 °C.

@@ -87,7 +87,7 @@ def test_what_a_gpu_may_read_is_in_its_unit(field: str, values: list[float]) -> 
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("gpu.csv.gz", gzip.compress(HEAD.encode()), "gpu.csv.gz: is packed: unpack it first"),
+        ("gpu.csv.gz", gzip.compress(HEAD.encode(), mtime=0), "gpu.csv.gz: is packed: unpack it first"),
         ("gpu.csv", HEAD, "gpu.csv: has no rows"),
         ("data/gpu.csv", HEAD + gpus(), "has no numbers: did you mean "),
         ("metrics.csv", HEAD + gpus(), "metrics.csv: is none of the files of a recording: not"),
