@@ -7,7 +7,8 @@ warmth. What is far off counts little for the lines, and the offsets are medians
 may be hot.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -21,6 +22,7 @@ from ..window.columns import (
     Mask,
     clusters,
     counted,
+    divided,
     models,
     nodes,
     number,
@@ -36,10 +38,21 @@ from ..window.window import Need, Span, Window
 CELSIUS = Aggregate(function=Function.MEAN, field="temperature_celsius")
 WATTS = Aggregate(function=Function.MEAN, field="power_watts")
 LIMIT = Aggregate(function=Function.MAX, field="power_limit_watts")
+FIRST, LAST = (
+    Aggregate(function=function, field="temperature_celsius")
+    for function in (Function.FIRST, Function.LAST)
+)
+HIGHEST, LOWEST = (
+    Aggregate(function=function, field="power_watts") for function in (Function.MAX, Function.MIN)
+)
 _INDEX = Aggregate(function=Function.MAX, field="index")
 NEEDS = (
     Need(measurement="gpu", span=Span.RECENT, aggregates=(CELSIUS, WATTS)),
-    Need(measurement="gpu", span=Span.STEADY, aggregates=(CELSIUS, WATTS, LIMIT, _INDEX)),
+    Need(
+        measurement="gpu",
+        span=Span.STEADY,
+        aggregates=(CELSIUS, WATTS, LIMIT, FIRST, LAST, HIGHEST, LOWEST, _INDEX),
+    ),
 )
 
 # Air of a machine room, to which a core without power would cool down.
@@ -64,6 +77,10 @@ _OTHER_NODES, _OTHER_GPUS = 2, 3
 # Racks differ for ever. So many of a model tell how far: so many times the middle one's distance is
 # more than that. More than ASHRAE's allowable range (class A1, 15 to 32 °C) is too much anywhere.
 _TELL_RACKS, _TIMES_APART, _ALLOWED_KELVIN = 6, 7.5, 17.0
+# So long a core takes to follow: what it was before a span still warms the span's first minutes.
+FOLLOWS_SECONDS = 120.0
+# A mean of independent samples is off by half of their range over the root of their number, or less.
+_OF_RANGE = 0.5
 # Of the steady span, what must have been measured.
 _COVERAGE = 0.5
 # How firmly the lines hold to a resistance that is everybody's, and to no warmth from others: as so
@@ -89,6 +106,7 @@ class Heat:
     sure: Floats  # the same where it is no lower bound: what its node's and rack's air is known by
     rise: Floats  # kelvins that its own power explains
     doubt: Floats  # kelvins that may be the warmth of others, where they draw unlike each other
+    fits: "Mapping[int, _Fit]" = field(default_factory=dict)  # what each model was held against
 
 
 def heat_of(window: Window) -> Heat:
@@ -96,9 +114,54 @@ def heat_of(window: Window) -> Heat:
     rows, lately = window.get("gpu", Span.STEADY), window.get("gpu", Span.RECENT)
     before = _HEAT.get(rows)
     if before is None or before[0] is not lately or before[1] is not window.inventories:
-        before = lately, window.inventories, _work_out(window, rows)
+        settled = _settled(window, rows, rows.values(WATTS.column))
+        before = lately, window.inventories, _work_out(window, rows, settled)
         _HEAT[rows] = before
     return before[2]
+
+
+def heat_at_any_load(window: Window) -> Heat:
+    """The same, and of those whose power went up and down: of these with a doubt.
+
+    The last minute says of them at most that heat is over: its few samples of power leave much open.
+    """
+    return window.once(_at_any_load, None)
+
+
+def _at_any_load(window: Window, _: None) -> Heat:
+    rows, settled = window.get("gpu", Span.STEADY), heat_of(window)
+    if not len(rows):
+        return settled
+    known = np.isfinite(settled.kelvin)
+    ragged = _work_out(window, rows, ~known, settled.fits)
+    swing = rows.values(HIGHEST.column) - rows.values(LOWEST.column)
+    per_watt = divided(ragged.rise, rows.values(WATTS.column))
+    doubt = off_by(swing, rows.values("samples")) * per_watt
+    doubt += ragged.doubt
+    doubt += FOLLOWS_SECONDS * cooled(rows) / window.settings.steady_seconds
+    lately = window.get("gpu", Span.RECENT).beside(rows, "samples")
+    left = np.fmin(ragged.kelvin, ragged.lately + off_by(swing, lately) * per_watt)
+    kelvin = np.where(known, settled.kelvin, ragged.kelvin)
+    return replace(
+        settled,
+        kelvin=kelvin,
+        sure=kelvin,
+        lately=np.where(known, settled.lately, left),
+        rise=np.where(known, settled.rise, ragged.rise),
+        doubt=np.where(known, settled.doubt, doubt),
+    )
+
+
+def off_by(swing: Floats, samples: Floats) -> Floats:
+    """By how much a mean of so many samples may be off, of what went up and down by so much."""
+    found: Floats = _OF_RANGE * swing / np.sqrt(samples)
+    return found
+
+
+def cooled(rows: Rows) -> Floats:
+    """Kelvins by which each core is cooler at its span's end."""
+    found: Floats = np.fmax(rows.values(FIRST.column) - rows.values(LAST.column), 0.0)
+    return found
 
 
 def at_its_limit(rows: Rows) -> Floats:
@@ -107,6 +170,13 @@ def at_its_limit(rows: Rows) -> Floats:
     """
     celsius = rows.values(CELSIUS.column)
     found: Floats = celsius + (celsius - ROOM_CELSIUS) * more_at_its_limit(rows)
+    return found
+
+
+def in_its_air_at_its_limit(rows: Rows, rise: Floats) -> Floats:
+    """How warm each row's core would be at its power limit if what it has beyond its power is its air's."""
+    more = np.fmax(divided(rows.values(LIMIT.column), rows.values(WATTS.column)) - 1.0, 0.0)
+    found: Floats = rows.values(CELSIUS.column) + rise * np.nan_to_num(more)
     return found
 
 
@@ -171,30 +241,41 @@ def is_awake(rows: Rows) -> Mask:
     return awake
 
 
-def _work_out(window: Window, rows: Rows) -> Heat:
+def _work_out(
+    window: Window, rows: Rows, tells: Mask, fits: "Mapping[int, _Fit] | None" = None
+) -> Heat:
+    """Of the rows that tell; by the lines of `fits` where a model has them for all of its slots."""
     celsius, watts = rows.values(CELSIUS.column), rows.values(WATTS.column)
     covered = seconds(rows) >= _COVERAGE * window.settings.steady_seconds
-    known = covered & (watts > 0.0) & _settled(window, rows, watts) & np.isfinite(celsius)
-    slot = _slots(window, rows)
-    board = whole_numbers(window.of_inventories(rows, _board))
-    model = together(clusters(rows), models(window, rows), board)
+    read = covered & (watts > 0.0) & np.isfinite(celsius)
+    known = read & tells
+    slot, model = window.once(_slots, rows), window.once(_boards, rows)
     kelvin, rise = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
-    others, working = _of_others(rows, watts, slot), works(rows)
+    others, working = window.once(_of_others, rows), works(rows)
+    made: dict[int, _Fit] = {}
     for one in np.unique(model[known]).tolist():
         alike = np.flatnonzero(known & (model == one))
-        alike = alike[np.bincount(slot[alike])[slot[alike]] >= _PEERS]
-        if not len(alike):
+        fit = None if fits is None else fits.get(one)
+        if fit is None or not fit.has(slot[alike]):
+            among = alike if fits is None else np.flatnonzero(read & (model == one))
+            among = among[np.bincount(slot[among])[slot[among]] >= _PEERS]
+            if not len(among):
+                continue
+            made[one], kelvin[among] = _fit(
+                celsius[among], watts[among], others[among], slot[among], working[among]
+            )
+            rise[among] = made[one].rise(watts[among], slot[among])
             continue
-        kelvin[alike], rise[alike] = _beyond(
-            celsius[alike], watts[alike], others[alike], slot[alike], working[alike]
-        )
+        kelvin[alike] = fit.beyond(celsius[alike], watts[alike], others[alike], slot[alike])
+        rise[alike] = fit.rise(watts[alike], slot[alike])
     return Heat(
         model=model,
         kelvin=kelvin,
         sure=kelvin,
         lately=_lately(window, rows, kelvin, rise),
         rise=rise,
-        doubt=_DOUBT * rise / watts * _unlike(rows, watts),
+        doubt=_DOUBT * rise / watts * window.once(_unlike, rows),
+        fits=made,
     )
 
 
@@ -206,6 +287,12 @@ def _slots(window: Window, rows: Rows) -> Codes:
     index = np.nan_to_num(rows.values(_INDEX.column), nan=-1.0).astype(np.int64) + 1
     slot = whole_numbers(window.of_inventories(rows, _slot))
     return np.where(slot > 0, slot, index)
+
+
+def _boards(window: Window, rows: Rows) -> Codes:
+    """The same number for the GPUs of one board and model in a cluster."""
+    board = whole_numbers(window.of_inventories(rows, _board))
+    return together(clusters(rows), models(window, rows), board)
 
 
 def _addresses(inventory: Inventory | None) -> list[str]:
@@ -228,9 +315,9 @@ def _board(_: Subject, inventory: Inventory | None) -> float:
     return float(number(" ".join(known))) if known else np.nan
 
 
-def _unlike(rows: Rows, watts: Floats) -> Floats:
+def _unlike(_: Window, rows: Rows) -> Floats:
     """Per row by how many watts the GPUs of its node differ, as one deviation."""
-    node = nodes(rows)
+    node, watts = nodes(rows), rows.values(WATTS.column)
     read = np.isfinite(watts)
     count = np.fmax(np.bincount(node, read.astype(np.float64)), 1.0)
     middle = np.bincount(node, np.nan_to_num(watts)) / count
@@ -256,13 +343,13 @@ def _settled(window: Window, rows: Rows, watts: Floats) -> Mask:
     return settled
 
 
-def _of_others(rows: Rows, watts: Floats, slot: Codes) -> Floats:
+def _of_others(window: Window, rows: Rows) -> Floats:
     """Per row what the other GPUs of its node draw, by slot; where one is not read, the middle of
     those that are, and 0 where there is none.
     """
-    node = nodes(rows)
+    node, watts = nodes(rows), rows.values(WATTS.column)
     usual, _ = per_group(node, watts)
-    names, place = np.unique(slot, return_inverse=True)
+    names, place = np.unique(window.once(_slots, rows), return_inverse=True)
     drawn = np.zeros((int(node.max(initial=0)) + 1, len(names)))
     drawn[node, place] = np.nan_to_num(np.where(np.isnan(watts), usual, watts))
     found: Floats = drawn[node]
@@ -295,21 +382,21 @@ class _Kin:
             celsius=celsius, terms=terms, slot=slot, place=place, counts=counts, blocks=blocks
         )
 
-    def beyond(self, lines: Floats) -> Floats:
-        """What is left without what a slot's line explains, and without the slot's own middle."""
+    def beyond(self, lines: Floats) -> tuple[Floats, Floats]:
+        """What is left without what a slot's line explains, and without the slot's own middle; these."""
         rest = self.celsius - np.einsum("ij,ij->i", self.terms[:, 1:], lines[self.slot, 1:])
         ordered = np.full(self.blocks.shape[:2], np.inf)
         ordered[self.slot, self.place] = rest
         ordered.sort(axis=1)
         each = np.arange(len(ordered))
         low, high = ordered[each, (self.counts - 1) // 2], ordered[each, self.counts // 2]
-        found: Floats = rest - ((low + high) / 2.0)[self.slot]
-        return found
+        middle = (low + high) / 2.0
+        return rest - middle[self.slot], middle
 
     def fitted(self, lines: Floats, per_watt: float) -> Floats:
         """The lines anew: the further a GPU is off the old ones, the less it counts."""
         weight = np.zeros(self.blocks.shape[:2])
-        weight[self.slot, self.place] = 1.0 / (1.0 + (self.beyond(lines) / _FAR_KELVIN) ** 2)
+        weight[self.slot, self.place] = 1.0 / (1.0 + (self.beyond(lines)[0] / _FAR_KELVIN) ** 2)
         size = self.terms.shape[1]
         held, hold = np.zeros(size), np.full(size, _HOLD_OTHERS)
         held[1], hold[0], hold[1] = per_watt, 1e-6, _HOLD_OWN
@@ -323,10 +410,40 @@ class _Kin:
         return new
 
 
-def _beyond(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fit:
+    """What GPUs of one model are held against: a line for each slot."""
+
+    slots: Codes  # in order
+    lines: Floats
+    middle: Floats
+    watts: Floats  # in order, of those by which the lines are known
+
+    def has(self, slot: Codes) -> bool:
+        """Whether there is a line for each of these."""
+        return bool(np.isin(np.flatnonzero(np.bincount(slot)), self.slots).all())
+
+    def beyond(self, celsius: Floats, watts: Floats, others: Floats, slot: Codes) -> Floats:
+        """The kelvins beyond the lines."""
+        place = np.searchsorted(self.slots, slot)
+        rest = celsius - np.einsum("ij,ij->i", others, self.lines[place, 2:])
+        return self.told(rest - self.lines[place, 1] * watts - self.middle[place], watts)
+
+    def told(self, kelvin: Floats, watts: Floats) -> Floats:
+        """These, and NaN where too few that the lines are known by draw about as much."""
+        reached = len(self.watts) - np.searchsorted(self.watts, _REACH * watts)
+        return np.where(reached >= _PEERS, kelvin, np.nan)
+
+    def rise(self, watts: Floats, slot: Codes) -> Floats:
+        """The kelvins that the own power explains."""
+        found: Floats = self.lines[np.searchsorted(self.slots, slot), 1] * watts
+        return found
+
+
+def _fit(
     celsius: Floats, watts: Floats, others: Floats, slot: Codes, working: Mask
-) -> tuple[Floats, Floats]:
-    """Of GPUs of one model the kelvins beyond the lines, and those that the own power explains."""
+) -> tuple[_Fit, Floats]:
+    """The lines of GPUs of one model, and the kelvins that these have beyond them."""
     kin = _Kin.of(celsius, watts, others, slot)
     ratio = (celsius - ROOM_CELSIUS) / watts
     per_watt = max(float(np.median(ratio[working] if working.any() else ratio)), 0.0)
@@ -336,7 +453,8 @@ def _beyond(
         lines = kin.fitted(lines, per_watt)
         # What all slots tell of the resistance is a better beginning for each of them.
         per_watt = float(np.median(lines[:, 1]))
-    ordered = np.sort(watts)
-    reached = len(watts) - np.searchsorted(ordered, _REACH * watts)
-    kelvin = np.where(reached >= _PEERS, kin.beyond(lines), np.nan)
-    return kelvin, lines[kin.slot, 1] * watts
+    kelvin, middle = kin.beyond(lines)
+    fit = _Fit(
+        slots=np.flatnonzero(np.bincount(slot)), lines=lines, middle=middle, watts=np.sort(watts)
+    )
+    return fit, fit.told(kelvin, watts)

@@ -86,7 +86,7 @@ def _beyond(window: Window, rows: Rows, found: Heat, than: str) -> list[Claim]:
     # A fan warms some of a node's GPUs: they are held against those that it does not. Where several
     # are on the way there with the first, none of them has a heat of its own.
     cool, _ = per_group(node, np.where(found.sure <= of_node, found.sure, np.nan))
-    tells, hot = in_node >= NODE_GPUS, limits.full >= limits.least
+    tells, hot = in_node >= NODE_GPUS, limits.own >= limits.least
     beside = np.where(tells, cool, of_rack)
     first, _ = own_heat(rows, found, whole, beside, node_lately)
     warmer, _ = own_heat(rows, found, limits, beside, node_lately)

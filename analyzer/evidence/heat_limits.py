@@ -17,6 +17,7 @@ from .heat import (
     NODE_GPUS,
     Heat,
     at_its_limit,
+    in_its_air_at_its_limit,
     is_awake,
     more_at_its_limit,
     told_by_their_nodes,
@@ -43,6 +44,8 @@ _MANY, _FEW_RISE = 64, 0.35
 # each other, so that it must be as much as against peers; but it need not do harm yet at its power limit,
 # where an H100 has 55 to 75 °C.
 _CREPT_CELSIUS = 70.0
+# At a light or a ragged load a GPU must have become so many kelvins hotter (ours): what its power explains is little.
+_LIGHT_KELVIN = 9.0
 _DEVIATION_OF_MEDIAN = 1.4826  # a normal distribution's, of the median of the distances
 # A heatsink that hardly touches shows itself at any load: so many kelvins, and so many times what power
 # explains. A GPU that draws no more than a free one harms nobody's work: of the power limit, or watts.
@@ -68,13 +71,16 @@ class Limits:
     """What must be reached before a node, a rack or a heatsink is to blame."""
 
     full: Floats  # degrees of each row's core, held against `least`; NaN where its node tells too little
-    in_air: Floats  # the same where its air explains what is beyond power
+    own: Floats  # the same of a heat of its own
+    in_air: Floats  # the same as `full` where its air explains what is beyond power
     more: Floats  # for each kelvin of a node's own, what that adds
     air: float  # kelvins of a rack's air that are told at any load
     least: float
     kelvin: Floats  # of a node's or a rack's middle, per row
     rise: float  # of what a GPU's power explains, its own heat's at least where many GPUs tell
     share: float  # of what is too much of one GPU, what several on the way there need
+    able: Mask  # which rows draw enough for a heat of their own
+    far: Floats  # kelvins of its own that each row must have whatever its power explains
     few: float = _RISE  # instead of `rise` where less than so many GPUs tell
     many: int = _TELL
 
@@ -85,6 +91,7 @@ def limits_of(rows: Rows, found: Heat, than: str) -> tuple[Limits, Limits]:
     if than == PAST:
         limits = Limits(
             full=celsius,
+            own=celsius,
             in_air=celsius,
             more=np.zeros(len(rows)),
             air=_NODE_KELVIN,
@@ -92,12 +99,15 @@ def limits_of(rows: Rows, found: Heat, than: str) -> tuple[Limits, Limits]:
             kelvin=np.full(len(rows), _NODE_KELVIN),
             rise=_LEAST_RISE,
             share=_ON_THE_WAY,
+            able=is_awake(rows),
+            far=np.where(works(rows), 0.0, _LIGHT_KELVIN),
         )
         return limits, replace(limits, share=1.0)
     told = told_by_their_nodes(rows, found)
     full = np.where(told, at_its_limit(rows), np.nan)
     limits = Limits(
         full=full,
+        own=full,
         in_air=np.where(told, celsius + found.rise * more_at_its_limit(rows), np.nan),
         more=more_at_its_limit(rows),
         air=_RACK_KELVIN,
@@ -105,13 +115,26 @@ def limits_of(rows: Rows, found: Heat, than: str) -> tuple[Limits, Limits]:
         kelvin=np.fmax(_NODE_KELVIN, _NODE_RISE * found.rise),
         rise=_RISE,
         share=1.0,
+        able=works(rows),
+        far=np.zeros(len(rows)),
         few=_FEW_RISE,
         many=_MANY,
     )
     if than == PEERS:
         return limits, limits
-    limits = replace(limits, in_air=full, more=np.zeros(len(rows)))
-    limits = replace(limits, least=_CREPT_CELSIUS, share=_ON_THE_WAY, few=_RISE, many=_TELL)
+    any_load = np.where(told, in_its_air_at_its_limit(rows, found.rise), np.nan)
+    limits = replace(
+        limits,
+        own=np.fmax(full, any_load),
+        in_air=full,
+        more=np.zeros(len(rows)),
+        least=_CREPT_CELSIUS,
+        share=_ON_THE_WAY,
+        able=is_awake(rows),
+        far=np.where(works(rows) & (full >= _CREPT_CELSIUS), 0.0, _LIGHT_KELVIN),
+        few=_RISE,
+        many=_TELL,
+    )
     return limits, replace(limits, share=1.0)
 
 
@@ -134,7 +157,7 @@ def own_heat(
     beside, far = beside_air(rows, found, limits, air)
     beside_lately = found.lately - np.where(np.isnan(air), 0.0, lately)
     uncooled = is_awake(rows) & (beside >= _uncooled_from(found))
-    own = works(rows) & (beside >= limits.share * far)
+    own = limits.able & (beside >= limits.share * far)
     return (uncooled | own) & is_left(beside, beside_lately), uncooled
 
 
@@ -147,7 +170,7 @@ def _uncooled_from(found: Heat) -> Floats:
 def beside_air(rows: Rows, found: Heat, limits: Limits, air: Floats) -> tuple[Floats, Floats]:
     """Kelvins of each row beside this air, and those from which on its heatsink is to blame."""
     beside = found.kelvin - np.nan_to_num(air)
-    least = np.where(np.isnan(air), ALONE_KELVIN, 0.0)
+    least = np.fmax(np.where(np.isnan(air), ALONE_KELVIN, 0.0), limits.far)
     return beside, np.fmax(least, _too_far(rows, found, beside, limits))
 
 

@@ -4,19 +4,19 @@ Nodes of one model are not alike: the warm places of a board differ from host to
 kelvins per watt. What a GPU was half an hour ago at a known power needs no peers. Temperature follows
 power in a straight line, also in the mean over a span, and the line begins at the air that the GPU
 gets. Nobody reads that; it lies between `_COLDEST` and `_WARMEST`, so that a change of power explains
-so much at least and so much at most. A core follows its power minutes later, and means are of as many
-samples as came: the more the power swung, the less is known.
+so much at least and so much at most. A core follows its power minutes later, so that a mean lacks what
+the core took up in its span, or has what it gave off: that shows in its degrees at both ends, and is
+little where power goes up and down all the time. And means are of as many samples as came.
 """
 
 import numpy as np
-
-from gpuvigil.store import Aggregate, Function
 
 from ..window.columns import (
     Codes,
     Floats,
     Mask,
     clusters,
+    divided,
     means_before,
     models,
     nodes,
@@ -25,20 +25,28 @@ from ..window.columns import (
 )
 from ..window.rows import Rows
 from ..window.window import Need, Span, Window
-from .heat import CELSIUS, WATTS, Heat
-
-_HIGHEST, _LOWEST = (
-    Aggregate(function=function, field="power_watts") for function in (Function.MAX, Function.MIN)
+from .heat import (
+    CELSIUS,
+    FIRST,
+    FOLLOWS_SECONDS,
+    HIGHEST,
+    LIMIT,
+    LOWEST,
+    WATTS,
+    Heat,
+    cooled,
+    off_by,
 )
-NEEDS = (Need(measurement="gpu", span=Span.TREND, aggregates=(CELSIUS, WATTS, _HIGHEST, _LOWEST)),)
+
+NEEDS = (
+    Need(measurement="gpu", span=Span.TREND, aggregates=(CELSIUS, WATTS, HIGHEST, LOWEST, FIRST)),
+)
 
 # Air that a GPU may get, in degrees: ASHRAE's allowable range of class A1 is 15 to 32 at a server's
 # front, and the machine warms it before.
 _COLDEST, _WARMEST = 15.0, 40.0
-# So long a core takes to follow: what it was before a span still warms the span's first minutes.
-_FOLLOWS_SECONDS = 120.0
-# A mean of independent samples is off by half of their range over the root of their number, or less.
-_OF_RANGE = 0.5
+# No sound board would be hotter at its power limit: NVIDIA's data centre GPUs slow down at some 85 to 90 °C.
+_HOTTEST = 90.0
 # NVML tells whole degrees.
 _DEGREE = 1.0
 # What a watt more of any other GPU of the node may warm it; 0.008 K of the one in front, measured.
@@ -49,7 +57,10 @@ _COVERAGE = 0.5
 _CHANGED, _CHANGED_WATTS = 0.1, 20.0
 # The last minute speaks for the span once so much of it shows in the span's mean.
 _SHOWS = 1.0 / 3.0
-# What is known to so many kelvins tells what air the others of its node get.
+# What power may leave uncertain of the last minute.
+_STILL_KELVIN = 3.0
+# What is known to so many kelvins, were all swings of power to fall together, tells what air the others of
+# its node get: few GPUs at light load beside many that are known from below are no node that became warm.
 _SURE_KELVIN = 3.0
 
 
@@ -57,7 +68,8 @@ def own_past_of(window: Window) -> Heat:
     """What every GPU of the steady span has beyond what it had before it, at its power.
 
     Kelvins as `Heat` has them: no more than what power cannot explain, NaN where nothing was measured
-    before, or in the last minute. That minute counts for itself only where power stood still.
+    before, or in the last minute. That minute counts for itself only where power stood still, in it
+    and in both spans.
     """
     rows, long = window.get("gpu", Span.STEADY), window.get("gpu", Span.TREND)
     recent = window.get("gpu", Span.RECENT)
@@ -69,18 +81,22 @@ def own_past_of(window: Window) -> Heat:
     warm = np.where(known, celsius, np.nan)
     least = np.fmax(warm - _DEGREE - _WARMEST, 0.0) / watts
     most = np.fmax(warm + _DEGREE - _COLDEST, 0.0) / watts
+    most = np.fmin(most, (_HOTTEST - _COLDEST) / rows.values(LIMIT.column))
     now, now_watts = rows.values(CELSIUS.column), rows.values(WATTS.column)
     more = now_watts - watts
     explained = np.where(more > 0.0, most, least) * more
     still = np.abs(lately_watts - now_watts) <= np.fmax(_CHANGED_WATTS, _CHANGED * now_watts)
+    followed = most * _late(window, rows, long)
+    still &= followed <= _STILL_KELVIN
     since = lately_watts - watts
     lately = lately_celsius - warm
     lately = lately - np.where(since > 0.0, most, least) * since
-    unsure = most * _swing(window, rows, long)
+    sampled = most * _sampled(rows, long)
+    unsure = sampled + _taken_up(window, rows, long)
     kelvin = now - warm - explained - unsure
     lately = np.where(still, lately - unsure, kelvin)
     kelvin = np.where(kelvin >= _SHOWS * lately, np.fmax(kelvin, lately), kelvin)
-    is_sure = (most - least) * np.abs(more) + unsure <= _SURE_KELVIN
+    is_sure = (most - least) * np.abs(more) + sampled + followed <= _SURE_KELVIN
     return Heat(
         model=together(clusters(rows), models(window, rows)),
         kelvin=kelvin,
@@ -101,15 +117,31 @@ def _measured(window: Window, rows: Rows, long: Rows) -> Mask:
     return known
 
 
-def _swing(window: Window, rows: Rows, long: Rows) -> Floats:
-    """By how many watts the means may be off what the core has followed, or what was sampled."""
+def _late(window: Window, rows: Rows, long: Rows) -> Floats:
+    """Watts that a core may not have followed yet in the mean of both spans, if all swings fell together."""
     settings = window.settings
-    span = long.beside(rows, _HIGHEST.column) - long.beside(rows, _LOWEST.column)
+    earlier = settings.trend_seconds - settings.steady_seconds
+    swing = long.beside(rows, HIGHEST.column) - long.beside(rows, LOWEST.column)
+    return swing * FOLLOWS_SECONDS * (1.0 / settings.steady_seconds + 1.0 / max(earlier, 1.0))
+
+
+def _sampled(rows: Rows, long: Rows) -> Floats:
+    """Watts by which the means of both spans together may be off what was sampled."""
+    swing = long.beside(rows, HIGHEST.column) - long.beside(rows, LOWEST.column)
+    late = rows.values("samples")
+    one = np.ones(len(rows))
+    parts: Floats = divided(one, late) + divided(one, long.beside(rows, "samples") - late)
+    return off_by(swing, divided(one, parts))
+
+
+def _taken_up(window: Window, rows: Rows, long: Rows) -> Floats:
+    """Kelvins that the mean before may lack of what its power made, and that of now may have beyond it."""
+    settings = window.settings
     earlier = settings.trend_seconds - settings.steady_seconds
     if earlier <= 0.0:
         return np.full(len(rows), np.nan)
-    late = _FOLLOWS_SECONDS / settings.steady_seconds + _FOLLOWS_SECONDS / earlier
-    found: Floats = span * (late + _OF_RANGE / np.sqrt(rows.values("samples")))
+    warmed = np.fmax(rows.values(FIRST.column) - long.beside(rows, FIRST.column), 0.0)
+    found: Floats = FOLLOWS_SECONDS * (cooled(rows) / settings.steady_seconds + warmed / earlier)
     return found
 
 

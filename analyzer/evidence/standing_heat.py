@@ -50,7 +50,7 @@ def says_whether_hot(window: Window, incident: Incident) -> bool | None:
         return True
     of, than = AGAINST[1] if USUAL in told else AGAINST[2]
     found = of(window)
-    shows = _shows(rows, found, numbers, incident)
+    shows = _shows(rows, found, numbers, incident, than)
     return shows and not still_hot(window, found, numbers, incident, than)
 
 
@@ -61,16 +61,16 @@ def _became_cooler(window: Window, numbers: list[int]) -> bool:
     return bool(len(known) and np.median(known) <= -_COOLER_KELVIN)
 
 
-def _shows(rows: Rows, found: Heat, numbers: list[int], incident: Incident) -> bool:
+def _shows(rows: Rows, found: Heat, numbers: list[int], incident: Incident, than: str) -> bool:
     """Whether it can be told now: not while the load changes, and of a heatsink not at rest.
 
     Of several GPUs half must tell. One whose power nobody reads is never held against peers.
     """
     seen = np.isfinite(found.kelvin[numbers])
     if incident.subject.kind == "gpu":
-        is_cooling = incident.condition == "cooling"
+        at_any_load = incident.condition == "cooling" or than == USUAL
         told = told_by_their_nodes(rows, found)
-        shows = is_awake(rows) if is_cooling else works(rows) & told
+        shows = is_awake(rows) if at_any_load else works(rows) & told
         return bool(seen.all() and shows[numbers].all())
     return int(seen.sum()) >= max(min(NODE_GPUS, len(numbers)), 0.5 * len(numbers))
 

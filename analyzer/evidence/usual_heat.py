@@ -10,11 +10,22 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..window.columns import Codes
+from ..window.columns import Codes, nodes, per_group
 from ..window.rows import Rows
 from ..window.usual import Usual
 from ..window.window import Span, Window
-from .heat import LIMIT, WATTS, WORKING_SHARE, WORKING_WATTS, Heat, heat_of
+from .heat import (
+    LIMIT,
+    NODE_GPUS,
+    WATTS,
+    WORKING_SHARE,
+    WORKING_WATTS,
+    Heat,
+    heat_at_any_load,
+    heat_of,
+    works,
+)
+from .heat_limits import BESIDE_RACK
 from .usual import Teaching
 
 # Of a GPU's power limit, from where on it is held against what it was at such a power, and where the next
@@ -29,18 +40,25 @@ def learned(window: Window) -> Usual:
     rows = window.get("gpu", Span.STEADY)
     if not HEAT.is_due(window, rows):
         return HEAT.before(window)
-    return HEAT.learned(window, rows, heat_of(window).kelvin, _levels(rows))
+    return HEAT.learned(window, rows, heat_at_any_load(window).kelvin, _levels(rows))
 
 
 def beyond_usual(window: Window) -> Heat:
     """What every GPU of the steady span has beyond its peers, less what it usually has at its power.
 
-    NaN where it was not looked at for half an hour at such a power.
+    NaN where it was not looked at for half an hour at such a power. At a light or a ragged load others of
+    its node may be at powers that became known in warm air: that is no heat of its own.
     """
-    found, rows = heat_of(window), window.get("gpu", Span.STEADY)
+    found, rows = heat_at_any_load(window), window.get("gpu", Span.STEADY)
     own = HEAT.usual(window, rows, _levels(rows))
     kelvin = found.kelvin - own
-    return replace(found, kelvin=kelvin, sure=kelvin, lately=found.lately - own)
+    doubt = found.doubt
+    unsure = (kelvin >= BESIDE_RACK) & ~(works(rows) & np.isfinite(heat_of(window).kelvin))
+    if unsure.any():
+        of_node, in_node = per_group(nodes(rows), found.kelvin)
+        unsure &= (in_node >= NODE_GPUS) & (of_node - own >= BESIDE_RACK)
+        doubt = doubt + np.where(unsure, of_node - own, 0.0)
+    return replace(found, kelvin=kelvin, sure=kelvin, lately=found.lately - own, doubt=doubt)
 
 
 def _levels(rows: Rows) -> Codes:
