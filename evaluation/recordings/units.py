@@ -51,13 +51,16 @@ _WARM_FAHRENHEIT, _HOTTEST, _HOTTEST_FAHRENHEIT = 95, 115, 257
 # A GPU has some GiB, and a recording in MiB goes beyond a thousand once one is in use; no GPU draws less
 # than 2 W all the time, and none more than 2 kW.
 _MOST_GIB, _MOST_KILOWATTS, _MOST_GIGAHERTZ = 1024, 2, 10
+# What any one number may be says something only where so many are alike.
+_ALIKE = 100
 
 
 def _celsius(field: str, values: Values) -> Misfit | None:
     if "tlimit" in field or "margin" in field:
         return None
     hot = values > 150
-    if np.median(values) > _WARM_FAHRENHEIT and _HOTTEST < values.max() <= _HOTTEST_FAHRENHEIT:
+    are_warm = len(values) >= _ALIKE and np.median(values) > _WARM_FAHRENHEIT
+    if are_warm and _HOTTEST < values.max() <= _HOTTEST_FAHRENHEIT:
         text = "looks like Fahrenheit: subtract 32, then multiply by 5/9"
         return _first(values > _HOTTEST, values, text)
     if hot.any() and values[hot].max() < 450 and np.median(values) > 250:
@@ -107,7 +110,7 @@ def _hertz(field: str, values: Values) -> Misfit | None:
 def _watts(field: str, values: Values) -> Misfit | None:
     large = values > 5000
     parts = values != np.round(values)
-    if parts.any() and values.max() < _MOST_KILOWATTS:
+    if len(values) >= _ALIKE and parts.any() and values.max() < _MOST_KILOWATTS:
         return _first(parts, values, "looks like kilowatts: multiply by 1000")
     return _first(large, values, "looks like milliwatts: divide by 1000") if large.any() else None
 

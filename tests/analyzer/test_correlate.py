@@ -376,7 +376,7 @@ def test_that_a_gpu_at_rest_is_not_hot_says_nothing() -> None:
 
 def warm(scene: Scene, gpus: Iterable[Subject]) -> Scene:
     for subject in gpus:
-        scene = scene.changed(subject, {"temperature_celsius": 72})
+        scene = scene.changed(subject, {"temperature_celsius": 76})
     return scene
 
 

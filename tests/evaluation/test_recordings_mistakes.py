@@ -66,7 +66,7 @@ def refused(directory: Path) -> str:
 def test_what_is_in_another_unit_is_told_with_what_to_multiply_by(
     field: str, values: list[float], words: str
 ) -> None:
-    found = misfit("gpu", field, np.array(values))
+    found = misfit("gpu", field, np.array(values * 50))
     assert found is not None
     assert words in found.text
 
@@ -81,7 +81,15 @@ def test_what_is_in_another_unit_is_told_with_what_to_multiply_by(
     ],
 )
 def test_what_a_gpu_may_read_is_in_its_unit(field: str, values: list[float]) -> None:
-    assert misfit("gpu", field, np.array(values)) is None
+    assert misfit("gpu", field, np.array(values * 50)) is None
+
+
+@pytest.mark.parametrize(("count", "told"), [(99, False), (100, True)])
+@pytest.mark.parametrize(("field", "value"), [("power_watts", 0.5), ("temperature_celsius", 140)])
+def test_what_one_number_may_be_is_told_of_a_hundred(
+    field: str, value: float, count: int, told: bool
+) -> None:
+    assert (misfit("gpu", field, np.array([value] * count)) is not None) is told
 
 
 @pytest.mark.parametrize(
