@@ -216,8 +216,8 @@ def test_the_line_is_that_of_an_editor_whatever_stands_before_it(tmp_path: Path)
 def test_a_unit_is_doubted_only_beyond_what_any_gpu_reads(
     field: str, fits: float, does_not: float
 ) -> None:
-    assert misfit("gpu", field, np.array([fits])) is None
-    assert misfit("gpu", field, np.array([does_not])) is not None
+    assert misfit("gpu", field, np.array([fits] * 100)) is None
+    assert misfit("gpu", field, np.array([does_not] * 100)) is not None
 
 
 def test_an_idle_gpus_small_percentages_beside_large_ones_are_percentages() -> None:
