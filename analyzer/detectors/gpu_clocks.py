@@ -10,6 +10,7 @@ from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Evidence, Finding, Incident, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
+from ..evidence.set_clocks import HEAT_OR_BRAKE
 from ..window.columns import (
     Floats,
     Mask,
@@ -25,15 +26,6 @@ from ..window.rows import Row, Rows
 from ..window.window import Need, Span, Window
 from . import Detector
 
-# What holds a clock down for a good reason, in seconds of it.
-_HEAT_OR_BRAKE = tuple(
-    Aggregate(function=Function.INCREASE, field=name)
-    for name in (
-        "software_thermal_slowdown_seconds",
-        "hardware_thermal_slowdown_seconds",
-        "power_brake_seconds",
-    )
-)
 _CAP = Aggregate(function=Function.INCREASE, field="power_cap_seconds")
 # Of the samples the one with the highest bits: one that rests between kernels hides no setting.
 _REASONS = Aggregate(function=Function.MAX, field="clock_event_reasons")
@@ -71,7 +63,7 @@ NEEDS = (
         measurement="gpu",
         span=Span.STEADY,
         aggregates=(
-            *(_BUSY, _REASONS, _CAP, *_HEAT_OR_BRAKE),
+            *(_BUSY, _REASONS, _CAP, *HEAT_OR_BRAKE),
             *(it for c in _CLOCKS for it in (c.at, c.highest)),
         ),
     ),
@@ -175,7 +167,7 @@ def _explained(window: Window, rows: Rows, clock: _Clock) -> Floats:
     capped = np.nan_to_num(rows.values(_CAP.column))
     if clock.of_memory:
         capped = np.where(stacked_memory(window, rows), 0.0, capped)
-    held: Floats = capped + sum(np.nan_to_num(rows.values(it.column)) for it in _HEAT_OR_BRAKE)
+    held: Floats = capped + sum(np.nan_to_num(rows.values(it.column)) for it in HEAT_OR_BRAKE)
     return held
 
 

@@ -12,7 +12,8 @@ from gpuvigil.store import Aggregate, Function
 from ..window.holdings import holder_key
 from ..window.window import Need, Span, Window
 
-_HEAT_OR_BRAKE = tuple(
+# What holds a clock down for a good reason, in seconds of it.
+HEAT_OR_BRAKE = tuple(
     Aggregate(function=Function.INCREASE, field=name)
     for name in (
         "software_thermal_slowdown_seconds",
@@ -20,7 +21,7 @@ _HEAT_OR_BRAKE = tuple(
         "power_brake_seconds",
     )
 )
-NEEDS = (Need(measurement="gpu", span=Span.STEADY, aggregates=_HEAT_OR_BRAKE),)
+NEEDS = (Need(measurement="gpu", span=Span.STEADY, aggregates=HEAT_OR_BRAKE),)
 
 # Of the job's GPUs on the node, as where clocks are lowered on many nodes; and of the span, as there [ours].
 _SHARE, _EXPLAINED = 0.75, 0.1
@@ -38,5 +39,5 @@ def may_be_set(window: Window, lower: Sequence[Subject]) -> bool:
 def _is_held(window: Window, gpu: Subject) -> bool:
     """Whether heat or a brake held its clock for a tenth of the span; what is not read did not."""
     row = window.get("gpu", Span.STEADY).get(gpu)
-    seconds = 0.0 if row is None else sum(row.get(it.column) or 0.0 for it in _HEAT_OR_BRAKE)
+    seconds = 0.0 if row is None else sum(row.get(it.column) or 0.0 for it in HEAT_OR_BRAKE)
     return bool(seconds >= _EXPLAINED * window.settings.steady_seconds)
