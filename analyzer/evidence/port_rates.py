@@ -59,6 +59,8 @@ DELAY_SECONDS, _TIMES_DELAY = 5e-3, 4.0
 # A single segment that is there at the moment of a look is no queue (Linux, GSO_LEGACY_MAX_SIZE), and
 # where next to nothing is sent nothing waits [own].
 _QUEUED_BYTES, SENT_BYTES = 65_536.0, 1e6
+# So much of that in the last minute's mean is enough not to look for the reason elsewhere [own].
+_BEGUN = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +99,7 @@ class Rates:
     resent_before: Floats
     queued: Floats  # seconds for which what is sent waits in the node's queue
     queued_before: Floats
+    queue_before: Floats  # bytes that waited there
     delay: Floats  # seconds by which answers to what it sends are late
     delay_before: Floats
     held_back: Floats  # times per second that a shaper of the node made packets wait
@@ -188,6 +191,7 @@ def rates_of(window: Window, look: Look) -> Rates:
         resent_before=was_resent,
         queued=_waited(rows.values(QUEUED.column), sent),
         queued_before=divided(means[QUEUED.column], was_sent),
+        queue_before=means[QUEUED.column],
         delay=rows.values(DELAY.column),
         delay_before=means[DELAY.column],
         held_back=held_back,
@@ -225,6 +229,17 @@ def still_waits(window: Window, rates: Rates) -> Mask:
     queued = _waited(waiting, lately(window, rates, SENT))
     found: Mask = (paused >= PAUSED_SHARE) | (ticks >= _TIMES_TICKS * before)
     found |= queued >= np.fmax(QUEUED_SECONDS, _TIMES_QUEUED * rates.queued_before)
+    return found
+
+
+def queue_begins(window: Window, rates: Rates) -> Mask:
+    """Which nodes keep more waiting themselves than before, if only since a moment.
+
+    Answers are late from the first packet on; the mean of a queue shows it some looks later.
+    """
+    waiting = window.get("port", Span.RECENT).beside(rates.rows, QUEUED.column)
+    least = np.fmax(_BEGUN * _QUEUED_BYTES, _TIMES_QUEUED * rates.queue_before)
+    found: Mask = rates.queues | (waiting >= least)
     return found
 
 

@@ -24,6 +24,7 @@ from .port_rates import (
     delay_of,
     jobs_through,
     lately,
+    queue_begins,
     rates_of,
 )
 
@@ -101,9 +102,9 @@ def _others(window: Window, job: str, look: Look, paths: Sequence[Path]) -> bool
 
 def _late_paths(window: Window, look: Look) -> Mapping[str, list[Path]]:
     rates = window.once(rates_of, look)
-    if not len(rates.rows):
+    late = _late(window, rates, look) if len(rates.rows) else np.zeros(0, dtype=bool)
+    if not late.any():
         return {}
-    late = _late(window, rates, look)
     found: dict[str, list[Path]] = defaultdict(list)
     for number in np.flatnonzero(late).tolist():
         port = rates.rows.subjects[number]
@@ -112,7 +113,8 @@ def _late_paths(window: Window, look: Look) -> Mapping[str, list[Path]]:
             far = (it for it in _answering_late(window, port) if it.of_node() in nodes)
             found[job] += [(port, it) for it in far if it != port]
     # What a node keeps back itself is told of it.
-    own = {rates.rows.subjects[number] for number in np.flatnonzero(rates.queues).tolist()}
+    kept = np.flatnonzero(queue_begins(window, rates)).tolist()
+    own = {rates.rows.subjects[number] for number in kept}
     return {job: them for job, them in found.items() if them and own.isdisjoint(sum(them, ()))}
 
 

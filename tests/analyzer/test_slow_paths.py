@@ -145,6 +145,22 @@ def test_what_the_node_itself_keeps_waiting_is_told_of_it_alone() -> None:
     assert "waits in the node's queue" in told(it)
 
 
+@pytest.mark.parametrize(("queue", "is_blamed"), [(16_300, True), (16_500, False)])
+def test_nobody_else_is_blamed_while_the_node_s_own_queue_begins(
+    queue: int, is_blamed: bool
+) -> None:
+    scene = late({2: [3]}).changed(port(2), {"transmit_queue_bytes": 0})
+    scene = scene.changed(port(2), {"transmit_queue_bytes": queue}, 60.0)
+    assert [it.subject for it in congested(scene)] == [port(3)] * is_blamed
+
+
+@pytest.mark.parametrize(("times", "is_blamed"), [(3.9, True), (4.1, False)])
+def test_a_queue_that_was_always_there_explains_nothing(times: float, is_blamed: bool) -> None:
+    scene = late({2: [3]}).changed(port(2), {"transmit_queue_bytes": 10_000})
+    scene = scene.changed(port(2), {"transmit_queue_bytes": int(times * 10_000)}, 60.0)
+    assert [it.subject for it in congested(scene)] == [port(3)] * is_blamed
+
+
 def test_late_answers_that_cost_nothing_are_no_fault() -> None:
     scene = late({2: [3], 3: [4]})
     busy = carrying(FLEET, EVERY, 0.0, 400.0)
