@@ -13,12 +13,13 @@ from ..layout.tree import Node, each, el, wide
 from .address import SPAN_NAMES, Asked
 from .share_bar import bar, legend
 
-_WHERE = "Where it went"
+_WHERE, _UTILISATION = "Where it went", "Utilisation"
 MOST_PERSONS, MOST_JOBS, MOST_LINKED = 60, 40, 4
 NO_USER, NO_TEAM = "user not known", "no team"
 _NOTE = (
     "Idle: held at 0 %, however short, and not blocked. Blocked: held while an incident kept it from computing."
-    " Help: the advice on most GPU-hours. GPU-hours; clusters are never added up."
+    " Utilisation: its mean while held, blocked hours included, where a job that hangs may read 100 %; the bar has"
+    " used without them. Help: the advice on most GPU-hours. GPU-hours; clusters are never added up."
 )
 _INVENTED = " The simulated cluster's prices are invented unless the configuration names it in one."
 
@@ -38,9 +39,9 @@ def sentence(one: People, money: Money | None) -> str:
     now = one.everybody.now
     if now.held <= 0:
         return "Nobody held a GPU in this span, as far as usage was counted."
-    used = "" if now.used_percent is None else f", {now.used_percent:.0f} % of them used"
+    mean = "" if now.used_percent is None else f" at a mean utilisation of {now.used_percent:.0f} %"
     said = (
-        f"{_hours(now.held)} GPU-hours held{used}; {_hours(now.idle)} idle{_change(one.everybody)}"
+        f"{_hours(now.held)} GPU-hours held{mean}; {_hours(now.idle)} idle{_change(one.everybody)}"
     )
     if money and now.idle_cost is not None:
         said += f", {money.said(now.idle_cost)} {money.currency}"
@@ -144,7 +145,7 @@ def _tiles(one: Person, money: Money | None, cluster: str) -> Node:
             _against(now.held, None if was is None else was.held),
         ),
         (
-            "Used of that",
+            "Mean utilisation",
             "–" if now.used_percent is None else f"{now.used_percent:.0f} %",
             "" if was is None or was.used_percent is None else f"before {was.used_percent:.0f} %",
         ),
@@ -215,7 +216,7 @@ def person_link(name: str, *, team: bool) -> Node:
 def _table(
     title: str, persons: Sequence[Person], asked: Asked, money: Money | None, *, team: bool
 ) -> Node:
-    names = [title[:-1], "Held", "vs before", _WHERE, "Used", "Idle", "vs before", "Blocked"]
+    names = [title[:-1], "Held", "vs before", _WHERE, _UTILISATION, "Idle", "vs before", "Blocked"]
     names += [f"Cost, {money.currency}", f"Idle, {money.currency}"] if money else []
     names += ["What would help"]
     rows = [_person(it, money, team=team) for it in persons[:MOST_PERSONS]]
@@ -277,7 +278,7 @@ def _number(text: str) -> Node:
 
 
 def _jobs(jobs: Sequence[JobUse], cluster: str, money: Money | None) -> Node:
-    names = ["Job", "User", "Held", "Used", "Idle", "Blocked"]
+    names = ["Job", "User", "Held", _UTILISATION, "Idle", "Blocked"]
     names += [f"Cost, {money.currency}", f"Idle, {money.currency}"] if money else []
     names += ["What would help"]
     rows = [

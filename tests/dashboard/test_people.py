@@ -70,7 +70,7 @@ def test_what_nobody_names_is_said_so_and_is_no_link() -> None:
 
 def test_the_sentence_says_who_leaves_most_idle() -> None:
     assert sentence(found(), EUROS["lab"]) == (
-        "31 GPU-hours held, 50 % of them used; 3.0 idle (+200 %), 6.00 EUR. Team vision left most idle: 2.0 GPU-hours, 4.00 EUR."
+        "31 GPU-hours held at a mean utilisation of 50 %; 3.0 idle (+200 %), 6.00 EUR. Team vision left most idle: 2.0 GPU-hours, 4.00 EUR."
     )
     assert "Nobody held a GPU" in sentence(made(), None)
 
@@ -80,9 +80,20 @@ def test_a_bar_shows_where_what_was_held_went() -> None:
     assert shares(one) == pytest.approx({"used": 0.5, "rest": 0.2, "idle": 0.2, "blocked": 0.1})
     drawn: Any = bar(one)
     assert drawn[1]["aria-label"] == (
-        "used 50 %, held, not used 20 %, idle 20 %, blocked by faults 10 %"
+        "used, not blocked 50 %, held, not used 20 %, idle 20 %, blocked by faults 10 %"
     )
     assert [part[1]["width"] for part in drawn[2:]] == ["50.00", "20.00", "20.00", "10.00"]
+
+
+def test_utilisation_and_what_the_bar_calls_used_are_two_words_for_two_numbers() -> None:
+    """A job that hangs reads 100 %: blocked hours count in the first and not in the second."""
+    one = Amounts(held=10.0, used_percent=84.0, blocked=7.6)
+    assert shares(one)["used"] == pytest.approx(0.24)
+    said = texts(["div", {}, *page([found()], Asked(), EUROS)])
+    assert "Mean utilisation" in said
+    assert "used, not blocked" in said
+    assert "Used" not in said
+    assert "Used" not in texts(["div", {}, *page([found()], Asked(user="ann"), EUROS)])
 
 
 @pytest.mark.parametrize("now", [Amounts(), Amounts(held=1.0), Amounts(used_percent=5.0)])
