@@ -67,14 +67,16 @@ def analyzer_silence(pulses: Iterable[Record], now: datetime) -> str:
     """Why nothing follows; empty while the analyzer shows signs of life."""
     own = [pulse for pulse in pulses if pulse.id.partition(":")[0] == "analyzer"]
     if not own:
-        return "no analyzer has ever reported. Start `gpuvigil analyze`."
+        return "no analyzer has ever reported. Start gpuvigil analyze."
     last = max(own, key=lambda pulse: pulse.at)
     tick = last.body.get("tick_seconds")
     seconds = PASSES * tick if isinstance(tick, int | float) else 0.0
     silent = now - last.at
     if silent <= max(timedelta(seconds=seconds), LEAST_PATIENCE):
         return ""
-    return f"it is silent for {duration(silent)}. Look after `gpuvigil analyze`."
+    return (
+        f"it is silent for {duration(silent)}. Check that gpuvigil analyze runs, and read its log."
+    )
 
 
 def timeline(story: Story) -> tuple[Moment, ...]:

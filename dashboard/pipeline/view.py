@@ -103,7 +103,9 @@ def _services(analyzer: Pulse | None, alerts: Pulse | None, now: datetime) -> It
             since = f"silent for {duration(now - found.at)}, since {moment(found.at)}"
             text = f"the {service} service is {since}: {lost}."
             yield Problem(
-                level=Level.WRONG, text=text, action=f"Look after `{command}` and its log."
+                level=Level.WRONG,
+                text=text,
+                action=f"Check that `{command}` runs, and read its log.",
             )
     if analyzer is None or analyzer.silent:
         return
@@ -131,7 +133,7 @@ def _channels(boxes: Sequence[Outbox], alerts: Pulse | None, now: datetime) -> I
             since = f" since {moment(box.failing_since)}" if box.failing_since else ""
             wait = "waits" if box.failing == 1 else "wait"
             text = f"channel {box.channel}: {counted(box.failing, 'message')} {wait}{since}{error}."
-            yield Problem(level=Level.WRONG, text=text, action="Look after its receiver.")
+            yield Problem(level=Level.WRONG, text=text, action="Check its receiver.")
         if box.last_dead_at is not None and now - box.last_dead_at < DEAD_COUNTS_FOR:
             text = f"channel {box.channel}: {counted(box.dead, 'message')} given up{error}."
             action = "Read them on the incidents' pages; mend the channel's address or receiver."
@@ -233,7 +235,7 @@ def _store(hub: HubHealth, now: datetime) -> Iterable[Problem]:
         action = "Raise `hub.store_bytes`, or lower `hub.telemetry_days` or `hub.rollup_days`."
         yield Problem(level=level, text=text, action=action)
     if hub.recent_bytes and hub.store_most_bytes and 2 * hub.recent_bytes > hub.store_most_bytes:
-        text = "recent telemetry alone takes more than half of `hub.store_bytes`."
+        text = "recent telemetry alone takes more than half of hub.store_bytes."
         action = (
             "Raise `hub.store_bytes`, or lower `hub.hot_hours`: the store may take more than that."
         )

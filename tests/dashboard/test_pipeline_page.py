@@ -230,7 +230,7 @@ def test_an_analyzer_that_is_dead_is_said_first_with_since_when_and_what_to_do()
     dead = replace(WELL, pulses=(replace(ANALYZER, at=at), ALERTS), status=status(refused_lines=7))
     view = pipeline(dead, NOON)
     assert "the analyzer service is silent for 4 min, since 11:56:00 UTC on 31 Jan" in view.verdict
-    assert view.problems[0].action == "Look after `gpuvigil analyze` and its log."
+    assert view.problems[0].action == "Check that `gpuvigil analyze` runs, and read its log."
     assert "The hub refused 7 lines since 10:00:00 UTC" in said(view)
 
 
@@ -435,7 +435,7 @@ def test_recent_telemetry_that_leaves_too_little_room_is_said_just_above_half() 
     assert pipeline(replace(WELL, status=status(store=half)), NOON).problems == ()
     more = {**half, "recent_bytes": 50 * MIB + 1}
     (found,) = pipeline(replace(WELL, status=status(store=more)), NOON).problems
-    assert "recent telemetry alone takes more than half of `hub.store_bytes`" in found.text
+    assert "recent telemetry alone takes more than half of hub.store_bytes" in found.text
     assert "`hub.hot_hours`" in found.action
 
 
