@@ -234,7 +234,7 @@ def test_what_was_taken_before_it_was_over_counts_no_more_when_it_comes_back() -
 
 def test_an_analyzer_that_is_silent_is_named_where_its_word_is_awaited() -> None:
     story = told(LOST, taken_by(LOST, "Ann"), pulses=pulses(NOON - timedelta(minutes=5)))
-    assert "it is silent for 5 min" in (said := hands(story, NOON).text)
+    assert "it has been silent for 5 min" in (said := hands(story, NOON).text)
     assert "`" not in said
     nothing = told(LOST, taken_by(LOST, "Ann"), pulses=())
     assert "no analyzer has ever reported" in hands(nothing, NOON).text
