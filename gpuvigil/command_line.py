@@ -67,7 +67,7 @@ COMMANDS: dict[str, str] = {
 _INSTEAD = {
     "incidents": "'gpuvigil status' shows those that stand, 'gpuvigil explain INCIDENT' one of them",
     "users": "'gpuvigil usage --by user' shows what each had, 'gpuvigil person' who may sign in",
-    "teams": "'gpuvigil usage --by account' shows what each had",
+    "teams": "'gpuvigil usage --by team' shows what each had",
     "nodes": "'gpuvigil status' shows what is wrong, 'gpuvigil who NODE' who is on one",
     "gpus": "'gpuvigil top' shows who holds them, 'gpuvigil who NODE' those of one node",
     "hardware": "'gpuvigil lemons' lists what failed repeatedly, 'gpuvigil rma' what was returned",
