@@ -61,6 +61,7 @@ class JobUse:
     team: str
     now: Amounts
     help: str
+    wasted: float = 0.0  # GPU-hours of the span that the help is about
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,12 +103,16 @@ class _Sum:
 
     def help(self) -> str:
         """The advice on most GPU-hours, held idle among them."""
+        return self.advice()[0]
+
+    def advice(self) -> tuple[str, float]:
+        """It, and on how many."""
         found = dict(self.helps)
         idle = self.idle / _HOUR
         if idle >= LEAST_HOURS and self.idle >= IDLE_SHARE * self.held:
             found[RELEASE] = idle
         best = max(found, key=lambda it: (found[it], it), default="")
-        return best if best and found[best] >= LEAST_HOURS else ""
+        return (best, found[best]) if best and found[best] >= LEAST_HOURS else ("", 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +262,9 @@ def _jobs(sums: Mapping[tuple[str, str], _Sum]) -> Sequence[JobUse]:
             user=user,
             team=", ".join(sorted(it.teams)),
             now=it.amounts(),
-            help=it.help(),
+            help=it.advice()[0],
+            # What is judged by the hour may reach beyond the span.
+            wasted=min(it.advice()[1], it.held / _HOUR),
         )
         for (holder, user), it in sums.items()
     ]

@@ -183,7 +183,13 @@ def queue_main(arguments: Sequence[str]) -> int:
 def usage_main(arguments: Sequence[str]) -> int:
     """`gpuvigil usage`: the same exit codes."""
     commands = _parser("usage", "Show where the GPU-hours of a time span went, largest first.")
-    commands.add_argument("--by", choices=sorted(usage.BY), default="user", help="default: user")
+    commands.add_argument(
+        "--by",
+        choices=sorted(usage.BY),
+        type=usage.asked,
+        default="user",
+        help="default: user; team is account",
+    )
     commands.add_argument("--last", metavar="LENGTH", help="15m, 6h, 7d or 2w until --to; 7d")
     commands.add_argument("--from", dest="start", metavar="TIME", help="2026-11-14, in UTC")
     commands.add_argument("--to", dest="end", metavar="TIME", help="the same; default: now")

@@ -78,6 +78,11 @@ BY = (*HOLDERS, *PLACES, "state")
 _NO_PRICES = Prices()
 
 
+def asked(by: str) -> str:
+    """What pages call a team is an account to schedulers, and in the table."""
+    return "account" if by == "team" else by
+
+
 def shape(by: str, prices: Prices, span: tuple[datetime, datetime]) -> Shape:
     """What `grid` needs of an answer."""
     return Shape(

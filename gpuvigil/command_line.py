@@ -63,10 +63,21 @@ COMMANDS: dict[str, str] = {
     "audit": "who did what, and when",
     "dashboard": "run the dashboard",
 }
+# What people try by the names of pages, and what there is.
+_INSTEAD = {
+    "incidents": "'gpuvigil status' shows those that stand, 'gpuvigil explain INCIDENT' one of them",
+    "users": "'gpuvigil usage --by user' shows what each had, 'gpuvigil person' who may sign in",
+    "teams": "'gpuvigil usage --by team' shows what each had",
+    "nodes": "'gpuvigil status' shows what is wrong, 'gpuvigil who NODE' who is on one",
+    "gpus": "'gpuvigil top' shows who holds them, 'gpuvigil who NODE' those of one node",
+    "hardware": "'gpuvigil lemons' lists what failed repeatedly, 'gpuvigil rma' what was returned",
+    "reports": "'gpuvigil report' writes one, 'gpuvigil report list' shows those that come by themselves",
+}
 # Old names, read for one version.
 _RENAMED = {"alerts": "alert"}
 
 _GROUP = "gpuvigil.commands"
+_NEAR = 0.7  # so alike are a name and what was meant by it
 
 # Who asks for these gives up after seconds, and they need a fraction of one on one core: among forty
 # busy processes that is too little at the common priority. Before anything large is loaded.
@@ -110,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         name, rest = now, rest or ["--help"]
     name = _WITH_OPTION.get((name, _option(rest, name)), name)
     if name not in COMMANDS and name not in INTERNAL:
-        print(f"gpuvigil: {name!r} is not a command; see 'gpuvigil --help'", file=sys.stderr)
+        print(f"gpuvigil: {name!r} is not a command; {_instead(name)}", file=sys.stderr)
         return 2
     if name in _URGENT:
         _hurry()
@@ -135,6 +146,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return 1
     return _run(command, rest)
+
+
+def _instead(name: str) -> str:
+    """What there is in the place of a command that there is not."""
+    from difflib import get_close_matches  # noqa: PLC0415 - for what is wrong
+
+    asked = name.lower()
+    for there, said in _INSTEAD.items():
+        if asked in {there, there.removesuffix("s")}:
+            return said
+    longer = [known for known in COMMANDS if known.startswith(asked)]
+    near = longer if len(longer) == 1 else get_close_matches(asked, COMMANDS, n=1, cutoff=_NEAR)
+    help_ = "see 'gpuvigil --help'"
+    return f"did you mean 'gpuvigil {near[0]}'? Else {help_}" if near else help_
 
 
 def _run(command: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> int:

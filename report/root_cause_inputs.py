@@ -87,7 +87,7 @@ def node_called(hub: Hub, name: str, cluster: str | None) -> Subject:
         hint = (
             f": did you mean {' or '.join(near)}?"
             if near
-            else "; `gpuvigil status` names those with trouble"
+            else "; 'gpuvigil status' names those with trouble"
         )
         raise ConfigError(f"the hub knows no node {name!r}{hint}")
     if len(found) > 1:
@@ -102,7 +102,7 @@ def incident_called(hub: Hub, id_: str) -> Incident:
     found = next(readable([] if record is None else [record], Incident.from_record), None)
     if found is None:
         raise ConfigError(
-            f"the hub knows no incident {id_!r}; `gpuvigil status` lists those that stand"
+            f"the hub knows no incident {id_!r}; 'gpuvigil status' lists those that stand"
         )
     return found
 

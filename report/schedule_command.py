@@ -2,18 +2,20 @@
 
 import argparse
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 from gpuvigil.clock import Clock, SystemClock, moment
-from gpuvigil.config import Config, load
+from gpuvigil.config import Config, ReportSettings, load
 from gpuvigil.config.startup import fail, parser, run_service
 from gpuvigil.errors import ConfigError, GpuvigilError
 from gpuvigil.hub_client import Hub, service_hubs
 from gpuvigil.log import Log
 from gpuvigil.loop import Persistence, run_steps
-from gpuvigil.model.report_run import LetterState
+from gpuvigil.model import RecordKind, readable
+from gpuvigil.model.report_run import Letter, LetterState, ReportRun
 from gpuvigil.state_directory import config_of_up
+from gpuvigil.web.page_links import report_page
 
 from .archive import letters_of, runs
 from .schedule import cron_of
@@ -76,13 +78,30 @@ def _send(config: Config, hub: Hub, chosen: argparse.Namespace) -> int:
     made = office.due_now(settings)
     while office.step():
         pass
-    letters = letters_of(hub, made)
+    record, letters = hub.record(RecordKind.REPORT, made.id), letters_of(hub, made)
+    kept = next(iter(readable(filter(None, [record]), ReportRun.from_record)), made)
+    for line in sent(config, settings, kept, letters):
+        print(line)
+    done = {to for to, one in letters.items() if one.state is LetterState.SENT}
+    return 0 if kept.html and done >= set(receivers(settings)) else 1
+
+
+def sent(
+    config: Config, settings: ReportSettings, run_: ReportRun, letters: Mapping[str, Letter]
+) -> Iterator[str]:
+    """What was made, where it lies, and what became of each receiver's."""
+    if not run_.html:
+        yield f"{settings.name} is not made yet: another process works on it. gpuvigil report list shows when it is."
+        return
+    yield f"Made: {run_.title}, {run_.span}."
+    yield f"In the archive: {config.alerts.external_url.rstrip('/')}{report_page(run_.id)}"
     for to in receivers(settings):
         letter = letters.get(to)
         state = "waiting" if letter is None else letter.state.value
         why = f": {letter.reason}" if letter is not None and letter.reason else ""
-        print(f"{to}: {state}{why}")
-    return 0 if all(one.state is LetterState.SENT for one in letters.values()) else 1
+        yield f"{to}: {state}{why}"
+    if not receivers(settings):
+        yield f"Sent to nobody: {settings.name} under [[reports]] has neither to nor link_to."
 
 
 def _list(config: Config, hub: Hub) -> int:

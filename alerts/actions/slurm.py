@@ -126,7 +126,7 @@ class Slurm:
 def _last_line(said: str) -> str:
     """What a command says at last is the reason; before it stand attempts."""
     lines = said.splitlines() or ["nothing was said"]
-    return f"{lines[-1][-300:]}; does `scontrol ping` answer here?"
+    return f"{lines[-1][-300:]}; does 'scontrol ping' answer here?"
 
 
 def _columns(line: str) -> dict[str, str]:

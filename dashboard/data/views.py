@@ -101,8 +101,8 @@ def _warnings(
 ) -> list[str]:
     if facts.not_back:
         return [
-            f"The hub was away and answers again; data is catching up:"
-            f" {counted(facts.not_back, 'node')} still to be heard."
+            f"The hub is back after an outage, and data is catching up:"
+            f" {counted(facts.not_back, 'node')} not heard yet."
             f" The numbers below are of {moment(facts.now)}."
         ]
     racks = [(one.subject, one.rack) for one in facts.inventories if one.rack]
@@ -166,4 +166,4 @@ def _pulse(facts: Facts, service: str, lost: str, patience: timedelta, now: date
     if silent <= patience:
         return []
     since = moment(max(pulses))
-    return [f"The {service} service is silent for {duration(silent)}, since {since}: {lost}."]
+    return [f"The {service} service has been silent for {duration(silent)}, since {since}: {lost}."]

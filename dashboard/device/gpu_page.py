@@ -182,7 +182,7 @@ def _rows(
         timeline.Row(
             name="Held by",
             spans=spans.holders(held, window, now),
-            nothing="nobody that is known of",
+            nothing="nobody, as far as is known",
         ),
         timeline.Row(
             name="Incidents", spans=spans.stood(incidents, window, now, hrefs), nothing="none"

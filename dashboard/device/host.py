@@ -91,7 +91,7 @@ def health(numbers: Numbers) -> str:
         return _NOTHING
     said = [
         _grown(node, "reader_restarts", "the reader was restarted {} times", "no reader restart"),
-        _grown(node, "dropped_bodies", "{} bodies were given up", "nothing was given up"),
+        _grown(node, "dropped_bodies", "{} batches were dropped", "nothing was dropped"),
         _spool(node),
     ]
     answering, expected = _last(node, "gpus_answering"), _last(node, "gpus_expected")

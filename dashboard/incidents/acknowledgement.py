@@ -48,7 +48,7 @@ def form(incident: Incident, hands: Hands, story_key: tuple[str, str]) -> None:
     with st.container(key=f"take-{incident.id}"), st.form(f"taken-{incident.id}", border=False):
         right, end, quiet = own_name.row(f"name-{incident.id}", 4, 1.3, 1.7)
         right.text_input(
-            "What you know or do about it",
+            "What you know or are doing about it",
             key=note_key(incident.id),
             max_chars=LONGEST_NOTE,
         )

@@ -31,7 +31,7 @@ POLICY = (
 )
 
 _BUTTONS = (
-    ("acknowledge", "I take it", "acknowledge"),
+    ("acknowledge", "Acknowledge", "acknowledge"),
     ("silence", "Silence for 4 h", "silence"),
     ("opinion", "Useful", "useful"),
     ("opinion", "Noise", "noise"),

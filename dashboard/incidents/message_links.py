@@ -38,7 +38,7 @@ LARGEST_FORM_BYTES = 4096
 SILENCE = timedelta(hours=4)
 _NOBODY = Person(name="", role=Role.OPERATOR, way="message link")
 _OPERATORS = "Only operators answer for incidents. The page Incidents shows what it is about."
-_GONE = "This link is too old, or not ours. Open the dashboard, or a newer message."
+_GONE = "This link has expired or is not valid. Open the dashboard, or the link of a newer message."
 
 
 class Answering:
@@ -109,7 +109,9 @@ class Answering:
         if made is None or not by:
             return _shown(400, page(incident, chosen, "Not saved: enter your name first."))
         if answer == "acknowledge" and not stands(incident):
-            return _shown(200, page(incident, chosen, "It is over: there is nothing to take."))
+            return _shown(
+                200, page(incident, chosen, "It is over: there is nothing to acknowledge.")
+            )
         now = self._clock.now()
         kept, said = made(incident, by, token, now)
         hub.write_records([kept, entry(kept, person or _NOBODY, now)])

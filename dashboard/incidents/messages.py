@@ -20,6 +20,8 @@ _STATES = {
     "dead": "given up",
 }
 NOBODY = "not sent"
+_NO_CHANNEL = "no_channel"  # the reason's name where there was nobody to tell
+_ALERTS = "alerts"  # whose sign of life names the channels that there are
 _KINDS = {"fired": "firing", "updated": "update", "resolved": "resolved"}
 
 
@@ -49,22 +51,48 @@ class Channel:
     messages: tuple[Message, ...]
 
 
-def channels(notices: Iterable[Record], now: datetime, *, over: bool) -> tuple[Channel, ...]:
-    """The history per channel; the last word on each first."""
+def configured(pulses: Iterable[Record]) -> tuple[str, ...] | None:
+    """The channels that there are now, as alerts says; None where it has never said anything."""
+    told = [one for one in pulses if one.subject == _ALERTS]
+    last = max(told, key=lambda one: one.at, default=None)
+    said = None if last is None else last.body.get("channels")
+    if not isinstance(said, list):
+        return None
+    return tuple(str(one.get("name")) for one in said if isinstance(one, Mapping))
+
+
+def channels(
+    notices: Iterable[Record],
+    now: datetime,
+    *,
+    over: bool,
+    there: tuple[str, ...] | None = None,
+) -> tuple[Channel, ...]:
+    """The history per channel; the last word on each first. `there`: the channels of now, where they are known."""
     everything = tuple(notices)
     last = {one.channel: one.text for one in told_of(everything, now, over=over)}
     found: dict[str, list[Record]] = {}
     for notice in everything:
         found.setdefault(str(notice.body.get("channel") or NOBODY), []).append(notice)
     return tuple(
-        _history(name, found[name], last, now)
+        _history(name, found[name], last, there, now)
         for name in sorted(found, key=lambda it: (it == NOBODY, it))
     )
 
 
-def _history(name: str, said: Sequence[Record], last: Mapping[str, str], now: datetime) -> Channel:
+def _history(
+    name: str,
+    said: Sequence[Record],
+    last: Mapping[str, str],
+    there: tuple[str, ...] | None,
+    now: datetime,
+) -> Channel:
     messages = _messages(said, now)
     summary = last[name] if name in last else messages[0].reason
+    if messages[0].verdict == _NO_CHANNEL and there != ():
+        # As it was then: whoever reads it looks for a channel that is missing.
+        summary = f"no channel was configured at {moment(messages[0].at)}"
+        summary += f"; now there is {', '.join(there)}" if there else ""
     return Channel(name=name, summary=summary, messages=messages)
 
 

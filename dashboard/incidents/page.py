@@ -29,7 +29,7 @@ from .export import as_json, as_markdown
 from .filters import Filters
 from .hub_queries import MOST, NEWEST, Past, Similar, Story, newest_past, similar, story
 from .listing import listing, standing_entry
-from .messages import channels
+from .messages import channels, configured
 from .story import Hands, Taken, hands, on_trial, timeline
 
 # What ended is looked up this often; a long list of it less often.
@@ -133,7 +133,7 @@ def _story(asked: Filters, now: datetime) -> None:
 def _body(found: Story, asked: Filters, now: datetime) -> None:
     """Left why it is believed and what happened, right what it covers and what helped before."""
     one, over = found.incident, found.incident.resolved_at is not None
-    told = channels(found.notices, now, over=over)
+    told = channels(found.notices, now, over=over, there=configured(found.pulses))
     places = covered(members(one), _index)
     with st.container(key="story-body"):
         left, right = st.columns([3, 2], gap="medium")

@@ -42,7 +42,7 @@ def hands(story: Story, now: datetime) -> Hands:
     """Who has it; an acknowledgement counts from when it is written, the analyzer confirms it."""
     incident = story.incident
     if incident.state not in _STANDING:
-        return Hands(taken=Taken.OVER, by="", text="It is over: there is nothing to take.")
+        return Hands(taken=Taken.OVER, by="", text="It is over: there is nothing to acknowledge.")
     began = max((step.at for step in story.transitions if _ends(step)), default=None)
     given = [one for one in story.acknowledgements if began is None or one.at > began]
     over = next((one for one in reversed(given) if one.to), None)
@@ -67,14 +67,14 @@ def analyzer_silence(pulses: Iterable[Record], now: datetime) -> str:
     """Why nothing follows; empty while the analyzer shows signs of life."""
     own = [pulse for pulse in pulses if pulse.id.partition(":")[0] == "analyzer"]
     if not own:
-        return "no analyzer has ever reported. Start `gpuvigil analyze`."
+        return "no analyzer has ever reported. Start gpuvigil analyze."
     last = max(own, key=lambda pulse: pulse.at)
     tick = last.body.get("tick_seconds")
     seconds = PASSES * tick if isinstance(tick, int | float) else 0.0
     silent = now - last.at
     if silent <= max(timedelta(seconds=seconds), LEAST_PATIENCE):
         return ""
-    return f"it is silent for {duration(silent)}. Look after `gpuvigil analyze`."
+    return f"it has been silent for {duration(silent)}. Check that gpuvigil analyze runs, and read its log."
 
 
 def timeline(story: Story) -> tuple[Moment, ...]:

@@ -96,7 +96,12 @@ def _covered(story: Story) -> Node | None:
     cause = covered_by(story)
     if not cause:
         return None
-    return el("p", el("b", "Told with another incident: "), cause, ". It may well be there still.")
+    return el(
+        "p",
+        el("b", "Covered by another incident: "),
+        cause,
+        ". The fault itself may still be there.",
+    )
 
 
 def _held(one: Incident) -> Node | None:
@@ -244,7 +249,7 @@ def _similar(past: Similar, asked: Filters, now: datetime) -> Node:
             f" {place(it.incident)}" + (" (here)" if it.here else ""),
             el(
                 "div",
-                it.helped or "nobody said what helped",
+                it.helped or "what helped was not noted",
                 f"; {similar.outcome(it, now)}",
                 class_="sub",
             ),
@@ -284,7 +289,7 @@ def _timeline(moments: tuple[Moment, ...]) -> Node:
 
 def _messages(channels: tuple[Channel, ...]) -> Node:
     if not channels:
-        nothing = el("p", "Nothing was decided about messages yet.", class_="empty")
+        nothing = el("p", "No message has been decided on yet.", class_="empty")
         return fold("Messages", "none yet", nothing, key="messages")
     states = [message.state for one in channels for message in one.messages]
     sent, dead = states.count("sent"), states.count("dead")

@@ -59,7 +59,7 @@ def _nothing_measured(
     worst = min(items, key=lambda item: (item.severity.rank, item.since), default=None)
     if worst is None or worst.severity is not Severity.CRITICAL:
         return f"Nothing is measured: {why}."
-    return f"Nothing is measured since {moment(worst.since)}: {why} ({worst.title})."
+    return f"Nothing has been measured since {moment(worst.since)}: {why} ({worst.title})."
 
 
 def _as_of(row: Mapping[str, Any] | None) -> str:

@@ -30,9 +30,11 @@ COLUMNS = (
     Column(key="checkpoint_age_seconds", title="CHECKPOINT", show=length, right=True),
     Column(key="at_risk_gpu_hours", title="AT RISK", show=tenths, right=True),
     Column(key="cost", title="COST", show=whole, right=True),
-    Column(key="incidents", title="INCIDENTS", show=whole, right=True),
     Column(key="held_up_by", title="HELD UP BY", flexible=True),
     Column(key="incident", title="INCIDENT"),
+    Column(key="cluster", title="CLUSTER", flexible=True),
+    Column(key="nodes", title="NODES", flexible=True),
+    Column(key="incidents", title="INCIDENTS", show=whole, right=True),
     Column(key="said", title="BECAUSE", flexible=True),
     Column(key="missing", title="NOT MEASURED", flexible=True),
     Column(key="confidence", title="CONFIDENCE", show="{:.2f}".format, right=True),
@@ -44,11 +46,10 @@ COLUMNS = (
     Column(key="started_at", title="STARTED", show=time_of),
     Column(key="ended_at", title="ENDED", show=time_of),
     Column(key="exit_code", title="EXIT CODE"),
-    Column(key="nodes", title="NODES", flexible=True),
-    Column(key="cluster", title="CLUSTER", flexible=True),
 )
 PLACES = {column.key: place for place, column in enumerate(COLUMNS)}
 _FOR_PEOPLE = 10
+_PIPED = PLACES["nodes"] + 1  # what answers who, how and where; the rest is for programs
 # Of a cluster, the newest that ended: more than anybody reads, and little for a hub to give.
 MOST_LATELY = 5_000
 # A node may tell so long after a scheduler that a job is over.
@@ -143,17 +144,19 @@ def grid(
     jobs = list(running)
     rows = [_row(job, now) for job in jobs]
     rows += [_over(job) for job in over]
-    columns, people = list(COLUMNS), _FOR_PEOPLE
+    columns, piped = list(COLUMNS), _PIPED
     place = PLACES["cost"]
     if prices:
         columns[place] = replace(columns[place], title=f"COST {prices.currency}")
     else:
         del columns[place]
+        piped -= 1
         rows = [(*row[:place], *row[place + 1 :]) for row in rows]
     return Grid(
         columns=columns,
         rows=rows,
-        for_people=people,
+        for_people=_FOR_PEOPLE,
+        piped=piped,
         notes=[NOTE] if jobs else [],
         empty="No job runs." if holders_known else HOLDERS_UNKNOWN,
     )
@@ -174,9 +177,11 @@ def _row(job: JobNow, now: datetime) -> tuple[Value, ...]:
         job.checkpoint_age,
         job.at_risk_gpu_hours,
         job.cost,
-        len(job.incidents),
         None if up is None else up.title,
         None if up is None else up.id,
+        job.cluster,
+        " ".join(job.nodes),
+        len(job.incidents),
         None if found is None else found.said,
         None if found is None else ", ".join(found.missing) or None,
         None if found is None else found.confidence,
@@ -188,8 +193,6 @@ def _row(job: JobNow, now: datetime) -> tuple[Value, ...]:
         job.started_at,
         None,
         None,
-        " ".join(job.nodes),
-        job.cluster,
     )
 
 

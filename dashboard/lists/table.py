@@ -53,6 +53,9 @@ class Grid:
     columns: Sequence[Column]
     rows: Sequence[Sequence[Value]]
     for_people: int | None = None  # so many columns
+    piped: int | None = (
+        None  # so many of them into a pipe or a file, where not all: programs get the rest
+    )
     # From this column on every row says the same: that is written once, below the table.
     same_from: int | None = None
     rows_for_people: int | None = None  # so many rows; programs get all of them
@@ -90,7 +93,7 @@ def text(grid: Grid, width: int | None, paint: Paint = _plainly) -> str:
         lines.append(grid.empty)
     if grid.rows and width is None:
         lines += _once(grid)
-    notes = [*grid.notes, *(_left_out(grid) if width is not None else ()), *_marked(grid)]
+    notes = [*grid.notes, *(_less(grid) if width is None else _left_out(grid)), *_marked(grid)]
     if notes:
         lines += ["", *_wrapped(notes, width)]
     return "".join(line.rstrip() + "\n" for line in lines)
@@ -105,6 +108,13 @@ def _once(grid: Grid) -> Iterable[str]:
     widest = max((len(title) for title, _ in known), default=0)
     yield ""
     yield from (f"{title.ljust(widest)}{_GAP}{said}" for title, said in known)
+
+
+def _less(grid: Grid) -> Iterable[str]:
+    """Which columns a pipe or a file lacks."""
+    names = [column.key for column in grid.columns[grid.piped :]] if grid.piped else []
+    if names and grid.rows:
+        yield f"-o csv and -o json also have {', '.join(names)}."
 
 
 def _left_out(grid: Grid) -> Iterable[str]:
@@ -196,14 +206,15 @@ def _unspoken(value: Any) -> Any:
 
 
 def _table(grid: Grid, width: int | None, paint: Paint) -> Iterable[str]:
-    columns = grid.columns[: grid.same_from]
+    last = grid.same_from if width is not None or grid.piped is None else grid.piped
+    columns = grid.columns[:last]
     shows = [
         column.short if column.short and width is not None else column.show for column in columns
     ]
     cells = [
         [
             "-" if value is None else _line(show(value))
-            for show, value in zip(shows, row[: grid.same_from], strict=True)
+            for show, value in zip(shows, row[:last], strict=True)
         ]
         for row in grid.rows[: None if width is None else grid.rows_for_people]
     ]

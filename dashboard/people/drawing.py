@@ -1,36 +1,27 @@
 """Users, teams and one of them, as trees."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from accounting.hours_of_people import LEAST_HOURS, Amounts, JobUse, People, Person, change_percent
 from gpuvigil.clock import moment
-from gpuvigil.model import SIMULATED_CLUSTER, Holder
+from gpuvigil.model import SIMULATED_CLUSTER
 from gpuvigil.numbers_in_words import counted
-from gpuvigil.web import page_links
 
 from ..layout.tree import Node, each, el, wide
+from . import do_next
 from .address import SPAN_NAMES, Asked
+from .links import holder_link, person_link
+from .money import Money
 from .share_bar import bar, legend
 
-_WHERE = "Where it went"
+_WHERE, _UTILISATION = "Where it went", "Utilisation"
 MOST_PERSONS, MOST_JOBS, MOST_LINKED = 60, 40, 4
-NO_USER, NO_TEAM = "user not known", "no team"
 _NOTE = (
     "Idle: held at 0 %, however short, and not blocked. Blocked: held while an incident kept it from computing."
-    " Help: the advice on most GPU-hours. GPU-hours; clusters are never added up."
+    " Utilisation: its mean while held, blocked hours included, where a job that hangs may read 100 %; the bar has"
+    " used without them. Help: the advice on most GPU-hours. GPU-hours; clusters are never added up."
 )
 _INVENTED = " The simulated cluster's prices are invented unless the configuration names it in one."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Money:
-    """Whether there are prices, and how an amount is said."""
-
-    currency: str
-
-    def said(self, amount: float | None) -> str:
-        return "–" if amount is None else f"{amount:,.{0 if abs(amount) >= 100 else 2}f}"
 
 
 def sentence(one: People, money: Money | None) -> str:
@@ -38,9 +29,9 @@ def sentence(one: People, money: Money | None) -> str:
     now = one.everybody.now
     if now.held <= 0:
         return "Nobody held a GPU in this span, as far as usage was counted."
-    used = "" if now.used_percent is None else f", {now.used_percent:.0f} % of them used"
+    mean = "" if now.used_percent is None else f" at a mean utilisation of {now.used_percent:.0f} %"
     said = (
-        f"{_hours(now.held)} GPU-hours held{used}; {_hours(now.idle)} idle{_change(one.everybody)}"
+        f"{_hours(now.held)} GPU-hours held{mean}; {_hours(now.idle)} idle{_change(one.everybody)}"
     )
     if money and now.idle_cost is not None:
         said += f", {money.said(now.idle_cost)} {money.currency}"
@@ -109,7 +100,8 @@ def _cluster(one: People, asked: Asked, money: Money | None) -> list[Node]:
     tiles = _tiles(one.everybody, money, one.cluster)
     teams = _table("Teams", one.teams, asked, money, team=True)
     users = _table("Users", one.users, asked, money, team=False)
-    return [head, line, tiles, legend(), teams, users]
+    next_ = do_next.section(one.jobs, one.cluster, money)
+    return each((head, line, tiles, next_, legend(), teams, users))
 
 
 def _one(one: People, asked: Asked, money: Money | None) -> list[Node]:
@@ -124,7 +116,7 @@ def _one(one: People, asked: Asked, money: Money | None) -> list[Node]:
     return each(
         (
             _tiles(person, money, one.cluster),
-            _help(person, jobs, one.cluster),
+            do_next.section(jobs, one.cluster, money) or _help(person, jobs, one.cluster),
             _belongs(person, asked, one.cluster),
             _jobs(jobs, one.cluster, money),
         )
@@ -144,7 +136,7 @@ def _tiles(one: Person, money: Money | None, cluster: str) -> Node:
             _against(now.held, None if was is None else was.held),
         ),
         (
-            "Used of that",
+            "Mean utilisation",
             "–" if now.used_percent is None else f"{now.used_percent:.0f} %",
             "" if was is None or was.used_percent is None else f"before {was.used_percent:.0f} %",
         ),
@@ -187,12 +179,6 @@ def _help(one: Person, jobs: Sequence[JobUse], cluster: str) -> Node | None:
     return el("p", el("b", "What would help: "), f"{one.help}.", *names, key=f"{cluster} help")
 
 
-def holder_link(cluster: str, holder: str) -> Node:
-    """A job or pod with its page; processes have none."""
-    href = page_links.job_page(cluster, Holder.parse(holder)) if holder else ""
-    return el("a", holder, href=href) if href else holder or "–"
-
-
 def _belongs(one: Person, asked: Asked, cluster: str) -> Node | None:
     names = one.teams if asked.user else one.users
     if not names:
@@ -205,17 +191,10 @@ def _belongs(one: Person, asked: Asked, cluster: str) -> Node | None:
     return el("p", "Teams:" if asked.user else "Users:", *links, key=f"{cluster} belongs")
 
 
-def person_link(name: str, *, team: bool) -> Node:
-    """A user's or a team's name with its page."""
-    if not name:
-        return NO_TEAM if team else NO_USER
-    return el("a", name, href=page_links.team_page(name) if team else page_links.user_page(name))
-
-
 def _table(
     title: str, persons: Sequence[Person], asked: Asked, money: Money | None, *, team: bool
 ) -> Node:
-    names = [title[:-1], "Held", "vs before", _WHERE, "Used", "Idle", "vs before", "Blocked"]
+    names = [title[:-1], "Held", "vs before", _WHERE, _UTILISATION, "Idle", "vs before", "Blocked"]
     names += [f"Cost, {money.currency}", f"Idle, {money.currency}"] if money else []
     names += ["What would help"]
     rows = [_person(it, money, team=team) for it in persons[:MOST_PERSONS]]
@@ -277,7 +256,7 @@ def _number(text: str) -> Node:
 
 
 def _jobs(jobs: Sequence[JobUse], cluster: str, money: Money | None) -> Node:
-    names = ["Job", "User", "Held", "Used", "Idle", "Blocked"]
+    names = ["Job", "User", "Held", _UTILISATION, "Idle", "Blocked"]
     names += [f"Cost, {money.currency}", f"Idle, {money.currency}"] if money else []
     names += ["What would help"]
     rows = [

@@ -11,8 +11,9 @@ from ..data import live
 from ..layout import panels
 from ..layout.tree import show
 from .address import Asked
-from .drawing import Money, page
+from .drawing import page
 from .hub_queries import everybody
+from .money import Money
 
 # Usage is counted by quarters of an hour: not more often than this for all who look.
 # The page is there at once: what is not known yet comes with a renewal.

@@ -7,7 +7,12 @@ from accounting.hours_of_people import Amounts
 from ..layout.tree import Node, el
 
 # In the order of the bar; keys are the classes that colour it.
-NAMES = {"used": "used", "rest": "held, not used", "idle": "idle", "blocked": "blocked by faults"}
+NAMES = {
+    "used": "used, not blocked",
+    "rest": "held, not used",
+    "idle": "idle",
+    "blocked": "blocked by faults",
+}
 _WIDTH, _HEIGHT = 100.0, 7.0
 
 

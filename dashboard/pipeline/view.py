@@ -100,16 +100,18 @@ def _services(analyzer: Pulse | None, alerts: Pulse | None, now: datetime) -> It
             text = f"no {service} service has ever reported: {lost}."
             yield Problem(level=Level.WRONG, text=text, action=f"Start `{command}`.")
         elif found.silent:
-            since = f"silent for {duration(now - found.at)}, since {moment(found.at)}"
-            text = f"the {service} service is {since}: {lost}."
+            since = f"has been silent for {duration(now - found.at)}, since {moment(found.at)}"
+            text = f"the {service} service {since}: {lost}."
             yield Problem(
-                level=Level.WRONG, text=text, action=f"Look after `{command}` and its log."
+                level=Level.WRONG,
+                text=text,
+                action=f"Check that `{command}` runs, and read its log.",
             )
     if analyzer is None or analyzer.silent:
         return
     failing = analyzer.body.get("failing")
     if isinstance(failing, Mapping) and failing:
-        text = f"detectors fail, nobody looks for their faults: {', '.join(sorted(failing))}."
+        text = f"detectors fail, so their faults go unseen: {', '.join(sorted(failing))}."
         yield Problem(level=Level.WRONG, text=text, action="See the log of `gpuvigil analyze`.")
     tick, took = analyzer.number("tick_seconds"), analyzer.number("pass_seconds")
     if tick is not None and took is not None and took > tick:
@@ -131,7 +133,7 @@ def _channels(boxes: Sequence[Outbox], alerts: Pulse | None, now: datetime) -> I
             since = f" since {moment(box.failing_since)}" if box.failing_since else ""
             wait = "waits" if box.failing == 1 else "wait"
             text = f"channel {box.channel}: {counted(box.failing, 'message')} {wait}{since}{error}."
-            yield Problem(level=Level.WRONG, text=text, action="Look after its receiver.")
+            yield Problem(level=Level.WRONG, text=text, action="Check its receiver.")
         if box.last_dead_at is not None and now - box.last_dead_at < DEAD_COUNTS_FOR:
             text = f"channel {box.channel}: {counted(box.dead, 'message')} given up{error}."
             action = "Read them on the incidents' pages; mend the channel's address or receiver."
@@ -159,7 +161,7 @@ def _collectors(cluster: ClusterHealth, now: datetime) -> Iterable[Problem]:
 
 
 _SET_RIGHT = (
-    "Set them right with NTP or chrony; until then the hub puts the times of their numbers right."
+    "Correct them with NTP or chrony; until then the hub corrects the times of their numbers."
 )
 
 
@@ -175,13 +177,15 @@ def _late(cluster: ClusterHealth, where: str) -> Iterable[Problem]:
         named = _named(late, lambda it: _seconds(it.lag_seconds))
         text = f"{where}: {counted(len(late), 'node')} heard with old numbers: {named}."
         yield Problem(
-            level=Level.CARE, text=text, action="They drain their spool; see its age below."
+            level=Level.CARE,
+            text=text,
+            action="They are sending what they had kept; see its age below.",
         )
     waiting = cluster.worst("spool_oldest_seconds", SPOOL_LIMIT_SECONDS)
     if waiting:
         named = _named(waiting, lambda it: _seconds(it.spool_oldest_seconds))
-        text = f"{where}: {counted(len(waiting), 'node')} with bodies that wait on disk: {named}."
-        action = "They go out by themselves; check the way to the hub if they do not get fewer."
+        text = f"{where}: {counted(len(waiting), 'node')} with data waiting on disk: {named}."
+        action = "It is sent by itself; check the network to the hub if it does not get less."
         yield Problem(level=Level.CARE, text=text, action=action)
 
 
@@ -197,7 +201,7 @@ def _lossy(cluster: ClusterHealth, where: str) -> Iterable[Problem]:
     dropped = cluster.worst("dropped_lately")
     if dropped:
         named = _named(dropped, lambda it: f"{it.dropped_lately:,}")
-        text = f"{where}: bodies were given up in the last 15 minutes: {named}."
+        text = f"{where}: batches of numbers were dropped in the last 15 minutes: {named}."
         yield Problem(level=Level.WRONG, text=text, action="Read the collector's log there.")
     hung = cluster.worst("driver_silent_seconds")
     if hung:
@@ -233,7 +237,7 @@ def _store(hub: HubHealth, now: datetime) -> Iterable[Problem]:
         action = "Raise `hub.store_bytes`, or lower `hub.telemetry_days` or `hub.rollup_days`."
         yield Problem(level=level, text=text, action=action)
     if hub.recent_bytes and hub.store_most_bytes and 2 * hub.recent_bytes > hub.store_most_bytes:
-        text = "recent telemetry alone takes more than half of `hub.store_bytes`."
+        text = "recent telemetry alone takes more than half of hub.store_bytes."
         action = (
             "Raise `hub.store_bytes`, or lower `hub.hot_hours`: the store may take more than that."
         )
@@ -277,15 +281,13 @@ def _hub(hub: HubHealth) -> Iterable[Problem]:
     if hub.refused_lines:
         since = f" since {moment(hub.started_at)}" if hub.started_at else ""
         text = f"the hub refused {counted(hub.refused_lines, 'line')}{since}."
-        action = "The answer to their sender names them; the collector's log has it."
+        action = "The collector's log names them."
         yield Problem(level=Level.CARE, text=text, action=action)
     if hub.queue_bytes and hub.queue_most_bytes:
         share = hub.queue_bytes / hub.queue_most_bytes
         if share > QUEUE_LIMIT:
             text = f"the hub's queue is {100 * share:.0f} % full."
-            action = (
-                "Its disk does not keep up; a full queue sends collectors back to their spools."
-            )
+            action = "Its disk does not keep up; while the queue is full, collectors keep their numbers on their own disks."
             yield Problem(level=Level.CARE, text=text, action=action)
 
 

@@ -130,8 +130,10 @@ def _analyzer_at(hub: Hub) -> datetime | None:
 def _check_analyzer(hub: Hub, now: datetime, settings: AnalyzerSettings) -> None:
     at, longest = _analyzer_at(hub), max(_PASS_SECONDS, 3.0 * settings.tick_seconds)
     if at is None or now - at > timedelta(seconds=longest):
-        said = "has never made a pass" if at is None else f"is silent for {duration(now - at)}"
-        raise HubUnavailable(f"the analyzer {said}: start it first (`gpuvigil analyze`)")
+        said = (
+            "has never made a pass" if at is None else f"has been silent for {duration(now - at)}"
+        )
+        raise HubUnavailable(f"the analyzer {said}: start it first ('gpuvigil analyze')")
 
 
 def _played(

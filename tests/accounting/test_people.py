@@ -225,3 +225,14 @@ def test_the_span_before_is_excused_as_this_one_is() -> None:
     ann = made(share("job 1", "ann", 20.0, 4.0), before=was, incidents=[stood]).users[0]
     assert ann.before is not None
     assert (ann.now.idle, ann.before.idle) == (4.0, 2.0)
+
+
+@pytest.mark.parametrize(("hours", "wasted"), [(3.0, 3.0), (12.0, 10.0)])
+def test_a_job_wasted_as_much_as_its_advice_is_about_and_never_more_than_it_held(
+    hours: float, wasted: float
+) -> None:
+    waste = Waste("job 1", "ann", None, None, "H100", "the batch can grow", 1, hours)
+    (job,) = made(share("job 1", "ann", 10.0), wastes=[judged(waste)]).jobs
+    assert (job.help, job.wasted) == ("the batch can grow", wasted)
+    (sound,) = made(share("job 1", "ann", 10.0)).jobs
+    assert (sound.help, sound.wasted) == ("", 0.0)

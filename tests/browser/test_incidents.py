@@ -87,7 +87,7 @@ def test_an_incident_is_opened_and_acknowledged_with_the_keyboard_alone(
     page.keyboard.press("Enter")
     expect(page.get_by_text("Taken by Ann <b>, waiting for the analyzer")).to_be_visible()
     expect(page.get_by_label("Your name")).to_have_value("Ann <b>")
-    expect(page.get_by_label("What you know or do about it").first).to_have_value("")
+    expect(page.get_by_label("What you know or are doing about it").first).to_have_value("")
     (kept,) = feed.process.hub().records(RecordKind.ACKNOWLEDGEMENT, parent=lost.id)
     assert Acknowledgement.from_record(kept).note == "driving there"
     assert page.evaluate("typeof hit") == "undefined"
@@ -110,7 +110,7 @@ def test_filters_are_in_the_address_and_back_leads_to_the_list_before(
     expect(over).to_be_visible()
     over.get_by_role("link").click()
     expect(page).to_have_url(re.compile(f"incident={down.id}"))
-    expect(page.get_by_text("It is over: there is nothing to take.")).to_be_visible()
+    expect(page.get_by_text("It is over: there is nothing to acknowledge.")).to_be_visible()
     expect(page.get_by_label("Your name")).to_be_hidden()
     # One page after the other, as a person does: a page that is left before it is connected is
     # shown with the address of another.

@@ -74,7 +74,7 @@ def test_from_a_message_on_a_phone_to_the_incident_and_an_acknowledgement_in_the
     expect(page.get_by_role("link", name="olga")).to_be_visible()
     pages.click()
     expect(page.get_by_label("Your name")).to_have_count(0)
-    page.get_by_label("What you know or do about it").fill("on my way")
+    page.get_by_label("What you know or are doing about it").fill("on my way")
     page.get_by_role("button", name="Acknowledge", exact=True).click()
     client = hub.hub()
     wait_until(

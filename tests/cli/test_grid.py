@@ -110,3 +110,21 @@ def test_what_is_simulated_is_marked_below_a_table_for_people() -> None:
     assert "(simulated): what is of cluster simulated is of no real hardware." in said("simulated")
     assert "(simulated)" not in said("alpha")
     assert said("simulated", "simulated (simulated): 8 GPUs").count("(simulated)") == 1
+
+
+def test_into_a_pipe_go_the_columns_that_answer_and_it_says_what_the_others_are() -> None:
+    """Their values are whole there, and programs have them all."""
+    grid = replace(a_grid(("a", 1, timedelta(hours=1), "x" * 99)), piped=2)
+    assert text(grid, None).splitlines() == [
+        "head",
+        "",
+        "NAME  GPUS",
+        "a        1",
+        "",
+        "note",
+        "-o csv and -o json also have for_seconds, command.",
+    ]
+    assert "also have" not in text(replace(grid, piped=len(COLUMNS)), None)
+    assert "also have" not in text(replace(grid, rows=()), None)
+    assert "COMMAND" in text(grid, 200)
+    assert list(json.loads(json_text(grid))[0]) == [column.key for column in COLUMNS]

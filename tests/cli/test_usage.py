@@ -75,3 +75,10 @@ def test_where_nobody_knows_holders_nothing_is_called_free_or_idle() -> None:
     assert ": 2.0 active, - idle, - free, 0.0 unavailable" in used.sentences(answered(dark))[0]
     found = {row["state"]: row["gpu_hours"] for row in rows(used.grid([answered(dark)], "state"))}
     assert (found["active"], found["idle"], found["free"]) == (2.0, None, None)
+
+
+def test_a_team_is_what_schedulers_call_an_account() -> None:
+    """As the page of users and teams says, from which people have the word."""
+    assert used.asked("team") == "account"
+    assert used.asked("team") in used.BY
+    assert [used.asked(name) for name in used.BY] == list(used.BY)

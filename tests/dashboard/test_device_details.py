@@ -57,7 +57,7 @@ def test_a_gpu_of_which_nothing_is_measured_says_why_and_since_when() -> None:
     (cell,) = view.clusters[0].cells
     text = numbers(cell, one, view.attention)
     assert NOT_MEASURED not in text
-    assert "Nothing is measured since 11:59:00 UTC on 31 Jan: lost (gpu_lost)." in text
+    assert "Nothing has been measured since 11:59:00 UTC on 31 Jan: lost (gpu_lost)." in text
 
 
 def test_a_gpu_that_nobody_knows_any_more_has_no_numbers_and_says_so() -> None:

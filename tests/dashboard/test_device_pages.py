@@ -195,7 +195,7 @@ def test_a_node_has_its_gpus_side_by_side_on_one_scale_and_its_ports(world: Worl
     assert 'class="port asked">mlx5_0/1' in text
     assert "1 receive errors" in text
     assert "rack-7" in text
-    assert "Collector: 3 of 3 GPUs answer, nothing was given up." in text
+    assert "Collector: 3 of 3 GPUs answer, nothing was dropped." in text
     for index in range(GPUS):
         assert f"gpu={gpu(index, NODE).gpu}" in text
     loads = drawn["load"]

@@ -74,7 +74,9 @@ def acknowledgements(hub: Hub) -> list[Acknowledgement]:
 
 
 def note_field(test: AppTest) -> TextInput:
-    (field,) = [one for one in test.text_input if one.label == "What you know or do about it"]
+    (field,) = [
+        one for one in test.text_input if one.label == "What you know or are doing about it"
+    ]
     return field
 
 
@@ -98,7 +100,7 @@ def test_what_stands_and_what_is_over_is_listed_and_a_link_opens_one(hub: HubPro
     assert LOST.id in text
     assert over.id in text
     opened = said(open_page("incidents", incident=over.id))
-    assert "It is over: there is nothing to take." in opened
+    assert "It is over: there is nothing to acknowledge." in opened
     unknown = said(open_page("incidents", incident="none"))
     assert "is not known to the hub" in unknown
 

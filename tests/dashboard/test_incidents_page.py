@@ -18,7 +18,7 @@ from dashboard.incidents.covers import covered, members
 from dashboard.incidents.filters import Filters
 from dashboard.incidents.hub_queries import Past, Similar, Story
 from dashboard.incidents.listing import MOST_SHOWN, Entry, Listing, entry, listing, standing_entry
-from dashboard.incidents.messages import channels
+from dashboard.incidents.messages import channels, configured
 from dashboard.incidents.story import Taken, hands, timeline
 from dashboard.layout.tree import Node
 from dashboard.layout.typed_text import LONGEST_NAME
@@ -234,7 +234,8 @@ def test_what_was_taken_before_it_was_over_counts_no_more_when_it_comes_back() -
 
 def test_an_analyzer_that_is_silent_is_named_where_its_word_is_awaited() -> None:
     story = told(LOST, taken_by(LOST, "Ann"), pulses=pulses(NOON - timedelta(minutes=5)))
-    assert "it is silent for 5 min" in hands(story, NOON).text
+    assert "it has been silent for 5 min" in (said := hands(story, NOON).text)
+    assert "`" not in said
     nothing = told(LOST, taken_by(LOST, "Ann"), pulses=())
     assert "no analyzer has ever reported" in hands(nothing, NOON).text
 
@@ -336,6 +337,32 @@ def test_the_newest_decision_of_a_channel_comes_first_and_what_was_known_then_is
     newest, oldest = found[0].messages
     assert (newest.number, newest.said) == (2, ())
     assert oldest.said == ("critical: gpu_lost", "n1 GPU 5", "Xid: 79", "Do now: Drain the node.")
+
+
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [
+        ((), "no channel is configured"),
+        (None, "no channel was configured at 12:00:00 UTC on 31 Jan"),
+        (("ops",), "no channel was configured at 12:00:00 UTC on 31 Jan; now there is ops"),
+    ],
+)
+def test_that_there_was_no_channel_is_of_then_unless_there_is_none_now(
+    there: tuple[str, ...] | None, said: str
+) -> None:
+    why = {"reason": "no channel is configured", "verdict": "no_channel"}
+    nobody = notice(LOST, channel=None, state="held", number=1, **why)
+    (channel,) = channels([nobody], NOON + HOUR, over=False, there=there)
+    assert (channel.name, channel.summary) == ("not sent", said)
+
+
+def test_which_channels_there_are_is_what_alerts_said_last() -> None:
+    _, alerts = pulses()
+    earlier = replace(alerts, body={"channels": []})
+    later = replace(alerts, at=NOON + HOUR, body={"channels": [{"name": "ops"}]})
+    assert configured([later, earlier]) == ("ops",)
+    assert configured([earlier]) == ()
+    assert configured(pulses()) is None
 
 
 def test_a_record_that_makes_no_sense_breaks_no_story() -> None:

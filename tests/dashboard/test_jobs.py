@@ -236,6 +236,17 @@ def test_the_table_has_every_column_for_each_and_sorts_what_is_known_first() -> 
     assert [it.key for it in free.columns] == [it.key for it in COLUMNS if it.key != "cost"]
 
 
+@pytest.mark.parametrize(("prices", "columns"), [(PRICES, 15), (Prices(), 14)])
+def test_into_a_pipe_go_who_how_what_holds_it_up_and_where(prices: Prices, columns: int) -> None:
+    found = grid([one()], [], NOON, prices)
+    keys = [column.key for column in found.columns]
+    assert found.piped == columns
+    assert keys[columns - 4 : columns] == ["held_up_by", "incident", "cluster", "nodes"]
+    said = text(found, None)
+    assert said.splitlines()[0].split()[-2:] == ["CLUSTER", "NODES"]
+    assert "-o csv and -o json also have incidents, said, missing," in said
+
+
 SPAN_OF_INCIDENTS = (NOON - timedelta(days=10), NOON + timedelta(days=20))
 
 

@@ -102,7 +102,7 @@ def test_a_link_that_is_merely_opened_changes_nothing_and_shows_no_markup_of_str
     assert answer.status_code == 200
     assert "<b>" not in answer.text
     assert "GPU &lt;b&gt;fell" in answer.text
-    assert answer.text.index("Silence for 4 h") < answer.text.index("I take it")
+    assert answer.text.index("Silence for 4 h") < answer.text.index("Acknowledge")
     assert "script-src" not in answer.headers["Content-Security-Policy"]
     assert answer.headers["Referrer-Policy"] == "no-referrer"
     for kind in (RecordKind.ACKNOWLEDGEMENT, RecordKind.SILENCE, RecordKind.OPINION):
@@ -134,12 +134,12 @@ def test_what_is_over_is_not_taken_and_what_stands_says_what_to_do(
     server.hub().write_records([stands.to_record(), over.to_record()])
     shown, ended = (client.get(link(one.id)).text for one in (stands, over))
     assert "Do now: Drain the node &lt;b&gt;now" in shown
-    assert "I take it" in shown
+    assert "Acknowledge" in shown
     assert "Do now" not in ended
-    assert "I take it" not in ended
+    assert "Acknowledge" not in ended
     assert "Noise" in ended
     said = client.post(link("i-over"), data={"by": "ada", "answer": "acknowledge"})
-    assert "nothing to take" in said.text
+    assert "nothing to acknowledge" in said.text
     assert server.hub().records(RecordKind.ACKNOWLEDGEMENT, parent="i-over") == ()
 
 

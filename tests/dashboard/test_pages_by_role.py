@@ -246,7 +246,7 @@ def test_who_has_a_name_closes_by_it_and_others_see_no_form(hub: HubProcess) -> 
     test = open_page("incidents", incident=incident().id)
     asked = {field.label for field in test.text_input}
     assert asked == {
-        "What you know or do about it",
+        "What you know or are doing about it",
         "Hand over to",
         "Why",
     }

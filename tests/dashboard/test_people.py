@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from accounting.hours_of_people import Amounts, People
+from accounting.hours_of_people import LEAST_HOURS, Amounts, JobUse, People
 from dashboard.people.address import USUAL, Asked
-from dashboard.people.drawing import Money, page, sentence
+from dashboard.people.do_next import BLOCKED, MOST, section, steps
+from dashboard.people.drawing import page, sentence
+from dashboard.people.money import Money
 from dashboard.people.share_bar import bar, shares
 from gpuvigil.model import SIMULATED_CLUSTER
 from gpuvigil.web.page_links import team_page, user_page
@@ -70,9 +72,51 @@ def test_what_nobody_names_is_said_so_and_is_no_link() -> None:
 
 def test_the_sentence_says_who_leaves_most_idle() -> None:
     assert sentence(found(), EUROS["lab"]) == (
-        "31 GPU-hours held, 50 % of them used; 3.0 idle (+200 %), 6.00 EUR. Team vision left most idle: 2.0 GPU-hours, 4.00 EUR."
+        "31 GPU-hours held at a mean utilisation of 50 %; 3.0 idle (+200 %), 6.00 EUR. Team vision left most idle: 2.0 GPU-hours, 4.00 EUR."
     )
     assert "Nobody held a GPU" in sentence(made(), None)
+
+
+def job(number: int, idle: float, blocked: float = 0.0, help_: str = "release it") -> JobUse:
+    amounts = Amounts(held=50.0, idle=idle, blocked=blocked, cost=100.0)
+    return JobUse(
+        holder=f"job {number}", user="ann", team="vision", now=amounts, help=help_, wasted=idle
+    )
+
+
+def test_what_to_do_next_begins_with_the_most_gpu_hours_and_ends_below_one() -> None:
+    jobs = [job(1, 2.0), job(2, LEAST_HOURS, 30.0), job(3, LEAST_HOURS - 0.01), job(4, 9.0)]
+    found = steps(jobs)
+    assert [(it.job.holder, it.what, it.hours) for it in found] == [
+        ("job 2", BLOCKED, 30.0),
+        ("job 4", "release it", 9.0),
+        ("job 1", "release it", 2.0),
+    ]
+    assert len(found) == MOST
+    assert [it.job.holder for it in steps(jobs[1:3])] == ["job 2", "job 2"]
+    assert section([jobs[2], job(5, 9.0, help_="")], "lab", None) is None
+
+
+def test_what_to_do_next_names_its_job_and_user_and_what_it_cost() -> None:
+    drawn: list[Any] = ["div", {}, section([job(7, 5.0, 10.0)], "lab", EUROS["lab"])]
+    links = {node[1]["href"] for node in _all(drawn) if node[0] == "a"}
+    assert links == {
+        "/job?cluster=lab&job=7",
+        user_page("ann"),
+        "/incidents?q=job+7&last=30d",
+    }
+    said = texts(drawn)
+    assert "release it" in said
+    assert ", vision · 5.0 of its 50.0 GPU-hours, 10.00 EUR" in said
+    assert "10.0 of its 50.0 GPU-hours, 20.00 EUR" in said
+
+
+def test_the_page_says_what_to_do_next_of_all_and_of_one() -> None:
+    for asked in (Asked(), Asked(team="vision"), Asked(user="ann")):
+        said = texts(["div", {}, *page([found()], asked, EUROS)])
+        assert "Do next" in said
+        assert "job 1 : release GPUs that idle" in said
+    assert "Do next" not in texts(["div", {}, *page([found()], Asked(team="speech"), EUROS)])
 
 
 def test_a_bar_shows_where_what_was_held_went() -> None:
@@ -80,9 +124,20 @@ def test_a_bar_shows_where_what_was_held_went() -> None:
     assert shares(one) == pytest.approx({"used": 0.5, "rest": 0.2, "idle": 0.2, "blocked": 0.1})
     drawn: Any = bar(one)
     assert drawn[1]["aria-label"] == (
-        "used 50 %, held, not used 20 %, idle 20 %, blocked by faults 10 %"
+        "used, not blocked 50 %, held, not used 20 %, idle 20 %, blocked by faults 10 %"
     )
     assert [part[1]["width"] for part in drawn[2:]] == ["50.00", "20.00", "20.00", "10.00"]
+
+
+def test_utilisation_and_what_the_bar_calls_used_are_two_words_for_two_numbers() -> None:
+    """A job that hangs reads 100 %: blocked hours count in the first and not in the second."""
+    one = Amounts(held=10.0, used_percent=84.0, blocked=7.6)
+    assert shares(one)["used"] == pytest.approx(0.24)
+    said = texts(["div", {}, *page([found()], Asked(), EUROS)])
+    assert "Mean utilisation" in said
+    assert "used, not blocked" in said
+    assert "Used" not in said
+    assert "Used" not in texts(["div", {}, *page([found()], Asked(user="ann"), EUROS)])
 
 
 @pytest.mark.parametrize("now", [Amounts(), Amounts(held=1.0), Amounts(used_percent=5.0)])

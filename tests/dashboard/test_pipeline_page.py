@@ -229,8 +229,11 @@ def test_an_analyzer_that_is_dead_is_said_first_with_since_when_and_what_to_do()
     at = NOON - timedelta(minutes=4)
     dead = replace(WELL, pulses=(replace(ANALYZER, at=at), ALERTS), status=status(refused_lines=7))
     view = pipeline(dead, NOON)
-    assert "the analyzer service is silent for 4 min, since 11:56:00 UTC on 31 Jan" in view.verdict
-    assert view.problems[0].action == "Look after `gpuvigil analyze` and its log."
+    assert (
+        "the analyzer service has been silent for 4 min, since 11:56:00 UTC on 31 Jan"
+        in view.verdict
+    )
+    assert view.problems[0].action == "Check that `gpuvigil analyze` runs, and read its log."
     assert "The hub refused 7 lines since 10:00:00 UTC" in said(view)
 
 
@@ -243,7 +246,7 @@ def test_a_slow_pass_of_the_analyzer_is_said() -> None:
 def test_detectors_that_fail_are_named() -> None:
     failing = pulse("analyzer", tick_seconds=10.0, failing={"gpu_hot": "KeyError('x')"})
     view = pipeline(replace(WELL, pulses=(failing, ALERTS)), NOON)
-    assert "detectors fail, nobody looks for their faults: gpu_hot" in view.verdict
+    assert "detectors fail, so their faults go unseen: gpu_hot" in view.verdict
     well = pulse("analyzer", tick_seconds=10.0, failing={})
     assert "detectors fail" not in pipeline(replace(WELL, pulses=(well, ALERTS)), NOON).verdict
 
@@ -317,9 +320,9 @@ def test_versions_that_differ_are_named() -> None:
 @pytest.mark.parametrize(
     ("values", "lately", "problem"),
     [
-        ({"spool_oldest_seconds": 400.0, "spool_bytes": MIB}, {}, "1 node with bodies that wait"),
+        ({"spool_oldest_seconds": 400.0, "spool_bytes": MIB}, {}, "1 node with data waiting"),
         ({"spool_writable": 0}, {}, "1 spool on a disk that is full or fails: "),
-        ({"dropped_bodies": 9}, {"dropped_bodies_increase": 4}, "given up in the last 15 minutes"),
+        ({"dropped_bodies": 9}, {"dropped_bodies_increase": 4}, "dropped in the last 15 minutes"),
         ({"driver_silent_seconds": 75.0}, {}, "the driver does not answer on 1 node"),
         ({}, {"reader_restarts_increase": 2}, "readers were replaced"),
     ],
@@ -435,7 +438,7 @@ def test_recent_telemetry_that_leaves_too_little_room_is_said_just_above_half() 
     assert pipeline(replace(WELL, status=status(store=half)), NOON).problems == ()
     more = {**half, "recent_bytes": 50 * MIB + 1}
     (found,) = pipeline(replace(WELL, status=status(store=more)), NOON).problems
-    assert "recent telemetry alone takes more than half of `hub.store_bytes`" in found.text
+    assert "recent telemetry alone takes more than half of hub.store_bytes" in found.text
     assert "`hub.hot_hours`" in found.action
 
 

@@ -330,7 +330,7 @@ def test_a_node_that_stopped_reporting_is_named_with_its_gpus() -> None:
 def test_a_silent_analyzer_is_said() -> None:
     facts = busy_fleet([node()])
     (old, *_) = view_of(replace(facts, pulses=pulses(NOON - timedelta(minutes=5)))).warnings
-    assert old.startswith("The analyzer service is silent for 5 min, since 11:55:00 UTC")
+    assert old.startswith("The analyzer service has been silent for 5 min, since 11:55:00 UTC")
     (never, *_) = view_of(replace(facts, pulses=())).warnings
     assert never.startswith("No analyzer service has reported")
 
@@ -339,7 +339,7 @@ def test_while_data_catch_up_the_last_picture_stays_and_its_time_is_said() -> No
     facts = replace(busy_fleet([node()]), not_back=1)
     view = fleet_view(facts, AnalyzerSettings(), NOON + timedelta(minutes=3))
     assert view.warnings == (
-        "The hub was away and answers again; data is catching up: 1 node still to be heard."
+        "The hub is back after an outage, and data is catching up: 1 node not heard yet."
         " The numbers below are of 12:00:00 UTC on 31 Jan.",
     )
     assert view.clusters[0].strip.looks[Look.ACTIVE] == 8

@@ -90,7 +90,7 @@ def test_every_rule_fires_through_hub_and_analyzer_and_nothing_is_left(
     # Without an analyzer one line says so, and nothing is told.
     assert selftest_command.main(["--config", str(path)]) == 1
     assert capsys.readouterr().err == (
-        "gpuvigil selftest: the analyzer has never made a pass: start it first (`gpuvigil analyze`)\n"
+        "gpuvigil selftest: the analyzer has never made a pass: start it first ('gpuvigil analyze')\n"
     )
     assert hub.hub().records(RecordKind.INVENTORY, subject=SELFTEST_CLUSTER) == ()
     process = analyzer(hub, path)

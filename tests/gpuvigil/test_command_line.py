@@ -1,6 +1,7 @@
 """The command line knows its commands, imports no service to say so, and exits as expected."""
 
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -23,9 +24,33 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"  {name} " in shown for name in COMMANDS)
 
 
-def test_an_unknown_command_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["colect"]) == 2
-    assert capsys.readouterr().err == "gpuvigil: 'colect' is not a command; see 'gpuvigil --help'\n"
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("colect", "did you mean 'gpuvigil collect'? Else see 'gpuvigil --help'"),
+        ("Jobs", "did you mean 'gpuvigil jobs'? Else see 'gpuvigil --help'"),
+        ("topo", "did you mean 'gpuvigil topology'? Else see 'gpuvigil --help'"),
+        ("read-all", "see 'gpuvigil --help'"),
+        ("", "see 'gpuvigil --help'"),
+    ],
+)
+def test_an_unknown_command_is_one_line_with_the_nearest_and_exit_code_2(
+    typed: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([typed]) == 2
+    assert capsys.readouterr().err == f"gpuvigil: {typed!r} is not a command; {said}\n"
+
+
+@pytest.mark.parametrize(
+    "typed", ["incidents", "incident", "users", "team", "nodes", "gpus", "hardware", "reports"]
+)
+def test_what_is_no_command_but_a_page_leads_to_commands_that_there_are(
+    typed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([typed]) == 2
+    named = re.findall(r"'gpuvigil (\w+)", capsys.readouterr().err)
+    assert named
+    assert set(named) <= set(COMMANDS)
 
 
 def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:

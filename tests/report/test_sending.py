@@ -34,7 +34,8 @@ from gpuvigil.model.report_run import LetterState, ReportRun
 from report.archive import letters_of, runs
 from report.cron import parsed
 from report.schedule import planned
-from report.schedule_command import listed
+from report.schedule_command import listed, sent
+from report.schedule_command import main as command
 from report.sending import Office
 from tests.alerts.mailbox import Mailbox
 from tests.receiver import Receiver
@@ -276,6 +277,50 @@ def test_made_again_it_says_what_is_not_as_it_was_kept_and_why(fed: HubProcess) 
     assert "Since the report made" in second
     assert "occupied but idle, EUR – → " in second
     assert "Prices changed." in second
+
+
+def test_who_sends_one_now_is_told_what_it_is_where_it_lies_and_who_got_it(
+    fed: HubProcess,
+    mailbox: tuple[Mailbox, int],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Also where nobody is to get it: it printed nothing then."""
+    file = tmp_path / "gpuvigil.toml"
+    file.write_text(f"""
+[hub]
+url = "{fed.url}"
+service_token_file = "{fed.service_token_file}"
+[alerts]
+external_url = "https://gpus.example/"
+[[alerts.email]]
+server = "127.0.0.1"
+port = {mailbox[1]}
+security = "none"
+sender = "gpus@example.org"
+to = ["o@x.org"]
+[[reports]]
+name = "kept"
+cron = "0 7 1 1 *"
+[[reports]]
+name = "mailed"
+cron = "0 7 1 1 *"
+channel = "email"
+to = ["{READERS[0]}"]
+""")
+    assert command("send", ["--config", str(file), "kept"]) == 0
+    made, lies, whom = capsys.readouterr().out.splitlines()
+    assert made.startswith("Made: GPU report, cluster alpha")
+    assert lies.startswith("In the archive: https://gpus.example/reports?report=kept%7C")
+    assert whom == "Sent to nobody: kept under [[reports]] has neither to nor link_to."
+    assert command("send", ["--config", str(file), "mailed"]) == 0
+    assert capsys.readouterr().out.splitlines()[2:] == [f"{READERS[0]}: sent"]
+
+
+def test_what_another_process_works_on_is_not_said_to_be_made() -> None:
+    run = ReportRun(name="weekly", due_at=MONDAY)
+    (line,) = sent(Config(), ReportSettings(), run, {})
+    assert line.startswith("weekly is not made yet: ")
 
 
 def test_a_chat_is_told_where_it_is_once(fed: HubProcess, mailbox: tuple[Mailbox, int]) -> None:

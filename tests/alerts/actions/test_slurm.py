@@ -59,5 +59,5 @@ def test_what_scontrol_says_at_last_is_the_reason(tmp_path: Path) -> None:
     with pytest.raises(SlurmError) as caught:
         dict(Slurm(str(tmp_path), 20.0).machines())
     said = str(caught.value)
-    assert "Unable to contact slurm controller; does `scontrol ping` answer here?" in said
+    assert "Unable to contact slurm controller; does 'scontrol ping' answer here?" in said
     assert "try" not in said
