@@ -235,6 +235,12 @@ STORIES: Mapping[str, tuple[Shift, str]] = {
         " less data (4 GPUs on 4 nodes). Do now: Check the port's cable, then the error counters of"
         " the switch ports along the path.",
     ),
+    "a link that four nodes share loses packets": (
+        Shift([Spell(of=it, begin=0.0, end=END, gains={RESENT: 200.0}, lost=0.3) for it in EVERY]),
+        "Several nodes of one leaf switch lose packets: switch leaf-0 (mlx5_0 of node-1, node-2, node-3"
+        " and 1 more node) (warning). Impact: job 7 of alice moves 30 % less data (4 GPUs on 4 nodes)."
+        " Do now: Check error counters at both ends of the leaf's uplinks; replace the cable that has errors.",
+    ),
     "a module is hot": (
         Shift(hit({}, shows={"module_celsius": 82})),
         f"Transceiver is too hot or broken: node-2 port mlx5_0/1 (warning). {SUFFERS} Do now: Check"

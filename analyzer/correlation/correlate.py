@@ -42,7 +42,7 @@ from .causes import (
     stood_before,
 )
 from .hindsight import hindsights, nodes_of, silent_nodes_of
-from .impact import impact, touched
+from .impact import felt, impact, touched
 from .observation import Candidate, Observation
 from .several_nodes import is_of_rack, is_of_several, rack_of, several
 from .vendor_report import case
@@ -150,7 +150,7 @@ def _explained(
         followers = by_root(here if left else (), causes)
         for cause in left:
             own, theirs = hidden.get(id(cause), ()), followers.get(id(cause), ())
-            made = _candidate(window, cause, own, theirs, impact(window, cause))
+            made = _candidate(window, cause, own, theirs, impact(window, felt(cause, own)))
             gravest = _gravest(made.severity, cause, nodes, incidents)
             candidates[cause.fingerprint] = replace(made, severity=gravest)
     return candidates, covered

@@ -1,13 +1,14 @@
 """Who is hit by a fault: which GPUs wait, and whose they are."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from gpuvigil.faults import Blame, where
 from gpuvigil.faults.gpu_states import STOPPING
 from gpuvigil.model import SWITCH_DEVICE, Allocation, Finding, HolderKind, Impact, Subject
 
-from ..window.fault_kinds import OF_LINKS, OF_PORTS, SILENCES, SWITCHES
+from ..window.fault_kinds import AT_SWITCHES, OF_LINKS, OF_PORTS, SILENCES, SWITCHES
 from ..window.holdings import Holding, holder_key, name
 from ..window.window import Window
 
@@ -37,6 +38,17 @@ def impact(window: Window, finding: Finding) -> Impact:
         or (_NEEDS_NONE if _is_of_fabric(window, finding) else "not held by anybody"),
         running=bool(now),
     )
+
+
+def felt(cause: Finding, hidden: Iterable[Finding]) -> Finding:
+    """What of a cause on the network jobs feel: what they lose may be told by what it explains."""
+    lossy = [it for it in hidden if it.fault in OF_PORTS and it.lost > cause.lost]
+    if cause.fault not in OF_PORTS or not lossy:
+        return cause
+    most = max(lossy, key=lambda it: it.lost)
+    # Which jobs go over a cable between switches, only the hosts that lose by it say.
+    hosts = () if cause.subject.device != SWITCH_DEVICE or cause.members else most.members
+    return replace(cause, lost=most.lost, members=(*cause.members, *hosts))
 
 
 def waiting(window: Window, finding: Finding) -> tuple[Collection[Subject], Mapping[str, Holding]]:
@@ -171,6 +183,8 @@ def _loss(finding: Finding, standing: Sequence[Holding]) -> str:
     if finding.group is not None:
         kind = finding.group.kind.value
     place = "this one" if kind == "gpu" else f"this {kind}"
+    if finding.fault in AT_SWITCHES - SWITCHES and finding.members:
+        place = "it"
     if finding.lost > 0.0:
         much = (
             f"{'moves' if len(standing) == 1 else 'move up to'} {100.0 * finding.lost:.0f} % less"

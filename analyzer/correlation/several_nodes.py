@@ -5,7 +5,7 @@ whom it is about.
 from gpuvigil.model import SWITCH_DEVICE, Finding, GroupKind, Incident, Subject
 
 from ..evidence.switches import switch_of_all
-from ..window.fault_kinds import SWITCHES
+from ..window.fault_kinds import AT_SWITCHES
 from ..window.window import Window
 from .causes import spreads
 
@@ -25,12 +25,12 @@ def is_of_domain(what: Finding | Incident) -> bool:
 
 def is_of_switch(what: Finding | Incident) -> bool:
     """Whether it is about the ports of several nodes."""
-    return what.fault in SWITCHES and spreads(what)
+    return what.fault in AT_SWITCHES and spreads(what)
 
 
 def is_of_several_with(incident: Incident, node: Subject) -> bool:
     """Whether it is about several nodes, this one among them."""
-    if incident.fault in SWITCHES or is_of_domain(incident):
+    if incident.fault in AT_SWITCHES or is_of_domain(incident):
         return any(member.startswith(f"{node.key}/") for member in incident.members)
     return node.key in incident.members and is_of_rack(incident)
 

@@ -8,6 +8,8 @@ from gpuvigil.model import EventKind
 # Nobody hears from the node.
 SILENCES = where(lambda row: row.shows is Shows.UNHEARD)
 SWITCHES = where(lambda row: row.about is About.SWITCH)
+# Also those of a port of which a switch may be the cause.
+AT_SWITCHES = where(lambda row: row.shared is Shared.SWITCH)
 # About ports, or named by them.
 OF_PORTS = where(lambda row: row.about in {About.PORT, About.SWITCH})
 OF_LINKS = where(lambda row: row.about is About.PORT)

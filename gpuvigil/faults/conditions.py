@@ -276,6 +276,21 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         "Check what these ports share: the spines, the links to them, and the jobs that send there.",
         "ours: as of a leaf switch, and the same jobs wait at others or on other rails, too",
     ),
+    # port_packet_loss
+    (
+        "leaf_loses",
+        _WARNING,
+        "Several nodes of one leaf switch lose packets",
+        "Check error counters at both ends of the leaf's uplinks; replace the cable that has errors.",
+        "ours: as of one port, at several nodes with one leaf at once",
+    ),
+    (
+        "nodes_lose",
+        _WARNING,
+        "Packets get lost between several nodes",
+        "Check error counters of the links between these nodes' leaf switches and the spines; replace the cable that has errors.",
+        "ours: as of one port, at several nodes with a leaf or a job in common at once",
+    ),
     # port_degraded
     (
         "pcie_starved",
@@ -338,7 +353,7 @@ _OWN_LIMITS = frozenset(
         *("corrected_storm", "corrected_growth"),
         *("nvlink_recovery", "nvlink_crc", "nvlink_uneven"),
         *("cooling", "heatsink", "memory_hot", "node_hot", "rack_hot"),
-        *("pcie_starved", "pfc_one_sided", "no_uplink", "nodes_wait"),
+        *("pcie_starved", "pfc_one_sided", "no_uplink", "nodes_wait", "leaf_loses", "nodes_lose"),
         *("gpu_unread", "driver_unread", "temperature_stuck"),
     }
 )
