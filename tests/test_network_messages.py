@@ -313,3 +313,21 @@ def test_a_second_port_of_a_leaf_long_after_the_first_makes_one_matter_of_both()
     spells = [congested(it, at, 20.0, 0.12) for it, at in ((EVERY[0], 0.0), (EVERY[1], 11.0))]
     read = Shift(spells).run(30.0).read
     assert [it.fault for it in read if it.firing] == ["port_congested", "switch_congested"]
+
+
+BAD_THEN_LOST = [
+    *hit({BAD: 1.0}),
+    Spell(of=HIT, begin=5.0, end=END, lost=1.0, shows={"up": 0, "physical_state": 2}),
+]
+
+
+@pytest.mark.medium
+def test_a_bad_cable_that_loses_its_link_is_one_matter_of_three_messages() -> None:
+    read = Shift(BAD_THEN_LOST, told_of([lost_link(2, 5.0)])).run(40.0).read
+    assert [(it.firing, it.summary) for it in read] == [
+        (True, "Network link has physical errors: node-2 port mlx5_0/1"),
+        (True, "Update: Network port is down: node-2 port mlx5_0/1"),
+        (False, "Resolved after 19 min: Network link has physical errors: node-2 port mlx5_0/1"),
+    ]
+    assert len({it.incident for it in read}) == 1
+    assert "down since: 12:05:00" in read[1].evidence

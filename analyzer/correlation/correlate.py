@@ -41,6 +41,7 @@ from .causes import (
     stalled_by,
     stood_before,
 )
+from .grown_links import grown
 from .hindsight import hindsights, nodes_of, silent_nodes_of
 from .impact import felt, impact, touched
 from .observation import Candidate, Observation
@@ -82,7 +83,7 @@ def observe(
             incidents[incident.subject.of_node()].append(incident)
     silent = {one.subject.cluster for one in wholes if one.fault in SILENCES}
     found = [f for f in _distinct(findings) if not (rack_of(f) and f.subject.cluster in silent)]
-    found = merged(found, stands, believed, _may_return(window))
+    found = grown(merged(found, stands, believed, _may_return(window)), stands)
     candidates, covered = _explained(window, found, incidents, believed)
     if only is None:
         doubtful = _doubtful(found, believed, candidates)

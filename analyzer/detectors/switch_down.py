@@ -90,7 +90,11 @@ def _by_numbers(window: Window, rows: Rows, group: Sequence[Drop]) -> Iterator[D
     hit = {drop.port.of_node() for drop in group}
     beside = {mate for one in hit for mate in mates.get(one, ())} - hit
     span, stood = window.get("port", Span.FLAP), _stood(window)
-    own = {it.subject for it in window.stood if it.fault in LINKS_DOWN and not it.resolved_at}
+    own = {
+        it.subject
+        for it in window.stood
+        if not LINKS_DOWN.isdisjoint({it.fault, it.condition}) and not it.resolved_at
+    }
     for node in sorted(beside):
         for port in fabric_ports(window, node):
             row, lately = rows.get(port), span.get(port)
