@@ -278,8 +278,10 @@ def _short(key: str) -> str:
     subject = _subject(key)
     if subject is None:
         return key
-    parts = (subject.node, subject.gpu, subject.device, subject.port)
-    return " ".join(part for part in parts if part)
+    if subject.device == SWITCH_DEVICE:
+        return f"{subject.node} port {subject.port}" if subject.port != "0" else subject.node
+    port = f"{subject.device}/{subject.port}" if subject.port else subject.device
+    return " ".join(part for part in (subject.node, subject.gpu, port) if part)
 
 
 def _since(since: datetime, now: datetime, ends_at: datetime | None) -> str:

@@ -45,7 +45,7 @@ from .grown_links import grown
 from .hindsight import hindsights, nodes_of, silent_nodes_of
 from .impact import felt, impact, touched
 from .observation import Candidate, Observation
-from .several_nodes import is_of_rack, is_of_several, rack_of, several
+from .several_nodes import called, is_of_rack, is_of_several, rack_of, several
 from .vendor_report import case
 
 # A node that is later than this may be silent: what it no longer says is not over.
@@ -430,7 +430,7 @@ def _candidate(
         finding=replace(cause, evidence=(*cause.evidence, *more)) if more else cause,
         severity=severity,
         title=title(cause),
-        label=several(window, cause) or label(window, cause.subject),
+        label=called(window, cause),
         gpus=gpus(window, about),
         impact=who,
         members=tuple(sorted(subject.key for subject in members)),

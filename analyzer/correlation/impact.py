@@ -6,14 +6,24 @@ from datetime import datetime
 
 from gpuvigil.faults import Blame, where
 from gpuvigil.faults.gpu_states import STOPPING
-from gpuvigil.model import SWITCH_DEVICE, Allocation, Finding, HolderKind, Impact, Subject
+from gpuvigil.model import (
+    SWITCH_DEVICE,
+    Allocation,
+    Finding,
+    HolderKind,
+    Impact,
+    Severity,
+    Subject,
+)
 
+from ..evidence.crossing import crossing
 from ..window.fault_kinds import AT_SWITCHES, OF_LINKS, OF_PORTS, SILENCES, SWITCHES
 from ..window.holdings import Holding, holder_key, name
 from ..window.window import Window
 
-# Of a cable between switches: which way packets take is the fabric's own affair.
+# Of a cable between switches whose hosts nobody knows.
 _UNKNOWN = "whose jobs go over it is not known"
+_CROSSED_BY_NONE = "no job runs across these switches now"
 _NEEDS_NONE = "no job over several nodes runs there"
 _HELD_FOR_NOTHING = where(lambda row: row.blame in {Blame.HOLDER, Blame.USE})
 
@@ -32,7 +42,7 @@ def impact(window: Window, finding: Finding) -> Impact:
         gpus=_together([own, *(h.gpus for h in others.values())]),
         holders=tuple(sorted({str(a.holder) for a in everybody})),
         users=tuple(sorted({a.user for a in everybody if a.user})),
-        text=_UNKNOWN
+        text=_between_switches(window, finding)
         if not gpus and finding.subject.device == SWITCH_DEVICE
         else _text(finding, now, ended, standing.values())
         or (_NEEDS_NONE if _is_of_fabric(window, finding) else "not held by anybody"),
@@ -56,6 +66,20 @@ def waiting(window: Window, finding: Finding) -> tuple[Collection[Subject], Mapp
     gpus = touched(window, finding)
     now = [a for a in _hit(window, finding, gpus) if a.ended_at is None]
     return _waiting(finding, gpus, _standing(now, window.holdings))
+
+
+def _between_switches(window: Window, finding: Finding) -> str:
+    """Whose packets may go over it; nobody's GPUs wait for it."""
+    over = crossing(window, finding)
+    if not over.known:
+        return _UNKNOWN
+    names = _names([it.name for it in over.jobs])
+    if not names:
+        return _CROSSED_BY_NONE
+    gpus = _together([it.gpus for it in over.jobs])
+    nodes = _together([it.nodes for it in over.jobs])
+    feels = "may stand still" if finding.severity is Severity.CRITICAL else "may be slower"
+    return f"{names} {feels} ({_count(gpus, 'GPU')} on {_count(nodes, 'node')})"
 
 
 def _hit(window: Window, finding: Finding, gpus: Iterable[Subject]) -> list[Allocation]:

@@ -71,10 +71,8 @@ def _finding(inventory: Inventory, doubt: Doubt) -> Finding:
         severity=_FAULT.severity,
         since=inventory.at,
         evidence=(
-            Evidence(
-                name="rails missing", value=str(len(doubt.rails)), peers=f"none on {doubt.basis}"
-            ),
-            Evidence(name="which", value=doubt.details),
+            Evidence(name="missing", value=doubt.details),
+            Evidence(name="complete", value=doubt.basis),
         ),
         detector="rail_missing",
         action=_FAULT.action,

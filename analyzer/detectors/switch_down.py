@@ -18,7 +18,7 @@ from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Severity, Subject, Switch
 from gpuvigil.store import Aggregate, Function
 
-from ..evidence import fabric
+from ..evidence import fabric, fabric_links
 from ..evidence.grouping import rack_mates
 from ..evidence.port_drops import (
     Drop,
@@ -164,6 +164,7 @@ def _lost_switches(window: Window, switches: Sequence[Switch], since: datetime) 
     evidence = [
         Evidence(name="answered until", value=moment(since)),
         Evidence(name="hosts' ports there", value=str(len(plugged))),
+        *fabric_links.links_lost(window, switches),
         Evidence(name="switches", value=_called(switches)),
     ]
     hosts = [host for switch in switches for host in fabric.hosts_of(window, switch)]

@@ -253,6 +253,20 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         "Check the cable between these two switch ports.",
         "iblinkinfo(8): it had a link, both switches answer, and two looks saw none",
     ),
+    (
+        "uplinks_down",
+        _WARNING,
+        "Several links between switches are down",
+        "Check what these links share: a switch, its line card or power, a bundle of cables.",
+        "iblinkinfo(8): they had links, their switches answer, and two looks saw none",
+    ),
+    (
+        "leaf_cut_off",
+        _CRITICAL,
+        "Leaf switch has lost all links to other switches",
+        "Check the leaf's uplink ports and cables, then the spines at their other ends.",
+        "iblinkinfo(8): they had links, their switches answer, and two looks saw none",
+    ),
     # port_congested
     (
         "shaped",
