@@ -3,8 +3,8 @@
 Which of several ways a packet takes is the fabric's own affair; who needs none of them is known.
 """
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuvigil.model import SWITCH_DEVICE, Finding, Subject
@@ -25,23 +25,12 @@ class Crossing:
 
 def crossing(window: Window, finding: Finding) -> Crossing:
     """The jobs over a cable between switches, or over switches that do not answer."""
-    at = window.once(_nodes_at, None)
-    leaves = [leaf for leaf in _leaves(window, finding) if at.get(leaf)]
-    needing = [
-        it
-        for it in window.holdings.values()
-        if len(it.nodes) > 1 and any(_is_across(it.nodes, at[leaf]) for leaf in leaves)
-    ]
-    needing.sort(key=lambda it: (-len(it.gpus), it.name))
+    leaves = _leaves(window, finding) & window.once(_with_hosts, None)
+    needing = [job for job, over in window.once(_crossed, None) if not leaves.isdisjoint(over)]
     return Crossing(known=bool(leaves), jobs=tuple(needing))
 
 
-def _is_across(nodes: Collection[Subject], at: frozenset[Subject]) -> bool:
-    here = sum(node in at for node in nodes)
-    return 0 < here < len(nodes)
-
-
-def _leaves(window: Window, finding: Finding) -> Iterable[Place]:
+def _leaves(window: Window, finding: Finding) -> frozenset[Place]:
     """The switches at the ends, and of one that is gone whatever had a cable to it."""
     ends = {it for it in (finding.subject, *finding.members) if it.device == SWITCH_DEVICE}
     gone = {(it.cluster, it.node) for it in ends if it.port == "0"}
@@ -52,11 +41,28 @@ def _leaves(window: Window, finding: Finding) -> Iterable[Place]:
         own = not ends.isdisjoint(end.subject for end in cable.ends)
         if own or not gone.isdisjoint(both):
             found |= both
-    return sorted(found)
+    return frozenset(found)
 
 
-def _nodes_at(window: Window, _: None) -> Mapping[Place, frozenset[Subject]]:
-    found: dict[Place, set[Subject]] = defaultdict(set)
+def _switches_of(window: Window, _: None) -> Mapping[Subject, Collection[Place]]:
+    """By node the switches that its ports are plugged into."""
+    found: dict[Subject, set[Place]] = defaultdict(set)
     for port, (switch, _port) in fabric.plugged(window.whole or window).items():
-        found[port.cluster, switch].add(port.of_node())
-    return {place: frozenset(nodes) for place, nodes in found.items()}
+        found[port.of_node()].add((port.cluster, switch))
+    return found
+
+
+def _with_hosts(window: Window, _: None) -> frozenset[Place]:
+    return frozenset(place for them in window.once(_switches_of, None).values() for place in them)
+
+
+def _crossed(window: Window, _: None) -> Sequence[tuple[Holding, frozenset[Place]]]:
+    """The jobs over several nodes, the largest first, with the switches that some of them are at, and not all."""
+    at = window.once(_switches_of, None)
+    several = [job for job in window.holdings.values() if len(job.nodes) > 1]
+    found = []
+    for job in sorted(several, key=lambda it: (-len(it.gpus), it.name)):
+        nodes = Counter(place for node in job.nodes for place in at.get(node, ()))
+        over = frozenset(place for place, count in nodes.items() if count < len(job.nodes))
+        found.append((job, over))
+    return found
