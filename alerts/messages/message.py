@@ -12,7 +12,7 @@ from datetime import datetime
 from urllib.parse import quote
 
 from gpuvigil.clock import duration, moment
-from gpuvigil.faults import FAULTS, About
+from gpuvigil.faults import FAULTS, Shared
 from gpuvigil.model import SWITCH_DEVICE, Impact, Incident, Severity, Subject
 from gpuvigil.web import page_links
 from gpuvigil.web.signed_links import PATH, Seal
@@ -245,7 +245,7 @@ def _where(incident: Incident) -> str:
     below = f"{subject.key}/"
     others = [key for key in incident.members if key != subject.key and not key.startswith(below)]
     fault = FAULTS.get(incident.fault)
-    if fault is not None and fault.about is About.SWITCH and subject.device != SWITCH_DEVICE:
+    if fault is not None and fault.shared is Shared.SWITCH and subject.device != SWITCH_DEVICE:
         others = [key for key in others if "/port/" not in key]  # its label names their nodes
     more = f": {clean(incident.gpus)}" if incident.gpus else ""
     if len(others) > LISTED:
@@ -278,8 +278,10 @@ def _short(key: str) -> str:
     subject = _subject(key)
     if subject is None:
         return key
-    parts = (subject.node, subject.gpu, subject.device, subject.port)
-    return " ".join(part for part in parts if part)
+    if subject.device == SWITCH_DEVICE:
+        return f"{subject.node} port {subject.port}" if subject.port != "0" else subject.node
+    port = f"{subject.device}/{subject.port}" if subject.port else subject.device
+    return " ".join(part for part in (subject.node, subject.gpu, port) if part)
 
 
 def _since(since: datetime, now: datetime, ends_at: datetime | None) -> str:

@@ -13,6 +13,7 @@ from gpuvigil.silence_conditions import PLAIN
 from ..window.fault_kinds import (
     EXPLAINED_BY,
     LINKS_DOWN,
+    LINKS_LOST,
     OF_RACKS,
     SHARED,
     SILENCES,
@@ -63,23 +64,30 @@ class Told(Protocol):
 _Told = TypeVar("_Told", Finding, Incident)
 
 
+def kind_of(what: Told) -> str:
+    """The fault that it is by now: a bad link's incident may have become that of a lost one."""
+    return what.condition if what.condition in LINKS_LOST else what.fault
+
+
 def hides(cause: Finding, what: Told) -> bool:
     """Whether `what` follows from `cause`.
 
     A critical Xid explains what is seen of its GPU; a lesser one does not. What is about several
     subjects at once says what there is to say of each.
     """
-    fault, subject = what.fault, what.subject
+    fault, subject, by = kind_of(what), what.subject, kind_of(cause)
     by_members = _hides_by_members(cause, what)
     if by_members is not None:
         return by_members
-    explains = FAULTS[cause.fault].explains if cause.fault in FAULTS else None
+    if by != cause.fault and cause.fingerprint == what.fingerprint:
+        return False  # it is the same incident, in other words
+    explains = FAULTS[by].explains if by in FAULTS else None
     if explains is None or not _is_grave_enough(cause, explains):
         return False
     if explains.xids and fault in TOLD_BY_XID:
         return _reaches(cause, explains.reach, subject) and what.xid in explains.xids
     apart = cause.fault in SILENCES and fault in SHARED and spreads(what)
-    if apart or fault not in EXPLAINED_BY[cause.fault]:
+    if apart or fault not in EXPLAINED_BY[by]:
         return False
     # Where several GPUs of a node are slow at once, what is wrong with one of them says why.
     whole = fault in SLOW_JOBS and subject.kind == "node" and _slows(cause)
@@ -438,7 +446,8 @@ def _is_mendable(what: Told) -> bool:
 
 def halting(what: Told) -> bool:
     """Whether a job that has this in one of its GPUs, or on its node, waits everywhere."""
-    halts = FAULTS[what.fault].halts if what.fault in FAULTS else Halts.NO
+    fault = kind_of(what)
+    halts = FAULTS[fault].halts if fault in FAULTS else Halts.NO
     if halts is Halts.UNLESS_NOTE:
         return what.severity is not Severity.INFO
     return halts is not Halts.NO
@@ -457,6 +466,6 @@ def stalled_by(
     is_alone = len({gpu.of_node() for gpu in of_job}) == 1
     for gpu in sorted(of_job | {gpu for gpu in gpus if gpu.kind == "gpu"}):
         cause = halted.get(gpu) or halted.get(gpu.of_node())
-        if cause is not None and not (is_alone and FAULTS[cause.fault].halts is Halts.SPREAD):
+        if cause is not None and not (is_alone and FAULTS[kind_of(cause)].halts is Halts.SPREAD):
             return cause
     return None

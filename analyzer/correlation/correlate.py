@@ -41,10 +41,11 @@ from .causes import (
     stalled_by,
     stood_before,
 )
+from .grown_links import grown
 from .hindsight import hindsights, nodes_of, silent_nodes_of
-from .impact import impact, touched
+from .impact import felt, impact, touched
 from .observation import Candidate, Observation
-from .several_nodes import is_of_rack, is_of_several, rack_of, several
+from .several_nodes import called, is_of_rack, is_of_several, rack_of, several
 from .vendor_report import case
 
 # A node that is later than this may be silent: what it no longer says is not over.
@@ -82,7 +83,7 @@ def observe(
             incidents[incident.subject.of_node()].append(incident)
     silent = {one.subject.cluster for one in wholes if one.fault in SILENCES}
     found = [f for f in _distinct(findings) if not (rack_of(f) and f.subject.cluster in silent)]
-    found = merged(found, stands, believed, _may_return(window))
+    found = grown(merged(found, stands, believed, _may_return(window)), stands)
     candidates, covered = _explained(window, found, incidents, believed)
     if only is None:
         doubtful = _doubtful(found, believed, candidates)
@@ -150,7 +151,7 @@ def _explained(
         followers = by_root(here if left else (), causes)
         for cause in left:
             own, theirs = hidden.get(id(cause), ()), followers.get(id(cause), ())
-            made = _candidate(window, cause, own, theirs, impact(window, cause))
+            made = _candidate(window, cause, own, theirs, impact(window, felt(cause, own)))
             gravest = _gravest(made.severity, cause, nodes, incidents)
             candidates[cause.fingerprint] = replace(made, severity=gravest)
     return candidates, covered
@@ -429,7 +430,7 @@ def _candidate(
         finding=replace(cause, evidence=(*cause.evidence, *more)) if more else cause,
         severity=severity,
         title=title(cause),
-        label=several(window, cause) or label(window, cause.subject),
+        label=called(window, cause),
         gpus=gpus(window, about),
         impact=who,
         members=tuple(sorted(subject.key for subject in members)),

@@ -1,18 +1,29 @@
 """Who is hit by a fault: which GPUs wait, and whose they are."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from gpuvigil.faults import Blame, where
 from gpuvigil.faults.gpu_states import STOPPING
-from gpuvigil.model import SWITCH_DEVICE, Allocation, Finding, HolderKind, Impact, Subject
+from gpuvigil.model import (
+    SWITCH_DEVICE,
+    Allocation,
+    Finding,
+    HolderKind,
+    Impact,
+    Severity,
+    Subject,
+)
 
-from ..window.fault_kinds import OF_LINKS, OF_PORTS, SILENCES, SWITCHES
+from ..evidence.crossing import crossing
+from ..window.fault_kinds import AT_SWITCHES, OF_LINKS, OF_PORTS, SILENCES, SWITCHES
 from ..window.holdings import Holding, holder_key, name
 from ..window.window import Window
 
-# Of a cable between switches: which way packets take is the fabric's own affair.
+# Of a cable between switches whose hosts nobody knows.
 _UNKNOWN = "whose jobs go over it is not known"
+_CROSSED_BY_NONE = "no job runs across these switches now"
 _NEEDS_NONE = "no job over several nodes runs there"
 _HELD_FOR_NOTHING = where(lambda row: row.blame in {Blame.HOLDER, Blame.USE})
 
@@ -31,7 +42,7 @@ def impact(window: Window, finding: Finding) -> Impact:
         gpus=_together([own, *(h.gpus for h in others.values())]),
         holders=tuple(sorted({str(a.holder) for a in everybody})),
         users=tuple(sorted({a.user for a in everybody if a.user})),
-        text=_UNKNOWN
+        text=_between_switches(window, finding)
         if not gpus and finding.subject.device == SWITCH_DEVICE
         else _text(finding, now, ended, standing.values())
         or (_NEEDS_NONE if _is_of_fabric(window, finding) else "not held by anybody"),
@@ -39,11 +50,36 @@ def impact(window: Window, finding: Finding) -> Impact:
     )
 
 
+def felt(cause: Finding, hidden: Iterable[Finding]) -> Finding:
+    """What of a cause on the network jobs feel: what they lose may be told by what it explains."""
+    lossy = [it for it in hidden if it.fault in OF_PORTS and it.lost > cause.lost]
+    if cause.fault not in OF_PORTS or not lossy:
+        return cause
+    most = max(lossy, key=lambda it: it.lost)
+    # Which jobs go over a cable between switches, only the hosts that lose by it say.
+    hosts = () if cause.subject.device != SWITCH_DEVICE or cause.members else most.members
+    return replace(cause, lost=most.lost, members=(*cause.members, *hosts))
+
+
 def waiting(window: Window, finding: Finding) -> tuple[Collection[Subject], Mapping[str, Holding]]:
     """What cannot do its work because of it: GPUs by themselves, and all of holders, by key."""
     gpus = touched(window, finding)
     now = [a for a in _hit(window, finding, gpus) if a.ended_at is None]
     return _waiting(finding, gpus, _standing(now, window.holdings))
+
+
+def _between_switches(window: Window, finding: Finding) -> str:
+    """Whose packets may go over it; nobody's GPUs wait for it."""
+    over = crossing(window, finding)
+    if not over.known:
+        return _UNKNOWN
+    names = _names([it.name for it in over.jobs])
+    if not names:
+        return _CROSSED_BY_NONE
+    gpus = _together([it.gpus for it in over.jobs])
+    nodes = _together([it.nodes for it in over.jobs])
+    feels = "may stand still" if finding.severity is Severity.CRITICAL else "may be slower"
+    return f"{names} {feels} ({_count(gpus, 'GPU')} on {_count(nodes, 'node')})"
 
 
 def _hit(window: Window, finding: Finding, gpus: Iterable[Subject]) -> list[Allocation]:
@@ -171,6 +207,8 @@ def _loss(finding: Finding, standing: Sequence[Holding]) -> str:
     if finding.group is not None:
         kind = finding.group.kind.value
     place = "this one" if kind == "gpu" else f"this {kind}"
+    if finding.fault in AT_SWITCHES - SWITCHES and finding.members:
+        place = "it"
     if finding.lost > 0.0:
         much = (
             f"{'moves' if len(standing) == 1 else 'move up to'} {100.0 * finding.lost:.0f} % less"

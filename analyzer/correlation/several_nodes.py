@@ -2,10 +2,15 @@
 whom it is about.
 """
 
-from gpuvigil.model import SWITCH_DEVICE, Finding, GroupKind, Incident, Subject
+from collections.abc import Sequence
 
-from ..evidence.switches import switch_of_all
-from ..window.fault_kinds import SWITCHES
+from gpuvigil.model import SWITCH_DEVICE, Finding, GroupKind, Incident, Subject
+from gpuvigil.numbers_in_words import natural
+
+from ..evidence import fabric
+from ..evidence.switches import plugged_into, switch_of_all
+from ..window.fault_kinds import AT_SWITCHES, OF_LINKS
+from ..window.subject_names import label
 from ..window.window import Window
 from .causes import spreads
 
@@ -25,12 +30,12 @@ def is_of_domain(what: Finding | Incident) -> bool:
 
 def is_of_switch(what: Finding | Incident) -> bool:
     """Whether it is about the ports of several nodes."""
-    return what.fault in SWITCHES and spreads(what)
+    return what.fault in AT_SWITCHES and spreads(what)
 
 
 def is_of_several_with(incident: Incident, node: Subject) -> bool:
     """Whether it is about several nodes, this one among them."""
-    if incident.fault in SWITCHES or is_of_domain(incident):
+    if incident.fault in AT_SWITCHES or is_of_domain(incident):
         return any(member.startswith(f"{node.key}/") for member in incident.members)
     return node.key in incident.members and is_of_rack(incident)
 
@@ -45,6 +50,41 @@ def rack_of(finding: Finding) -> str:
     """What silent nodes of a rack are called by: their finding is about one of its nodes."""
     is_rack = finding.group is not None and finding.group.kind is GroupKind.RACK
     return finding.group.label if finding.group is not None and is_rack else ""
+
+
+def called(window: Window, finding: Finding) -> str:
+    """What a finding is about, for people: of a link both ends, as far as they are known."""
+    whole = several(window, finding)
+    if whole or finding.subject.kind != "port" or finding.fault not in OF_LINKS:
+        return whole or label(window, finding.subject)
+    seen, own = window.whole or window, label(window, finding.subject)
+    if finding.subject.device != SWITCH_DEVICE:
+        known = plugged_into(window, finding.subject)
+        return own if known is None else f"{own} to {_at_switch(*known)}"
+    others = [it for it in finding.members if it.device == SWITCH_DEVICE]
+    if others:
+        return _links(seen, finding.subject, others)
+    cable = fabric.cable_at(seen, finding.subject)
+    far = None if cable is None else cable.beyond(finding.subject)
+    return f"{own} to {far}" if far else own
+
+
+def _at_switch(switch: str, port: str | None) -> str:
+    return f"{switch} port {port}" if port else switch
+
+
+def _links(window: Window, first: Subject, others: Sequence[Subject]) -> str:
+    """`4 links of leaf1 (to spine1, spine2)`; of several switches their names alone."""
+    cables = [fabric.cable_at(window, it) for it in (first, *others)]
+    between = [set(cable.between[1]) for cable in cables if cable is not None]
+    shared = sorted(set.intersection(*between)) if between else []
+    count = len(others) + 1
+    if not shared:
+        return f"{count} links, the first at {label(window, first)}"
+    own = first.node if first.node in shared else shared[0]
+    far = sorted(set.union(*between) - {own}, key=natural)
+    more = f" and {len(far) - _NAMED} more" if len(far) > _NAMED else ""
+    return f"{count} links of {own} (to {', '.join(far[:_NAMED])}{more})"
 
 
 def several(window: Window, finding: Finding) -> str:

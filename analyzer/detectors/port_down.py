@@ -17,11 +17,10 @@ from gpuvigil.faults.symptoms import PORT_DOWN, STARTS_WITHIN_SECONDS
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Inventory, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
-from ..evidence import fabric_links
 from ..evidence.back_with_switch import is_awaited
 from ..evidence.cures import cured_at
-from ..evidence.fabric_links import Trouble
 from ..evidence.port_drops import drop_of, fabric_ports, is_leaving
+from ..evidence.uplinks_down import cables_down
 from ..window.holdings import holder_key
 from ..window.index import Numbers
 from ..window.rows import Row, Rows
@@ -53,7 +52,6 @@ _LINES = 2
 _WITHOUT_NUMBERS = 6.0
 # Of an InfiniBand port whose link is up: what is missing is who makes it active.
 _LINK_UP, _UNMANAGED = 5, CONDITIONS["no_subnet_manager"]
-_UPLINK = CONDITIONS["uplink_down"]
 _Counted = tuple[float, Row]  # over how many seconds, and the port's row of that span
 NO_FABRIC = "Node lost all its fabric ports"
 _CHECK_HOST = (
@@ -81,7 +79,7 @@ def broken_ports(window: Window) -> list[Finding]:
         )
         if finding is not None:
             found.append(finding)
-    return [*_by_host(window, found), *map(_of_cable, fabric_links.down(window))]
+    return [*_by_host(window, found), *cables_down(window)]
 
 
 def _counted(window: Window) -> Mapping[Subject, _Counted]:
@@ -171,25 +169,6 @@ def _down(window: Window, port: Subject, downs: list[Event], row: Row | None) ->
         condition=fault.key if unmanaged else "",
         certain=event is not None,
         late=row is None and window.came_late([event] if event else []),
-    )
-
-
-def _of_cable(trouble: Trouble) -> Finding:
-    """Of a cable between two switches, or to a host without a collector."""
-    uplink = trouble.cable.at_switches
-    known = _UPLINK if uplink else FAULTS["port_down"]
-    return Finding(
-        fault="port_down",
-        subject=trouble.subject,
-        severity=known.severity,
-        since=trouble.since,
-        evidence=trouble.evidence,
-        detector="port_down",
-        action=known.action,
-        source=known.source,
-        own_limit=FAULTS["port_down"].own_limit,
-        title=known.title if uplink else "",
-        condition=known.key if uplink else "",
     )
 
 

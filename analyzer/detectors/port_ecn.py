@@ -65,7 +65,10 @@ def _without_answer(window: Window) -> list[Finding]:
             severity=_FAULT.severity,
             since=Row(rows, number)["first_at"],
             evidence=(
-                Evidence(name="packets marked", value=f"{marked[number]:.0f} in {minutes:g} min"),
+                Evidence(
+                    name="packets marked as congested",
+                    value=f"{marked[number]:,.0f} in {minutes:g} min",
+                ),
                 Evidence(name="congestion notifications sent", value="0", limit="one at least"),
             ),
             detector="port_ecn",

@@ -1,14 +1,23 @@
-"""A network port whose packets are lost on their way and have to be sent again."""
+"""A network port whose packets are lost on their way and have to be sent again.
 
-from dataclasses import replace
+Where several nodes' ports at one leaf, or of one job, lose packets at once, what they share is bad,
+and no cable of theirs: that is one matter. Which link it is, no host can tell.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import numpy as np
 
 from gpuvigil.faults import FAULTS, found_by
-from gpuvigil.model import Evidence, Finding, Subject
+from gpuvigil.faults.conditions import CONDITIONS
+from gpuvigil.model import SWITCH_DEVICE, Evidence, Finding, Subject
 
+from ..evidence.fabric import cables, far_end
 from ..evidence.fabric_links import beyond
+from ..evidence.port_drops import NODES
+from ..evidence.port_groups import joined, leaf_of, ties_of
 from ..evidence.port_rates import (
     LOOKS,
     NEEDS,
@@ -21,6 +30,7 @@ from ..evidence.port_rates import (
     resent_for,
 )
 from ..window.columns import Floats, Mask, clusters, per_group, port_kinds, together
+from ..window.fault_kinds import EXPLAINED_BY
 from ..window.rows import Row
 from ..window.window import Span, Window
 from . import Detector
@@ -30,11 +40,33 @@ _FAULT = FAULTS["port_packet_loss"]
 _PER_SECOND, _TIMES_PEERS = 1.0, 10.0
 # A burst of some packets a second may fall into a pause of the job; of so many it is felt [own].
 _FELT_PER_SECOND = 50.0
+_OF_LEAF, _OF_SEVERAL = CONDITIONS["leaf_loses"], CONDITIONS["nodes_lose"]
+_CANNOT_TELL = Evidence(name="which link", value="hosts cannot tell; these ports share it")
+_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lossy:
+    """A port that sends again, and for whom."""
+
+    finding: Finding
+    jobs: frozenset[str]  # by `holder_key`
+    resent: float  # packets per second
+
+    @property
+    def port(self) -> Subject:
+        return self.finding.subject
 
 
 def lossy_ports(window: Window) -> list[Finding]:
-    """One finding per port that sends again and again: for longer than a burst, or so that jobs feel it."""
-    found: dict[Subject, Finding] = {}
+    """One finding per port that sends again and again, or for all that share what loses their packets."""
+    found = _lossy(window)
+    return sorted(_grouped(window, found), key=lambda finding: finding.subject.key)
+
+
+def _lossy(window: Window) -> list[_Lossy]:
+    """Those that do for longer than a burst, or so that jobs feel it."""
+    found: dict[Subject, _Lossy] = {}
     if not len(window.get("port", Span.STEADY)):
         return []
     for look in LOOKS:
@@ -46,12 +78,110 @@ def lossy_ports(window: Window) -> list[Finding]:
         share = resent_for(window, rates)
         for number in np.flatnonzero(lasts | felt).tolist():
             port = rates.rows.subjects[number]
-            if lasts[number] or jobs_through(window, port, look):
+            jobs = frozenset(jobs_through(window, port, look))
+            if lasts[number] or jobs:
                 one = _finding(window, rates, number, usual[number])
                 since = _since(Row(rates.rows, number), float(share[number]))
                 lost = float(rates.fall[number]) if felt[number] else 0.0
-                found.setdefault(port, replace(one, since=since, lost=lost))
+                one = replace(one, since=since, lost=lost)
+                again = float(rates.resent[number])
+                found.setdefault(port, _Lossy(finding=one, jobs=jobs, resent=again))
     return [found[port] for port in sorted(found)]
+
+
+def _grouped(window: Window, found: Sequence[_Lossy]) -> Iterator[Finding]:
+    """Three nodes with a leaf or a job in common are one matter; two, where their leaf is known or their job.
+
+    What stands goes on as it is called, whichever of its ports lose packets now.
+    """
+    for group in joined(found, lambda one: ties_of(window, one.port, one.jobs)):
+        parts = [group]
+        if len({one.port.of_node() for one in group}) < NODES:
+            parts = joined(group, lambda one: ties_of(window, one.port, one.jobs, sure=True))
+        for them in parts:
+            yield from _told(window, them)
+
+
+def _told(window: Window, them: Sequence[_Lossy]) -> Iterator[Finding]:
+    ports = {one.port for one in them}
+    known = _stood(window, ports)
+    if len({port.of_node() for port in ports | known}) > 1:
+        yield _of_several(window, them, known)
+    else:
+        yield from (one.finding for one in them)
+
+
+def _stood(window: Window, ports: set[Subject]) -> set[Subject]:
+    """The ports of an incident that stands for several of which one loses packets still."""
+    standing = (
+        {it.subject, *map(Subject.parse, it.members)}
+        for it in window.stood
+        if it.fault == _FAULT.key and it.resolved_at is None and it.condition
+    )
+    return {port for those in standing if not ports.isdisjoint(those) for port in those}
+
+
+def _of_several(window: Window, them: Sequence[_Lossy], known: set[Subject]) -> Finding:
+    ports = {one.port for one in them} | known
+    subject = _called_by(window, them, known)
+    first = min((one.finding for one in them), key=lambda it: (it.since, it.subject))
+    leaves = {leaf_of(window, port) for port in ports}
+    row = _OF_LEAF if len(leaves) == 1 and None not in leaves else _OF_SEVERAL
+    most = max(them, key=lambda one: one.resent).finding
+    return replace(
+        first,
+        subject=subject,
+        title=row.title,
+        condition=row.key,
+        action=row.action,
+        source=row.source,
+        own_limit=row.own_limit,
+        lost=max(one.finding.lost for one in them),
+        evidence=(_named(them), _CANNOT_TELL, *most.evidence),
+        members=tuple(sorted(ports - {subject})),
+    )
+
+
+def _called_by(window: Window, them: Sequence[_Lossy], known: set[Subject]) -> Subject:
+    """The port with a fault that explains it; else the one by which it stands, or that was the first."""
+    ports = {one.port for one in them} | known
+    standing = sorted(
+        (it for it in window.stood if it.resolved_at is None and it.subject in ports),
+        key=lambda it: (it.since, it.id),
+    )
+    why = [it.subject for it in standing if _FAULT.key in EXPLAINED_BY.get(it.fault, ())]
+    own = [it.subject for it in standing if it.fault == _FAULT.key]
+    first = min(them, key=lambda one: (one.finding.since, one.port))
+    return next(iter([*why, *_bad_uplinks(window, ports), *own, first.port]))
+
+
+def _bad_uplinks(window: Window, ports: Iterable[Subject]) -> Iterator[Subject]:
+    """Cables between switches, at the leaf of one of these ports, of which such a fault stands."""
+    bad = {
+        it.subject
+        for it in window.stood
+        if it.resolved_at is None
+        and it.subject.device == SWITCH_DEVICE
+        and _FAULT.key in EXPLAINED_BY.get(it.fault, ())
+    }
+    if bad:
+        whole = window.whole or window
+        at = {port: far_end(whole, port) for port in ports}
+        leaves = {(port.cluster, end[0]) for port, end in at.items() if end is not None}
+        for cable in cables(whole):
+            cluster, names = cable.between
+            if cable.at_switches and not leaves.isdisjoint((cluster, name) for name in names):
+                yield from (end.subject for end in cable.ends if end.subject in bad)
+
+
+def _named(them: Sequence[_Lossy]) -> Evidence:
+    """Who sends again, and how often, the most first."""
+    most = sorted(them, key=lambda one: (-one.resent, one.port))
+    shown = ", ".join(
+        f"{one.port.node} {one.port.device} {one.resent:.0f}" for one in most[:_SHOWN]
+    )
+    more = f" and {len(most) - _SHOWN} more ports" if len(most) > _SHOWN else ""
+    return Evidence(name="packets sent again per second", value=f"{shown}{more}")
 
 
 def _since(row: Row, share: float) -> datetime:
@@ -103,6 +233,6 @@ DETECTOR = Detector(
     find=lossy_ports,
     faults=found_by("port_losses"),
     needs=NEEDS,
-    sentence="A network port whose packets have to be sent again.",
+    sentence="A network port whose packets have to be sent again, or several that share what loses them.",
     source="retransmissions that its network card counts, and the cluster's other ports",
 )

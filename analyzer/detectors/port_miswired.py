@@ -93,7 +93,8 @@ def _finding(window: Window, cluster: str, doubt: Doubt) -> Finding:
         severity=_FAULT.severity,
         since=window.inventories[port.of_node().key].at,
         evidence=(
-            Evidence(name="leaf", value=at, peers=f"{belongs} {doubt.basis}"),
+            Evidence(name="is at", value=at),
+            Evidence(name="belongs at", value=f"{belongs}, {doubt.basis}"),
             *(_partner(window, port, other, belongs) for other in others),
         ),
         detector="port_miswired",

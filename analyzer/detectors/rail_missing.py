@@ -57,7 +57,7 @@ def _is_told(window: Window, cluster: str, doubt: Doubt) -> bool:
     """Whether one of these ports was up until lately, which its own incident says."""
     keys = {port_of(cluster, *it).key for it in doubt.ports}
     return any(
-        it.fault in WITHOUT_LINK
+        not WITHOUT_LINK.isdisjoint({it.fault, it.condition})
         and it.resolved_at is None
         and not keys.isdisjoint({it.subject.key, *it.members})
         for it in window.stood
@@ -71,10 +71,8 @@ def _finding(inventory: Inventory, doubt: Doubt) -> Finding:
         severity=_FAULT.severity,
         since=inventory.at,
         evidence=(
-            Evidence(
-                name="rails missing", value=str(len(doubt.rails)), peers=f"none on {doubt.basis}"
-            ),
-            Evidence(name="which", value=doubt.details),
+            Evidence(name="missing", value=doubt.details),
+            Evidence(name="complete", value=doubt.basis),
         ),
         detector="rail_missing",
         action=_FAULT.action,

@@ -18,7 +18,7 @@ from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Severity, Subject, Switch
 from gpuvigil.store import Aggregate, Function
 
-from ..evidence import fabric
+from ..evidence import fabric, fabric_links
 from ..evidence.grouping import rack_mates
 from ..evidence.port_drops import (
     Drop,
@@ -90,7 +90,11 @@ def _by_numbers(window: Window, rows: Rows, group: Sequence[Drop]) -> Iterator[D
     hit = {drop.port.of_node() for drop in group}
     beside = {mate for one in hit for mate in mates.get(one, ())} - hit
     span, stood = window.get("port", Span.FLAP), _stood(window)
-    own = {it.subject for it in window.stood if it.fault in LINKS_DOWN and not it.resolved_at}
+    own = {
+        it.subject
+        for it in window.stood
+        if not LINKS_DOWN.isdisjoint({it.fault, it.condition}) and not it.resolved_at
+    }
     for node in sorted(beside):
         for port in fabric_ports(window, node):
             row, lately = rows.get(port), span.get(port)
@@ -160,6 +164,7 @@ def _lost_switches(window: Window, switches: Sequence[Switch], since: datetime) 
     evidence = [
         Evidence(name="answered until", value=moment(since)),
         Evidence(name="hosts' ports there", value=str(len(plugged))),
+        *fabric_links.links_lost(window, switches),
         Evidence(name="switches", value=_called(switches)),
     ]
     hosts = [host for switch in switches for host in fabric.hosts_of(window, switch)]

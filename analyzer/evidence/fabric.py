@@ -16,6 +16,7 @@ from ..window.window import Window
 _OLD = timedelta(minutes=15)
 # What one look saw, the next one must have seen, too: they are at least five seconds apart.
 _CONFIRMED = timedelta(seconds=4)
+_NOT_KNOWN = "not known"
 DISABLED = "Disabled"  # a port's physical state: by somebody
 Key = tuple[Subject, str]  # a switch, and what its port is called
 
@@ -68,7 +69,13 @@ class Cable:
             return f"{port.peer} port {port.peer_id}"
         if self.host is not None and not port.peer:
             return f"{self.host.node} {self.host.device}"
-        return port.peer or "not known"
+        return port.peer or _NOT_KNOWN
+
+    def beyond(self, end: Subject) -> str:
+        """What is at the other end of this one; empty where nobody knows."""
+        if end != self.near.subject:
+            return self.near.name
+        return "" if self.far == _NOT_KNOWN else self.far
 
     @property
     def at_switches(self) -> bool:
@@ -122,7 +129,17 @@ def cables(window: Window) -> Sequence[Cable]:
 
 def far_end(window: Window, port: Subject) -> tuple[str, str] | None:
     """The switch and its port that a host's port is plugged into."""
-    return window.once(_by_host, None).get(port)
+    return plugged(window).get(port)
+
+
+def plugged(window: Window) -> Mapping[Subject, tuple[str, str]]:
+    """By port of a host the switch and its port that it is plugged into."""
+    return window.once(_by_host, None)
+
+
+def cable_at(window: Window, end: Subject) -> Cable | None:
+    """The cable that is plugged in there, at a switch."""
+    return window.once(_by_end, None).get(end)
 
 
 def hosts_of(window: Window, switch: Switch) -> list[Subject]:
@@ -337,3 +354,7 @@ def _plugged(window: Window) -> Iterator[tuple[Subject, tuple[str, str]]]:
 
 def _ends_by_host(window: Window, _: None) -> Mapping[Subject, End]:
     return {it.host: it.near for it in cables(window) if it.host is not None}
+
+
+def _by_end(window: Window, _: None) -> Mapping[Subject, Cable]:
+    return {end.subject: cable for cable in cables(window) for end in cable.ends}

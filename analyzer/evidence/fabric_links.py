@@ -122,6 +122,23 @@ def degraded(window: Window) -> Iterator[Trouble]:
         )
 
 
+def links_lost(window: Window, gone: Sequence[Switch]) -> Iterator[Evidence]:
+    """How many of their links to other switches the others have lost with those that do not answer."""
+    names = {(it.subject.cluster, it.subject.node) for it in gone}
+    every, lost = Counter[str](), Counter[str]()
+    for switch in answering(window).values():
+        cluster, name = switch.subject.cluster, switch.subject.node
+        for port in switch.ports:
+            if port.at_switch:
+                every[name] += 1
+                lost[name] += (cluster, port.peer) in names
+    most = sorted((it for it in lost if lost[it]), key=lambda it: (-lost[it] / every[it], it))
+    if most:
+        shown = ", ".join(f"{it} {lost[it]} of {every[it]}" for it in most[:_SHOWN])
+        more = f" and {len(most) - _SHOWN} more switches" if len(most) > _SHOWN else ""
+        yield Evidence(name="links to other switches lost", value=f"{shown}{more}")
+
+
 def _usual(every: Sequence[Cable]) -> Mapping[tuple[str, bool], int]:
     """By cluster the speed that nearly all links between switches have, and nearly all to hosts."""
     speeds: dict[tuple[str, bool], list[int]] = defaultdict(list)

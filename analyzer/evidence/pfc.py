@@ -103,7 +103,7 @@ def _deaf_switch(rows: Rows, links: Sequence[_Link], share: Floats) -> Iterator[
                 rows,
                 it,
                 f"switch, {it.end.name}",
-                Evidence(name="host asks the switch to stop", value=asked),
+                Evidence(name="host pauses the switch for", value=asked),
                 Evidence(
                     name=f"pause frames received at {it.end.name}",
                     value="none in 10 min",
@@ -122,8 +122,8 @@ def _deaf_hosts(rows: Rows, links: Sequence[_Link]) -> Iterator[OneSided]:
                 f"host, {rows.subjects[it.number].device}",
                 Evidence(name=f"pause frames sent at {it.end.name}", value=f"{it.sent} in 10 min"),
                 Evidence(
-                    name="time that the host was stopped",
-                    value="none",
+                    name="host was paused for",
+                    value="no time",
                     peers=f"some at {counted(count, 'other port')} of that switch",
                 ),
             )

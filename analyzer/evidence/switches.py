@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from gpuvigil.model import Evidence, Finding, Subject
+from gpuvigil.model import SWITCH_DEVICE, Evidence, Finding, Subject
 
-from ..window.fault_kinds import SWITCHES
+from ..window.fault_kinds import AT_SWITCHES, SWITCHES
 from ..window.window import Window
 from .fabric import far_end
 
@@ -23,7 +23,9 @@ def switch_of_all(window: Window, ports: Iterable[Subject]) -> str:
 
 def other_end(window: Window, finding: Finding) -> Iterator[Evidence]:
     """What is known of the other end of a port, or of the ports of a switch."""
-    if finding.fault in SWITCHES:
+    if finding.subject.device == SWITCH_DEVICE:
+        return  # it says itself which switch it is
+    if finding.fault in SWITCHES or (finding.fault in AT_SWITCHES and finding.members):
         names = _switches(window, (finding.subject, *finding.members))
         said = ", ".join(f"{name} ({count} of the ports)" for name, count in sorted(names.items()))
         yield Evidence(name="which switch", value=said or _UNKNOWN)

@@ -2,16 +2,21 @@
 
 from collections.abc import Mapping
 
-from gpuvigil.faults import FAULTS, About, Shared, Shows, Sign, where
+from gpuvigil.faults import FAULTS, About, Link, Shared, Shows, Sign, where
 from gpuvigil.model import EventKind
 
 # Nobody hears from the node.
 SILENCES = where(lambda row: row.shows is Shows.UNHEARD)
 SWITCHES = where(lambda row: row.about is About.SWITCH)
+# Also those of a port of which a switch may be the cause.
+AT_SWITCHES = where(lambda row: row.shared is Shared.SWITCH)
 # About ports, or named by them.
 OF_PORTS = where(lambda row: row.about in {About.PORT, About.SWITCH})
 OF_LINKS = where(lambda row: row.about is About.PORT)
 LINKS_DOWN = where(lambda row: Sign.LINK_DOWN in row.signs)
+# A link that is gone, for good or again and again; and one that is there, and bad.
+LINKS_LOST = where(lambda row: row.link in {Link.STATE, Link.FLAPS} and row.about is About.PORT)
+BAD_LINKS = where(lambda row: Sign.LINK_BAD in row.signs)
 # A switch of whose ports none carries anything.
 SWITCHES_DOWN = where(
     lambda row: (

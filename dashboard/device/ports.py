@@ -31,16 +31,22 @@ ERRORS = {
     "pause_storms": "pause storms",
     "module_faults": "module faults",
 }
-# These say how full the network is, and harm nothing by themselves.
-_CONGESTION = {
-    "transmit_wait_ticks": "ticks without credit",
-    "receive_pause_microseconds": "µs stopped by others",
-    "transmit_pause_microseconds": "µs stopping others",
+# These say how full the network is, and harm nothing by themselves: shares of the time, and per second.
+_STOPPED = {
+    "receive_pause_microseconds": "stopped by others",
+    "transmit_pause_microseconds": "stops others",
+}
+_MARKED = {
     "transmit_held_back": "times held back by a shaper",
     "ecn_marked_packets": "packets marked by ECN",
     "cnp_sent": "CNPs sent",
     "cnp_handled": "CNPs handled",
 }
+# A tick without credit has no length that anybody publishes: so many times those of the node's other ports of
+# that sort, two at least, are worth a word [own].
+_TICKS, _TIMES, _OTHERS = "transmit_wait_ticks", 3.0, 2
+# Less of the time, or less often, is not worth a word either [own].
+_LEAST_SHARE, _LEAST_PER_SECOND, _MICROSECONDS = 0.001, 0.1, 1e6
 Port = tuple[str, str]
 
 
@@ -56,7 +62,7 @@ class PortLine:
     received: float | None  # bytes per second, newest
     sent: float | None
     errors: Mapping[str, float]
-    congestion: Mapping[str, float]
+    congestion: tuple[str, ...] | None
     lanes: int | None
     module_celsius: float | None  # newest
     asked: bool
@@ -91,7 +97,7 @@ def rows(
                 received=_newest_rate(fields, "receive_bytes", numbers),
                 sent=_newest_rate(fields, "transmit_bytes", numbers),
                 errors=_grown(fields, ERRORS),
-                congestion=_grown(fields, _CONGESTION),
+                congestion=_congestion(port, numbers),
                 lanes=None if (lanes := _newest(fields, "width_lanes")) is None else round(lanes),
                 module_celsius=_newest(fields, "module_celsius"),
                 asked="/".join(port) == asked,
@@ -104,6 +110,56 @@ def _grown(fields: Fields, words: Mapping[str, str]) -> Mapping[str, float]:
     """By its words, what each counter of these grew by; those that were measured."""
     grown = {said: increase(fields[name]) for name, said in words.items() if name in fields}
     return {said: count for said, count in grown.items() if count is not None}
+
+
+def _congestion(port: Port, numbers: Numbers) -> tuple[str, ...] | None:
+    """How much of the time it waited, or made others wait, and how often it was told to send less."""
+    fields = numbers.ports.get(port, {})
+    known = {
+        name: rate
+        for name in (*_STOPPED, *_MARKED, _TICKS)
+        if (rate := _mean_rate(fields, name, numbers)) is not None
+    }
+    if not known:
+        return None
+    shares = {name: known.get(name, 0.0) / _MICROSECONDS for name in _STOPPED}
+    times = _times_others(port, known.get(_TICKS, 0.0), numbers)
+    return (
+        *(
+            f"{said} {100.0 * min(shares[name], 1.0):.1f} % of the time"
+            for name, said in _STOPPED.items()
+            if shares[name] >= _LEAST_SHARE
+        ),
+        *([f"waits for credit {times:.0f} times as long as its peers here"] if times else []),
+        *(
+            f"{known[name]:,.1f} {said} a second"
+            for name, said in _MARKED.items()
+            if known.get(name, 0.0) >= _LEAST_PER_SECOND
+        ),
+    )
+
+
+def _times_others(port: Port, rate: float, numbers: Numbers) -> float | None:
+    """How many times as much it waits for credit as the node's other ports of its sort; None where that is usual."""
+    kind = numbers.kinds.get(port)
+    others = [
+        known
+        for other, fields in numbers.ports.items()
+        if other != port and numbers.kinds.get(other) == kind
+        if (known := _mean_rate(fields, _TICKS, numbers)) is not None
+    ]
+    usual = float(np.median(others)) if len(others) >= _OTHERS else 0.0
+    return rate / usual if usual > 0.0 and rate >= _TIMES * usual else None
+
+
+def _mean_rate(fields: Fields, name: str, numbers: Numbers) -> float | None:
+    """Per second, from the first to the last step in which it was measured; None: not in two."""
+    places = np.flatnonzero(np.isfinite(fields[name])) if name in fields else np.zeros(0)
+    grown = increase(fields[name]) if len(places) > 1 else None
+    if grown is None:
+        return None
+    steps = float(places[-1] - places[0])
+    return grown / (steps * numbers.grid.step.total_seconds())
 
 
 def _newest_rate(fields: Fields, name: str, numbers: Numbers) -> float | None:
@@ -184,10 +240,14 @@ def _row(line: PortLine) -> Html:
         tag("td", bytes_per_second(line.received)),
         tag("td", bytes_per_second(line.sent)),
         tag("td", "–" if line.module_celsius is None else f"{line.module_celsius:.0f} °C"),
-        tag("td", _counts(line.congestion)),
+        tag("td", _said(line.congestion)),
         tag("td", _counts(line.errors)),
         class_="asked" if line.asked else None,
     )
+
+
+def _said(words: Sequence[str] | None) -> str:
+    return "not measured" if words is None else ", ".join(words) or "none"
 
 
 def _counts(counts: Mapping[str, float]) -> str:

@@ -253,6 +253,20 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         "Check the cable between these two switch ports.",
         "iblinkinfo(8): it had a link, both switches answer, and two looks saw none",
     ),
+    (
+        "uplinks_down",
+        _WARNING,
+        "Several links between switches are down",
+        "Check what these links share: a switch, its line card or power, a bundle of cables.",
+        "iblinkinfo(8): they had links, their switches answer, and two looks saw none",
+    ),
+    (
+        "leaf_cut_off",
+        _CRITICAL,
+        "Leaf switch has lost all links to other switches",
+        "Check the leaf's uplink ports and cables, then the spines at their other ends.",
+        "iblinkinfo(8): they had links, their switches answer, and two looks saw none",
+    ),
     # port_congested
     (
         "shaped",
@@ -275,6 +289,21 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         "Network congestion slows several nodes",
         "Check what these ports share: the spines, the links to them, and the jobs that send there.",
         "ours: as of a leaf switch, and the same jobs wait at others or on other rails, too",
+    ),
+    # port_packet_loss
+    (
+        "leaf_loses",
+        _WARNING,
+        "Several nodes of one leaf switch lose packets",
+        "Check error counters at both ends of the leaf's uplinks; replace the cable that has errors.",
+        "ours: as of one port, at several nodes with one leaf at once",
+    ),
+    (
+        "nodes_lose",
+        _WARNING,
+        "Packets get lost between several nodes",
+        "Check error counters of the links between these nodes' leaf switches and the spines; replace the cable that has errors.",
+        "ours: as of one port, at several nodes with a leaf or a job in common at once",
     ),
     # port_degraded
     (
@@ -338,7 +367,7 @@ _OWN_LIMITS = frozenset(
         *("corrected_storm", "corrected_growth"),
         *("nvlink_recovery", "nvlink_crc", "nvlink_uneven"),
         *("cooling", "heatsink", "memory_hot", "node_hot", "rack_hot"),
-        *("pcie_starved", "pfc_one_sided", "no_uplink", "nodes_wait"),
+        *("pcie_starved", "pfc_one_sided", "no_uplink", "nodes_wait", "leaf_loses", "nodes_lose"),
         *("gpu_unread", "driver_unread", "temperature_stuck"),
     }
 )

@@ -52,9 +52,9 @@ ROWS = (
     ),
     Fault(
         key="port_miswired",
-        title="Network cable is in the wrong rail",
+        title="Network cable is at the wrong leaf switch",
         severity=Severity.INFO,
-        action="Move the cable to the leaf of its rail; if two are swapped, exchange them. Confirm with gpuvigil topology.",
+        action="Move the cable to the leaf that the evidence names; exchange two that are swapped. Confirm with gpuvigil topology.",
         source="ours: the leaf of that port on 80 % of at least 5 hosts of its pod",
         own_limit=True,
         inferred=True,
@@ -94,9 +94,9 @@ ROWS = (
     ),
     Fault(
         key="rail_missing",
-        title="Host has fewer rails than its peers",
+        title="Node lacks a network port that its peers have",
         severity=Severity.INFO,
-        action="Look for the card and its cable (lspci, ibdev2netdev); a port that was never up is not plugged in, or its switch port is off.",
+        action="Look for the card (lspci, ibdev2netdev); a port that was never up lacks its cable, or its switch port is off.",
         source="ours: 80 % of at least 5 hosts of its pod have rails that it lacks, and few others lack them",
         own_limit=True,
         inferred=True,

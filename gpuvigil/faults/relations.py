@@ -17,6 +17,7 @@ class Sign(Enum):
     LINK_DOWN = "the network link is down"
     LINK_BAD = "the network link is bad"
     LINK_WAITS = "the network link waits for others"
+    LINK_LOSES = "the network link loses packets"
     HOST_WAITED_FOR = "the host takes less than the network link brings"
     NO_ROOM = "the host's disk takes no more"
 

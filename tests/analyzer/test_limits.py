@@ -294,7 +294,7 @@ LIMITS: list[tuple[Find, Scene, Scene, str]] = [
         deaf_ports,
         grown("port", ecn_marked_packets=999),
         grown("port", ecn_marked_packets=1000),
-        "info; packets marked: 1000 in 5 min; congestion notifications sent: 0 (limit one at least)",
+        "info; packets marked as congested: 1,000 in 5 min; congestion notifications sent: 0 (limit one at least)",
     ),
     (
         slow_hosts,

@@ -77,7 +77,7 @@ def test_a_switch_that_hears_no_pause_of_a_host_that_asks_for_it() -> None:
     )
     assert told(found) == (
         "info; side without PFC: switch, leaf1 port Ethernet1/1;"
-        " host asks the switch to stop: 5.0 % of the time;"
+        " host pauses the switch for: 5.0 % of the time;"
         " pause frames received at leaf1 port Ethernet1/1: none in 10 min"
         " (peers some at 1 other port of it)"
     )
@@ -110,7 +110,7 @@ def test_a_host_that_its_switch_never_stops() -> None:
     assert told(found) == (
         "info; side without PFC: host, mlx5_0;"
         " pause frames sent at leaf1 port Ethernet1/1: 1000 in 10 min;"
-        " time that the host was stopped: none (peers some at 1 other port of that switch)"
+        " host was paused for: no time (peers some at 1 other port of that switch)"
     )
 
 

@@ -74,7 +74,7 @@ def test_two_swapped_cables_of_a_host_are_one_note_that_names_both_ends_of_both(
     assert (found.fault, found.severity) == ("port_miswired", Severity.INFO)
     assert (found.subject, found.members) == (nic(2, 0), (nic(2, 1),))
     assert told(found) == (
-        "info; leaf: leaf1 (rail mlx5_1) (peers leaf0 (rail mlx5_0) as on 4 of 5 hosts);"
+        "info; is at: leaf1 (rail mlx5_1); belongs at: leaf0 (rail mlx5_0), as on 4 of 5 hosts;"
         " swapped with: mlx5_1, at leaf0 (rail mlx5_0) port swp1"
     )
 
@@ -214,7 +214,10 @@ def test_it_ends_once_the_cables_are_where_they_belong_and_stands_while_nobody_c
 
     told_anew({2: SWAPPED})
     (one,) = watch.standing()
-    assert (one.fault, one.label) == ("port_miswired", "node-2 port mlx5_0/1")
+    assert (one.fault, one.label) == (
+        "port_miswired",
+        "node-2 port mlx5_0/1 to leaf1 port swp0",
+    )
     told_anew({}, usual=[None] * 4)
     assert [it.id for it in watch.standing()] == [one.id]
     told_anew({})

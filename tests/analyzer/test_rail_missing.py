@@ -44,9 +44,7 @@ def changed(of: Scene, number: int, **more: object) -> Scene:
 def test_a_host_with_one_rail_fewer_is_a_note_that_says_which() -> None:
     (found,) = find(scene({2: SHORT}))
     assert (found.fault, found.subject, found.severity) == ("rail_missing", node(2), Severity.INFO)
-    assert told(found) == (
-        "info; rails missing: 1 (peers none on 5 of 6 hosts); which: no port at mlx5_3"
-    )
+    assert told(found) == ("info; missing: no port at mlx5_3; complete: 5 of 6 hosts")
     # Where nobody knows a switch, the names of ports say it.
     assert len(find(scene({2: (None,) * 3}, usual=(None,) * 4))) == 1
 
@@ -55,7 +53,7 @@ def test_a_port_that_was_never_up_is_no_rail() -> None:
     ports = at(*RAILS)
     dark = replace(ports[3], was_up=False, switch=None, switch_port=None)
     (found,) = find(changed(scene({}), 2, ports=(*ports[:3], dark)))
-    assert "which: mlx5_3 was never up" in told(found)
+    assert "missing: mlx5_3 was never up" in told(found)
 
 
 @pytest.mark.parametrize(("hosts", "expected"), [(4, 0), (5, 1)])

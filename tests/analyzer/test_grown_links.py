@@ -1,0 +1,73 @@
+"""A bad link that is lost goes on as one incident, and what it then explains."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from analyzer.correlation.causes import halting, hides
+from analyzer.correlation.grown_links import grown
+from gpuvigil.faults import FAULTS
+from gpuvigil.model import Finding, Incident, Subject
+
+from .scene import NOON, incident, node, port
+
+END = Subject(cluster="c", node="leaf1", device="switch", port="40")
+
+
+def finding(fault: str, subject: Subject | None = None, **more: Any) -> Finding:
+    row = FAULTS[fault]
+    made = Finding(
+        fault=fault, subject=subject or port(), severity=row.severity, since=NOON, evidence=(),
+        detector=row.detector, action=row.action, source=row.source, own_limit=row.own_limit,
+    )  # fmt: skip
+    return replace(made, **more)
+
+
+def by_name(*them: Incident) -> dict[str, Incident]:
+    return {it.fingerprint: it for it in them}
+
+
+ERRORS, DOWN = incident("port_errors", port()), finding("port_down")
+
+
+@pytest.mark.parametrize("fault", ["port_errors", "port_degraded", "port_packet_loss"])
+def test_a_lost_link_goes_on_as_what_was_bad(fault: str) -> None:
+    bad = incident(fault, port())
+    (one,) = grown([finding(fault), DOWN], by_name(bad))
+    assert (one.fingerprint, one.condition) == (bad.fingerprint, "port_down")
+    assert (one.title, one.action) == ("Network port is down", DOWN.action)
+
+
+def test_what_stands_for_itself_or_elsewhere_is_left_alone() -> None:
+    both = [finding("port_errors"), DOWN]
+    own = incident("port_down", port())
+    for stands in (by_name(own), by_name(own, ERRORS), {}):
+        assert grown(both, stands) == both
+    for other in (incident("port_errors", port(2)), incident("port_module", port())):
+        assert grown(both, by_name(other)) == both
+    shared = replace(
+        incident("port_packet_loss", port()), members=(port().key, port(2).key, port(3).key)
+    )
+    assert grown([DOWN], by_name(shared)) == [DOWN]
+
+
+def test_flaps_say_more_than_that_it_is_down_now() -> None:
+    (one,) = grown([DOWN, finding("port_flapping")], by_name(ERRORS))
+    assert (one.fault, one.condition) == ("port_errors", "port_flapping")
+
+
+def test_a_cable_that_its_switch_told_of_goes_on_by_that_end() -> None:
+    known = replace(incident("port_errors", END), members=(END.key, port().key))
+    (one,) = grown([DOWN], by_name(known))
+    assert (one.fingerprint, one.members) == (known.fingerprint, (port(),))
+
+
+def test_a_link_that_grew_explains_and_halts_as_one_that_is_down() -> None:
+    (one,) = grown([DOWN], by_name(ERRORS))
+    assert hides(one, finding("port_degraded"))
+    assert hides(finding("switch_down", port(3), members=(port(),)), one)
+    assert not hides(one, ERRORS)
+    assert halting(one)
+    assert not halting(finding("port_errors"))
+    assert not hides(one, finding("port_degraded", node()))
