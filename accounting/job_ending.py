@@ -94,6 +94,7 @@ _OF_EVENTS = {
     EventKind.DRIVER_SILENT: (Why.HARDWARE, "driver stopped answering"),
     EventKind.PORT_DOWN: (Why.NETWORK, "network port went down"),
     EventKind.OOM_KILL: (Why.MEMORY, "the kernel killed a process for want of memory"),
+    EventKind.STORAGE_ERROR: (Why.NODE, "a drive of the node failed"),
     EventKind.BOOT: (Why.NODE, "the node was booted"),
 }
 _SAID = {

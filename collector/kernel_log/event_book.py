@@ -172,6 +172,8 @@ _KINDS: Mapping[KernelEventKind, EventKind] = {
     KernelEventKind.PCIE_ERROR: EventKind.PCIE_ERROR,
     KernelEventKind.OOM_KILL: EventKind.OOM_KILL,
     KernelEventKind.MACHINE_CHECK: EventKind.MACHINE_CHECK,
+    KernelEventKind.KERNEL_HANG: EventKind.KERNEL_HANG,
+    KernelEventKind.STORAGE_ERROR: EventKind.STORAGE_ERROR,
 }
 _TITLES: Mapping[KernelEventKind, str] = {
     KernelEventKind.OFF_BUS: "kernel log",
@@ -179,6 +181,8 @@ _TITLES: Mapping[KernelEventKind, str] = {
     KernelEventKind.PCIE_ERROR: "PCIe error",
     KernelEventKind.OOM_KILL: "process killed",
     KernelEventKind.MACHINE_CHECK: "machine check",
+    KernelEventKind.KERNEL_HANG: "kernel",
+    KernelEventKind.STORAGE_ERROR: "storage",
 }
 
 

@@ -14,6 +14,8 @@ class KernelEventKind(str, Enum):
     PCIE_ERROR = "pcie_error"
     OOM_KILL = "oom_kill"
     MACHINE_CHECK = "machine_check"
+    KERNEL_HANG = "kernel_hang"  # a processor or a task makes no progress
+    STORAGE_ERROR = "storage_error"  # a drive is gone or unreadable, or a file system read-only
 
 
 class Grade(str, Enum):

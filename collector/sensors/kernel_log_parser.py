@@ -3,13 +3,14 @@
 Pure functions; nothing here reads a log. The forms are those of the NVIDIA driver (`nv_printf` in
 the open kernel modules), of the PCI core (drivers/pci/pcie/aer.c, dpc.c, pci.c), of the memory
 manager (mm/oom_kill.c, mm/memory-failure.c) and of the machine-check code (arch/x86/kernel/cpu/mce,
-drivers/edac, drivers/acpi/apei), of Linux 4.18 to 6.18.
+drivers/edac, drivers/acpi/apei), of Linux 4.18 to 6.18; `kernel_host_lines.py` has those of hangs and drives.
 """
 
 import re
 from collections.abc import Callable
 from dataclasses import replace
 
+from . import kernel_host_lines
 from .kernel_event import Grade, KernelEvent, KernelEventKind
 
 _BDF = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?"
@@ -267,6 +268,18 @@ def _poison(text: str) -> KernelEvent | None:
     )
 
 
+def _hang(text: str) -> KernelEvent | None:
+    return _in_plain(kernel_host_lines.hang(text))
+
+
+def _storage(text: str) -> KernelEvent | None:
+    return _in_plain(kernel_host_lines.storage(text))
+
+
+def _in_plain(found: KernelEvent | None) -> KernelEvent | None:
+    return found and replace(found, text=_plain(found.text))
+
+
 _MOST_TEXT = 400
 
 
@@ -289,4 +302,14 @@ _READERS: tuple[tuple[str, Callable[[str], KernelEvent | None]], ...] = (
     ("[Hardware Error]: ", _machine_check),
     ("EDAC ", _memory_error),
     ("Memory failure: ", _poison),
+    ("soft lockup", _hang),
+    ("hard LOCKUP", _hang),
+    ("blocked for more than ", _hang),
+    ("INFO: rcu_", _hang),
+    ("-fs (", _storage),
+    ("XFS (", _storage),
+    ("BTRFS", _storage),
+    ("nvme", _storage),
+    ("Disk failure on ", _storage),
+    ("critical ", _storage),
 )

@@ -199,6 +199,8 @@ _EVENTS = {
     EventKind.PCIE_ERROR: ("has a PCIe error", "have PCIe errors", "warn", None),
     EventKind.OOM_KILL: ("ran out of memory", "nodes ran out of memory", "warn", None),
     EventKind.MACHINE_CHECK: ("has a machine check", "have machine checks", "warn", None),
+    EventKind.KERNEL_HANG: ("has tasks that hang", "nodes have tasks that hang", "warn", None),
+    EventKind.STORAGE_ERROR: ("has a failing drive", "nodes have failing drives", "warn", None),
     EventKind.LOGS: ("logs", "nodes have collected logs", "", None),
     EventKind.HOST: (
         *("reports on supplies, fans or mounts", "nodes report on supplies, fans or mounts"),

@@ -26,6 +26,8 @@ _NAMES = {
     EventKind.PCIE_ERROR: "PCIe error",
     EventKind.OOM_KILL: "out of memory",
     EventKind.MACHINE_CHECK: "machine check",
+    EventKind.KERNEL_HANG: "kernel hangs",
+    EventKind.STORAGE_ERROR: "storage fails",
     EventKind.BOOT: "boot",
     EventKind.LOGS: "logs collected",
     EventKind.HOST: "supply, fan or mount",

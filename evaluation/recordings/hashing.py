@@ -22,6 +22,7 @@ _TOLD = frozenset(
     {
         *(EventKind.XID, EventKind.SXID, EventKind.PCIE_ERROR, EventKind.MACHINE_CHECK),
         *(EventKind.GPU_LOST, EventKind.GPU_RESET, EventKind.OOM_KILL, EventKind.SHUTDOWN),
+        EventKind.STORAGE_ERROR,
     }
 )
 _PROCESS = re.compile(r"[^\s,\[\]()]+ \(pid (\d+)\)")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from . import gpus, hosts, network, network_setup, nodes, speed, users
+from . import gpus, hosts, kernel, network, network_setup, nodes, speed, users
 from .model import Fault
 
 # Of several that stand, the earlier row gives the reason of a GPU's state.
@@ -11,6 +11,7 @@ FAULTS: Mapping[str, Fault] = {
     for rows in (
         nodes.ROWS,
         hosts.ROWS,
+        kernel.ROWS,
         gpus.ROWS,
         speed.ROWS,
         users.ROWS,

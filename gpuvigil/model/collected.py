@@ -36,6 +36,8 @@ class EventKind(str, Enum):
     PCIE_ERROR = auto()
     OOM_KILL = auto()
     MACHINE_CHECK = auto()
+    KERNEL_HANG = auto()  # the kernel says that a processor or a task makes no progress
+    STORAGE_ERROR = auto()  # a drive of the machine is gone, or a file system on it read-only
     LOGS = auto()  # collected, or not: its message says where or why not
     HOST = auto()  # a supply, a fan or a mount that fails, or is well again: its message names it
     SHUTDOWN = auto()  # the machine goes down in order; its message begins with what comes then

@@ -244,6 +244,16 @@ FAULTY: dict[str, tuple[Callable[[Scene], Scene], Subject]] = {
         ),
         node(),
     ),
+    "host_hang": (
+        lambda scene: scene.with_events(
+            *(event(EventKind.KERNEL_HANG, node(), NOON - n * 60 * SECOND) for n in (3, 2, 1))
+        ),
+        node(),
+    ),
+    "host_storage": (
+        lambda scene: scene.with_events(event(EventKind.STORAGE_ERROR, node(), NOON - 60 * SECOND)),
+        node(),
+    ),
     "host_power": (lambda scene: scene.changed(node(), {"power_supplies_failed": 1}), node()),
     "host_fan": (lambda scene: scene.changed(node(), {"fans_failed": 2}), node()),
     "host_mount": (lambda scene: scene.changed(node(), {"mounts_hung": 1}), node()),
@@ -380,6 +390,7 @@ def test_these_look_again_as_soon_as_an_event_comes() -> None:
         "gpu_lost",
         "gpu_silent",
         "gpu_xid",
+        "host_kernel",
         "host_memory",
         "nvswitch_error",
         "port_down",

@@ -21,6 +21,7 @@ from analyzer.detectors.gpu_power import held_back
 from analyzer.detectors.gpu_settings import odd_settings
 from analyzer.detectors.gpus_missing import nodes_with_too_few
 from analyzer.detectors.host_disk import full_disks
+from analyzer.detectors.host_kernel import troubled_kernels
 from analyzer.detectors.host_memory import failing_hosts
 from analyzer.detectors.host_sensors import failing_parts
 from analyzer.detectors.port_congested import congested_ports
@@ -400,6 +401,34 @@ def test_ten_machine_checks_in_a_day_are_a_fault(count: int, hours: int, found: 
         "warning; machine checks: 10 in a day, last at 13:00:00 UTC on 30 Jan"
         " (limit fewer than 3 in an hour, 10 in a day); message: none"
     ] * found
+
+
+@pytest.mark.parametrize(
+    ("count", "apart", "minutes", "found"),
+    [(2, 60, 1, 0), (3, 60, 1, 1), (3, 300, 1, 1), (3, 301, 1, 0), (3, 60, 57, 1), (3, 60, 60, 0)],
+)
+def test_three_reports_of_a_hang_within_ten_minutes_are_a_fault_for_an_hour(
+    count: int, apart: int, minutes: int, found: int
+) -> None:
+    hangs = [
+        event(EventKind.KERNEL_HANG, node(), NOON - minutes * MINUTE - number * apart * SECOND)
+        for number in range(count)
+    ]
+    scene = healthy().with_events(*hangs)
+    assert [it.fault for it in troubled_kernels(scene.window())] == ["host_hang"] * found
+    booted = scene.with_events(event(EventKind.BOOT, node(), NOON - minutes * MINUTE + SECOND))
+    assert troubled_kernels(booted.window()) == []
+
+
+@pytest.mark.parametrize(("hours", "found"), [(23.9, 1), (24.0, 0)])
+def test_a_drive_that_failed_is_told_for_a_day_or_until_a_boot(hours: float, found: int) -> None:
+    at = NOON - timedelta(hours=hours)
+    scene = healthy().with_events(event(EventKind.STORAGE_ERROR, node(), at))
+    assert [it.fault for it in troubled_kernels(scene.window())] == ["host_storage"] * found
+    before = scene.with_events(event(EventKind.BOOT, node(), at - SECOND))
+    assert len(troubled_kernels(before.window())) == found
+    after = scene.with_events(event(EventKind.BOOT, node(), at + SECOND))
+    assert troubled_kernels(after.window()) == []
 
 
 def with_drivers(*versions: str | None, minutes: float = 15.0) -> Scene:

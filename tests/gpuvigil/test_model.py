@@ -43,7 +43,7 @@ SUBJECTS = st.one_of(
 # As collectors of every version write them: a member may be renamed, its word may not.
 EVENT_WORDS = (
     "xid gpu_lost gpu_back gpu_reset port_down port_up driver_silent driver_back sxid pcie_error"
-    " oom_kill machine_check logs host shutdown stopped boot collective"
+    " oom_kill machine_check kernel_hang storage_error logs host shutdown stopped boot collective"
 )
 
 

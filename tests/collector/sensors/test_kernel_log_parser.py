@@ -301,7 +301,45 @@ OTHERS = [
     ),
 ]
 
+HANGS = [
+    "watchdog: BUG: soft lockup - CPU#17 stuck for 22s! [python3:28841]",
+    "NMI watchdog: BUG: soft lockup - CPU#3 stuck for 23s! [kworker/3:1:812]",
+    "watchdog: Watchdog detected hard LOCKUP on cpu 5",
+    "INFO: task kworker/u448:2:4711 blocked for more than 122 seconds.",
+    "rcu: INFO: rcu_sched detected stalls on CPUs/tasks:",
+    "rcu: INFO: rcu_preempt self-detected stall on CPU",
+]
+DRIVES = [
+    "EXT4-fs (nvme2n1): Remounting filesystem read-only",
+    "XFS (nvme0n1p1): Filesystem has been shut down due to log error (0x2).",
+    "XFS (dm-3): Corruption of in-memory data (0x8) detected. Shutting down filesystem.",
+    "BTRFS: error (device sdb: state A) in btrfs_run_delayed_refs: errno=-5 IO failure; forced readonly",
+    "nvme nvme2: Device not ready; aborting reset, CSTS=0x1",
+    "nvme nvme0: Removing after probe failure status: -19",
+    "nvme nvme0: Disabling device after reset failure: -19",
+    "nvme nvme1: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0x10",
+    "md/raid1:md0: Disk failure on nvme1n1, disabling device.",
+    "blk_update_request: critical medium error, dev sda, sector 1208 op 0x0:(READ) flags 0x0",
+    "critical medium error, dev nvme0n1, sector 81920 op 0x0:(READ) flags 0x84700",
+]
+OTHERS += [
+    (line, KernelEvent(kind=K.KERNEL_HANG, text=line, grade=Grade.NON_FATAL)) for line in HANGS
+]
+OTHERS += [
+    (line, KernelEvent(kind=K.STORAGE_ERROR, text=line, grade=Grade.FATAL)) for line in DRIVES
+]
+
 SILENT = [
+    "nvme nvme2: I/O 412 QID 7 timeout, aborting",
+    "nvme nvme2: I/O 412 QID 7 timeout, completion polled",
+    "nvme nvme2: I/O 412 QID 7 timeout, reset controller",
+    "nvme nvme2: 112/0/0 default/read/poll queues",
+    "nvme nvme2: controller is down; will reset: CSTS=0x3, PCI_STATUS=0x10",
+    "EXT4-fs (nvme2n1): mounted filesystem with ordered data mode. Opts: (null)",
+    "EXT4-fs (nvme2n1): re-mounted. Opts: errors=remount-ro",
+    "critical medium error, dev sr0, sector 0 op 0x0:(READ) flags 0x80700",
+    "NMI watchdog: Enabled. Permanently consumes one hw-PMU counter.",
+    "rcu: INFO: rcu_sched kthread starved for 21003 jiffies!",
     "nvidia-nvswitch3: SXid (PCI:0000:08:00.0): 22013, Severity 0 Engine instance 60 Sub-engine instance 00",
     "nvidia-nvswitch3: SXid (PCI:0000:08:00.0): 22013, Data {0x0000003c, 0x0000003c, 0x00000000}",
     "NVRM: Xid (PCI:0000:66:00): abc, pid=2280636",

@@ -1,0 +1,94 @@
+"""A node whose kernel reports again and again that it hangs, or that a drive fails."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+
+from gpuvigil.clock import moment
+from gpuvigil.faults import FAULTS, found_by
+from gpuvigil.model import Event, EventKind, Evidence, Finding, Subject
+
+from ..window.window import Window
+from . import Detector
+
+# One task that waits for two minutes is a slow server's, and a virtual machine that was moved stands
+# still once; what goes on says so again within minutes. It is told for as long as it was said lately.
+_HANGS, _WITHIN, _LATELY = 3, timedelta(minutes=10), timedelta(hours=1)
+# A file system stays read-only, and a drive away, until somebody does something about it.
+_DAY = timedelta(hours=24)
+
+
+def troubled_kernels(window: Window) -> list[Finding]:
+    """One finding per node and fault, by what its kernel said since the last boot."""
+    found = [*_hanging(window), *_storage(window)]
+    return sorted(found, key=lambda it: (it.subject, it.fault))
+
+
+def _hanging(window: Window) -> Iterator[Finding]:
+    for node, events in _of(window, EventKind.KERNEL_HANG, _LATELY):
+        most = max(
+            sum(e.count for e in events if timedelta() <= e.at - first.at <= _WITHIN)
+            for first in events
+        )
+        if most >= _HANGS:
+            minutes = _WITHIN.total_seconds() / 60.0
+            limit = f"fewer than {_HANGS} in {minutes:g} min"
+            yield _finding(window, "host_hang", node, events, limit)
+
+
+def _storage(window: Window) -> Iterator[Finding]:
+    for node, events in _of(window, EventKind.STORAGE_ERROR, _DAY):
+        yield _finding(window, "host_storage", node, events, "none")
+
+
+def _of(window: Window, kind: EventKind, span: timedelta) -> Iterator[tuple[Subject, list[Event]]]:
+    """By node, what its kernel told within the span and since it was booted."""
+    told: dict[Subject, list[Event]] = defaultdict(list)
+    for event in window.all_events(kind):
+        told[event.subject.of_node()].append(event)
+    for node in sorted(told):
+        boots = window.node_events(node, EventKind.BOOT)
+        since = max((boot.at for boot in boots), default=None)
+        events = [
+            event
+            for event in told[node]
+            if window.now - event.at < span and (since is None or event.at >= since)
+        ]
+        if events:
+            yield node, sorted(events, key=lambda event: event.at)
+
+
+def _finding(
+    window: Window, fault: str, node: Subject, events: Sequence[Event], limit: str
+) -> Finding:
+    row, last = FAULTS[fault], events[-1]
+    count = sum(event.count for event in events)
+    return Finding(
+        fault=fault,
+        subject=node,
+        severity=row.severity,
+        since=events[0].at,
+        evidence=(
+            Evidence(
+                name="kernel reports", value=f"{count}, last at {moment(last.at)}", limit=limit
+            ),
+            Evidence(name="message", value=last.message or "none"),
+        ),
+        detector="host_kernel",
+        action=row.action,
+        source=row.source,
+        own_limit=row.own_limit,
+        certain=True,
+        late=window.came_late(list(events)),
+    )
+
+
+DETECTOR = Detector(
+    name="host_kernel",
+    find=troubled_kernels,
+    faults=found_by("host_kernel"),
+    needs=(),
+    reads_events=True,
+    sentence="A node whose kernel reports that it hangs, or that a drive or file system fails.",
+    source="the kernel's watchdogs and its storage drivers",
+)
