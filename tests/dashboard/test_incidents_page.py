@@ -350,8 +350,14 @@ def test_the_newest_decision_of_a_channel_comes_first_and_what_was_known_then_is
 def test_that_there_was_no_channel_is_of_then_unless_there_is_none_now(
     there: tuple[str, ...] | None, said: str
 ) -> None:
-    why = {"reason": "no channel is configured", "verdict": "no_channel"}
-    nobody = notice(LOST, channel=None, state="held", number=1, **why)
+    nobody = notice(
+        LOST,
+        channel=None,
+        state="held",
+        number=1,
+        reason="no channel is configured",
+        verdict="no_channel",
+    )
     (channel,) = channels([nobody], NOON + HOUR, over=False, there=there)
     assert (channel.name, channel.summary) == ("not sent", said)
 
