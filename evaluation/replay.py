@@ -43,7 +43,8 @@ _BODIES = 60
 _OF_CLOCK = 5
 _WRONG_US = round(HubSettings().clock_wrong_seconds * 1e6)
 # Nobody tells a replay which bodies waited in a spool: a clock is behind where so many bodies in a
-# row came late by the same time.
+# row came late by the same time, and by more than they are apart: what is read once a minute may
+# wait for a sender that sends once a minute.
 _BEHIND, _ALIKE_US = 10, 2_000_000
 # Who wants to see each detector's findings: the moment, the detector, what it found.
 Observe = Callable[[datetime, str, Sequence[Finding]], None]
@@ -205,6 +206,7 @@ class _Ear:
         self._step_us = step // timedelta(microseconds=1)
         self._heard: dict[str, datetime] = {}
         self._offsets: dict[str, deque[int]] = defaultdict(lambda: deque(maxlen=_BODIES))
+        self._apart_us: dict[str, int] = {}  # the last two arrivals of each node
         self._since: datetime | None = None
         self._step: int | None = None
         self._nodes = Subjects(("cluster", "node"))
@@ -250,8 +252,10 @@ class _Ear:
         heard, offsets = self._heard, self._offsets
         for node, at_us, offset in zip(nodes, arrived_us, ahead.tolist(), strict=True):
             key, at = self._nodes.keys[node], EPOCH + timedelta(microseconds=at_us)
-            if at > heard.get(key, EPOCH):
+            before = heard.get(key, EPOCH)
+            if at > before:
                 heard[key] = at
+                self._apart_us[key] = (at - before) // timedelta(microseconds=1)
             offsets[key].append(offset)
 
     def offset(self, node: str) -> timedelta:
@@ -267,18 +271,18 @@ class _Ear:
             clocks={
                 node: ahead / 1e6
                 for node, offsets in self._offsets.items()
-                if (ahead := wrong_by(offsets)) is not None
+                if (ahead := wrong_by(offsets, self._apart_us.get(node, 0))) is not None
             },
         )
 
 
-def wrong_by(ahead_us: Sequence[int]) -> int | None:
-    """How far ahead a clock is that is wrong, by its bodies in the order of their arrival."""
+def wrong_by(ahead_us: Sequence[int], apart_us: int) -> int | None:
+    """How far ahead a clock is that is wrong, by its bodies in the order of their arrival, so far apart."""
     newest = list(ahead_us)[-_BEHIND:]
     ahead = max(newest[-_OF_CLOCK:], default=0)
     if ahead > _WRONG_US:
         return ahead
-    is_behind = len(newest) == _BEHIND and max(newest) < -_WRONG_US
+    is_behind = len(newest) == _BEHIND and max(newest) < -max(_WRONG_US, apart_us)
     return ahead if is_behind and max(newest) - min(newest) <= _ALIKE_US else None
 
 

@@ -111,10 +111,15 @@ def _fast_clock(seconds: float) -> FaultKind:
 
 def test_bodies_that_are_late_by_the_same_time_tell_of_a_clock_that_is_behind() -> None:
     alike = [-180_500_000 - 100_000 * (number % 5) for number in range(10)]
-    assert wrong_by(alike) == -180_500_000
-    assert wrong_by(alike[:9]) is None
-    assert wrong_by([*alike[:9], -183_000_000]) is None  # as from a spool
-    assert wrong_by([-9_000_000] * 10) is None
+    assert wrong_by(alike, 10_000_000) == -180_500_000
+    assert wrong_by(alike[:9], 10_000_000) is None
+    assert wrong_by([*alike[:9], -183_000_000], 10_000_000) is None  # as from a spool
+    assert wrong_by([-9_000_000] * 10, 1_000_000) is None
+
+
+def test_what_is_late_by_less_than_bodies_are_apart_may_wait_for_the_next_to_be_sent() -> None:
+    assert wrong_by([-59_000_000] * 10, 60_000_000) is None
+    assert wrong_by([-61_000_000] * 10, 60_000_000) == -61_000_000
 
 
 def test_nobody_is_silent_while_the_hub_is_away() -> None:
