@@ -80,7 +80,8 @@ def outdated(what: str, said: Said, silence: str | None) -> list[str]:
     if not said.error or silence is not None:
         return []
     age = duration(timedelta(seconds=said.age_seconds))
-    return [f"No answer from the hub for {age}: {what} as it was then. {said.error}"]
+    about = f"{what[:1].upper()}{what[1:]}"
+    return [f"{about} as it was then, {age} ago: {said.error.rstrip('.')}."]
 
 
 class Loading(str):

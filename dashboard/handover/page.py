@@ -75,7 +75,7 @@ def body(found: Shift) -> list[Node | None]:
             el("a", "Nodes out of service", href=page_links.OUT_OF_SERVICE),
             key="sentence",
         ),
-        _incidents("Still stands", found.stands, found),
+        _incidents("Still open", found.stands, found),
         _done(found.done),
         _incidents("Ended", found.ended, found),
         _silences(found),

@@ -197,7 +197,7 @@ def _reliability(found: Reliability) -> Node:
         "section",
         el(
             "h2",
-            f"Failures and checkpoints of {found.cluster}",
+            f"Failures and checkpoints of cluster {found.cluster}",
             *([" ", _SIMULATED] if simulated else []),
         ),
         el("p", sentence(found)),

@@ -227,8 +227,12 @@ class _Places:
         gpu = subject.gpu or "" if index is None else f"GPU {index}"
         return el(
             "tr",
-            el("td", number) if numbered else None,
-            el("td", el("a", gpu, href=page_links.subject_page(subject, hour_ago, now))),
+            el("td", number, class_="whole") if numbered else None,
+            el(
+                "td",
+                el("a", gpu, href=page_links.subject_page(subject, hour_ago, now)),
+                class_=None if index is None else "whole",
+            ),
             el(
                 "td",
                 el(
@@ -236,6 +240,7 @@ class _Places:
                     subject.node,
                     href=page_links.subject_page(subject.of_node(), hour_ago, now),
                 ),
+                class_="whole",
             ),
             *(
                 el(

@@ -353,7 +353,7 @@ def decided(
     found = decide(did)
     waits = {Bound.UNKNOWN, Bound.NOTHING}
     if job.on_call and found.bound in waits:
-        said = "a server or an interactive session works when its users ask"
+        said = "a server or notebook waits for its users"
         return Decision(bound=Bound.ON_CALL, said=said, confidence=0.0)
     return found
 

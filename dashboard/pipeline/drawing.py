@@ -140,7 +140,7 @@ def _health(one: ClusterHealth) -> list[_Line]:
             flagged=bool(one.worst("spool_oldest_seconds", SPOOL_LIMIT_SECONDS)),
         ),
         _Line(
-            name="Batches given up",
+            name="Batches dropped",
             value=_sum(one, "dropped", _number),
             nodes=one.worst("dropped"),
             said=lambda n: f"{_number(n.dropped)}, lately {_number(n.dropped_lately)}",

@@ -76,14 +76,14 @@ def limits_drawn(found: Sequence[Limit]) -> Node:
         for one in found
     )
     heads = ("Limit", "Value", "From", "What it says", "Rules that it makes rarer")
-    set_ = f"{own} of {len(found)} set by your configuration, the others as they come"
+    set_ = f"{own} of {len(found)} set by your configuration, the others are defaults"
     return el(
         "section",
         el("h2", "Limits in force", el("small", set_)),
         el(
             "p",
-            "As the configuration of this dashboard has them: where the analyzer reads another"
-            " file, its own count. ",
+            "From the configuration of this dashboard; an analyzer that reads another file goes by"
+            " its own limits.",
             class_="sub",
         ),
         el("details", el("summary", "Every limit"), _table(heads, rows), key="every"),
@@ -174,7 +174,7 @@ def tokens_drawn(found: Sequence[Token] | None, now: datetime) -> Node:
     )
     heads = ("Token", "Scope", "For", "Issued", "Ends")
     body = el("details", el("summary", "Each token"), _table(heads, rows), key="every")
-    note = el("p", "Tokens that are files of the configuration are not among them.", class_="sub")
+    note = el("p", "Tokens kept in files of the configuration are not listed here.", class_="sub")
     return el("section", head, note, body if found else None, key="tokens")
 
 

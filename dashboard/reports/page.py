@@ -1,5 +1,6 @@
 """Draws the archive of reports: each with its first lines, whom it went to, and the whole as a file."""
 
+import re
 from collections.abc import Mapping, Sequence
 
 import streamlit as st
@@ -19,6 +20,7 @@ from ..layout import panels
 MOST = 60
 LIST = "gpuvigil report list"
 _KEY = "reports"
+_ESCAPED = re.compile(r"\\(.)")  # in Markdown
 _Archive = tuple[Sequence[ReportRun], Mapping[str, Sequence[Letter]]]
 
 
@@ -46,7 +48,8 @@ def _live() -> None:
         st.html(tag("p", said_so, class_="gv-empty"))
     for number, run in enumerate(first(runs, st.query_params.get("report", ""))):
         left, right = st.columns([7, 1], vertical_alignment="center")
-        left.html(joined(tag("h2", f"{run.title}, {run.span}"), tag("p", told(run, letters))))
+        lines = [*lead(run), told(run, letters)]
+        left.html(joined(tag("h2", f"{run.title}, {run.span}"), *(tag("p", it) for it in lines)))
         name = f"gpu-report-{run.name}-{run.due_at:%Y-%m-%d}.html"
         right.download_button(
             "Download", run.html, file_name=name, mime="text/html", key=f"report-{number}"
@@ -81,6 +84,13 @@ def nothing(scheduled: Sequence[ReportSettings], *, may_see: bool) -> str:
 def first(runs: Sequence[ReportRun], asked: str) -> Sequence[ReportRun]:
     """The one that was asked for before the others."""
     return sorted(runs, key=lambda one: one.id != asked)
+
+
+def lead(run: ReportRun) -> Sequence[str]:
+    """What it says first of each cluster, as it reads without Markdown."""
+    parts = [part.splitlines() for part in run.summary.split("\n\n")]
+    said = [lines[1] for lines in parts if len(lines) > 1]
+    return [_ESCAPED.sub(r"\1", line.replace("**", "")) for line in said]
 
 
 def told(run: ReportRun, letters: Mapping[str, Sequence[Letter]]) -> str:

@@ -198,7 +198,7 @@ def test_a_server_waits_for_who_uses_it_also_where_nobody_does() -> None:
     some = {"utilization_percent_mean": 40.0, "sm_activity_percent_mean": 30.0}
     (job,) = running(fleet(*served), measured(served, **some))
     assert job.decision is not None
-    assert job.decision.said == "a server or an interactive session works when its users ask"
+    assert job.decision.said == "a server or notebook waits for its users"
     (job,) = running(fleet(*served), measured(served, utilization_percent_max=0.0))
     assert job.decision is not None
     assert (job.decision.bound, job.decision.advice) == (Bound.ON_CALL, "")

@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 from dashboard.data import live
 from dashboard.data.questions import Questions
 from dashboard.data.snapshot import Snapshot
-from dashboard.reports.page import first, nothing, told
+from dashboard.reports.page import first, lead, nothing, told
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import AnalyzerSettings, Config, ReportSettings
 from gpuvigil.hub_client import Hub
@@ -34,6 +34,13 @@ def test_it_says_whom_a_report_went_to() -> None:
     assert Letter.from_record(letter.to_record()) == letter
     whole = ReportRun(name="weekly", due_at=NOON, title="T", span="S", summary="s", html="<p>a</p>")
     assert ReportRun.from_record(whole.to_record(3)) == whole
+
+
+def test_it_says_what_a_report_says_first_of_each_cluster() -> None:
+    said = "**T**, S\n**Two** of n\\_1's GPUs idled. 9 % used.\n- a\n\n**T2**, S\nNothing was counted.\n- b"
+    run = ReportRun(name="weekly", due_at=NOON, summary=said)
+    assert lead(run) == ["Two of n_1's GPUs idled. 9 % used.", "Nothing was counted."]
+    assert lead(ReportRun(name="weekly", due_at=NOON, summary="s")) == []
 
 
 def test_where_there_is_none_it_says_when_one_comes_and_what_to_do() -> None:
