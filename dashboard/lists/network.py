@@ -286,7 +286,7 @@ def _called(one: Incident, plug: Plug | None) -> str:
     if plug is None:
         return one.label or one.subject.key
     port, *_ = _ports(one)
-    return f"{port.node} {port.device}{_other_end(plug)}"
+    return f"{port.node} port {port.device}/{port.port}{_other_end(plug)}"
 
 
 def _other_end(plug: Plug | None) -> str:
