@@ -334,3 +334,5 @@ def test_a_bad_cable_that_loses_its_link_is_one_matter_of_three_messages() -> No
     ]
     assert len({it.incident for it in read}) == 1
     assert "down since: 12:05:00" in read[1].evidence
+    # Jobs wait for it now: that is worth a sound also where a channel mends what it has said.
+    assert read[1].loud

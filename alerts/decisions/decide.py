@@ -31,7 +31,7 @@ from ..routing.notice import (
     is_idle_notice,
 )
 from ..routing.situation import NOTHING, Situation
-from ..routing.update_policy import news
+from ..routing.update_policy import news, stops_now
 from . import suppression
 from .attempts import reminded_after
 
@@ -264,6 +264,13 @@ def _worse(case: Case) -> Ruling | None:
     return Ruling(verdict=Verdict.WORSE, kind=Kind.UPDATED) if _is_worse(case) else None
 
 
+def _stops_now(case: Case) -> Ruling | None:
+    """A bad link that is lost does not wait until the next update is due."""
+    if not (stops_now(case.notice) and news(case) is Verdict.EXPLAINED):
+        return None
+    return Ruling(verdict=Verdict.EXPLAINED, kind=Kind.UPDATED)
+
+
 def _told_recently(case: Case) -> Ruling | None:
     if case.last_told is None:
         return None
@@ -315,6 +322,7 @@ RULES: tuple[Callable[[Case], Ruling | None], ...] = (
     _resumed,
     _reminder,
     _worse,
+    _stops_now,
     _told_recently,
 )
 

@@ -18,7 +18,7 @@ from gpuvigil.web import page_links
 from gpuvigil.web.signed_links import PATH, Seal
 
 from ..routing.notice import Kind, Notice, Verdict, is_idle_notice
-from ..routing.update_policy import owners
+from ..routing.update_policy import owners, stops_now
 from .self_monitoring import OWN
 
 LISTED = 10
@@ -161,7 +161,9 @@ def message(  # noqa: PLR0913 - each may be said, or not
         partitions=incident.impact.partitions,
         runbook=runbook_url.replace("{fault}", quote(incident.fault, safe="")) or None,
         ended=clean(notice.cause) if over and not _is_covered(notice) else "",
-        loud=notice.kind is Kind.FIRED or notice.verdict in _LOUD,
+        loud=notice.kind is Kind.FIRED
+        or notice.verdict in _LOUD
+        or (notice.verdict is Verdict.EXPLAINED and stops_now(notice)),
         worse=not over and notice.verdict is Verdict.WORSE,
         news=notice.verdict is not Verdict.CHANGED,
         answer_link=_answer_link(incident.id, now, external_url, seal) if has_page else None,

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from accounting.efficiency.idle_reason import IDLE
+from gpuvigil.faults import FAULTS, Halts
 from gpuvigil.lifecycle import State
 from gpuvigil.model import Subject
 
@@ -35,6 +36,14 @@ def news(case: Case) -> Verdict | None:
     if case.route.owners and set(owners(notice)) - told_owners(told):
         return Verdict.NEWLY_HIT
     return None
+
+
+def stops_now(notice: Notice) -> bool:
+    """Whether what was bad is by now what jobs wait for, as a link with errors that is lost."""
+    body = notice.snapshot["body"]
+    row = FAULTS.get(body.get("condition") or "")
+    is_other = row is not None and row.key != body["fault"]
+    return row is not None and is_other and row.halts is not Halts.NO
 
 
 def owners(notice: Notice) -> Sequence[str]:

@@ -193,8 +193,7 @@ def _said(findings: Sequence[Incident], switches: Mapping[Port, Plug]) -> str:
     if not findings:
         return ""
     worst = findings[0]
-    link = f"{worst.label or worst.subject.key}{_other_end(_plugged(worst, switches))}"
-    return f"First: {link}: {worst.title}, since {time_of(worst.since)}; {worst.impact.text}."
+    return f"First: {_called(worst, _plugged(worst, switches))}: {worst.title}, since {time_of(worst.since)}; {worst.impact.text}."
 
 
 def _grid(
@@ -260,7 +259,7 @@ def _told(
 ) -> tuple[Value, ...]:
     subject, plug = one.subject, _plugged(one, switches)
     return (
-        f"{one.label or subject.key}{_other_end(plug)}",
+        _called(one, plug),
         one.title,
         one.since,
         _some(one.impact.holders),
@@ -280,6 +279,14 @@ def _plugged(one: Incident, switches: Mapping[Port, Plug]) -> Plug | None:
     """Where the one port that an incident is about is plugged in."""
     ports = _ports(one)
     return switches.get(_name(ports[0])) if len(ports) == 1 else None
+
+
+def _called(one: Incident, plug: Plug | None) -> str:
+    """As its incident calls it; a port whose other end is known by both, which may have been moved since."""
+    if plug is None:
+        return one.label or one.subject.key
+    port, *_ = _ports(one)
+    return f"{port.node} port {port.device}/{port.port}{_other_end(plug)}"
 
 
 def _other_end(plug: Plug | None) -> str:
