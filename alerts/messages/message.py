@@ -99,6 +99,12 @@ class Message:
         return "\n".join(lines)
 
 
+def _is_loud(notice: Notice) -> bool:
+    """Whether it makes a sound where a channel has one."""
+    stops = notice.verdict is Verdict.EXPLAINED and stops_now(notice)
+    return notice.kind is Kind.FIRED or notice.verdict in _LOUD or stops
+
+
 def message(  # noqa: PLR0913 - each may be said, or not
     notice: Notice,
     now: datetime,
@@ -161,9 +167,7 @@ def message(  # noqa: PLR0913 - each may be said, or not
         partitions=incident.impact.partitions,
         runbook=runbook_url.replace("{fault}", quote(incident.fault, safe="")) or None,
         ended=clean(notice.cause) if over and not _is_covered(notice) else "",
-        loud=notice.kind is Kind.FIRED
-        or notice.verdict in _LOUD
-        or (notice.verdict is Verdict.EXPLAINED and stops_now(notice)),
+        loud=_is_loud(notice),
         worse=not over and notice.verdict is Verdict.WORSE,
         news=notice.verdict is not Verdict.CHANGED,
         answer_link=_answer_link(incident.id, now, external_url, seal) if has_page else None,
