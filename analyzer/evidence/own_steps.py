@@ -162,7 +162,7 @@ def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
         sick=stands_out & lower,
         turned=stands_out & ~lower,
         begun=weak,
-        lasts=_lasts(window, rows, job, apart),
+        lasts=_lasts(window, rows, job, apart, np.where(weak, 0.0, _dealt(at_first, scatter))),
         # By how much of what it is now the mean has become; a rank that was always so fills the span.
         seconds=window.settings.window_seconds * _share(lately, apart),
         uneven=uneven,
@@ -371,15 +371,25 @@ def _draws_least(job: Codes, draws: Floats) -> Mask:
     return found
 
 
-def _lasts(window: Window, rows: Rows, job: Codes, apart: Floats) -> Mask:
-    """Whether each was so far apart for half of a steady span, of which a job that is young has less."""
+def _dealt(at_first: Floats, scatter: Floats) -> Floats:
+    """How far from the middle of its job each was at first, by no more than one reading tells."""
+    found: Floats = np.nan_to_num(np.sign(at_first) * np.fmax(np.abs(at_first) - scatter, 0.0))
+    return found
+
+
+def _lasts(window: Window, rows: Rows, job: Codes, apart: Floats, dealt: Floats) -> Mask:
+    """Whether each was so far apart for half of a steady span, of which a job that is young has less.
+
+    Beyond what it was dealt: who has more to do was as far from the middle of its job before it turned slow, and who
+    has less is nearer for it.
+    """
     steady, recent = window.get("gpu", Span.STEADY), window.get("gpu", Span.RECENT)
-    mean = np.log(steady.beside(rows, _MEAN.column))
-    longer = np.expm1(mean - per_group(job, mean)[0])
+    mean = _apart(job, np.log(steady.beside(rows, _MEAN.column)))
     spans = window.settings.steady_seconds / window.settings.window_seconds
     full = spans * recent.beside(rows, _COUNT.column)
     lines = steady.beside(rows, _COUNT.column)
-    found: Mask = longer * lines >= _LASTS * np.expm1(apart) * full
+    longer = np.expm1(mean - dealt) * lines
+    found: Mask = longer >= _LASTS * np.expm1(apart - dealt) * full
     return found
 
 

@@ -120,6 +120,20 @@ def test_a_rank_whose_clock_is_as_the_others_is_a_warning_after_five_minutes_and
     ]
 
 
+@pytest.mark.medium
+@pytest.mark.parametrize(
+    ("seconds", "severity"), [(310.0, Severity.WARNING), (290.0, Severity.INFO)]
+)
+@pytest.mark.parametrize(("dealt", "now"), [(1.25, 1.35), (0.9, 1.05)])
+def test_a_rank_of_a_stage_is_a_warning_once_it_lasts_beyond_what_it_was_dealt(
+    dealt: float, now: float, seconds: float, severity: Severity
+) -> None:
+    """Before it turned slow it was far above the middle of its job, or below it."""
+    scene = job({5: own(now, dealt)}, [1.0] * 5 + [dealt] + [1.0] * 2, seconds=seconds, ran=620.0)
+    (it,) = [it for it in found(lasting(scene)) if it.condition == "slow_rank"]
+    assert (it.severity, it.subject) == (severity, gpu(3, 1))
+
+
 def told_before(**more: Any) -> Incident:
     """A note of the sixth rank that is over."""
     over = incident("gpu_slow", gpu(3, 1), -timedelta(minutes=50), condition="slow_rank", **more)
