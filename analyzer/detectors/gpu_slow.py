@@ -228,7 +228,9 @@ def _as_set(one: Finding) -> Finding:
     return replace(
         one,
         severity=_FAULT.severity,
-        title="Job waits for a node whose GPUs all run at lower clocks",
+        title="Job waits for a node whose GPUs all run at lower clocks"
+        if one.members
+        else "Job waits for a GPU at lower clocks: somebody may have set them",
         condition=_SET,
         action=_SET_ACTION,
     )
@@ -336,7 +338,7 @@ def _seen(window: Window, look: Look) -> list[Finding]:
     return [
         _of_node(window, look, change, node, rows)
         if len(rows) > 1
-        else _finding(window, look, change, rows[0])
+        else _of_gpu(window, look, change, rows[0])
         for nodes in jobs.values()
         if len(nodes) <= _MOST_NODES
         for node, rows in nodes.items()
@@ -425,6 +427,11 @@ def _of_node(
     )
     by_clock = bool((change.clock[list(rows)] <= -look.least_clock).all())
     return _as_set(found) if by_clock and set_clocks.may_be_set(window, gpus) else found
+
+
+def _of_gpu(window: Window, look: Look, change: Change, row: int) -> Finding:
+    one, by_clock = _finding(window, look, change, row), change.clock[row] <= -look.least_clock
+    return _as_set(one) if by_clock and set_clocks.may_be_set(window, [one.subject]) else one
 
 
 def _usual(window: Window, look: Look) -> tuple[Floats, Floats]:

@@ -521,6 +521,43 @@ def test_lower_clocks_of_all_of_a_node_without_a_reason_may_be_set() -> None:
     assert (one.subject, one.severity) == (gpu(3), Severity.WARNING)
 
 
+ALONE = gpu(4)
+OTHER = gpu(4, 1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "others", "condition"),
+    [
+        ({}, {}, "slow_rank"),
+        # What the node's others at work have.
+        ({}, {"sm_clock_hertz": 1_836_000_000}, "node_clocks"),
+        ({}, {"sm_clock_hertz": 1_837_000_000}, "slow_rank"),
+        # The driver says that somebody set it, or that it is something else.
+        ({"clock_event_reasons": 0x2}, {}, "node_clocks"),
+        ({"clock_event_reasons": 0x4}, {}, "slow_rank"),
+        # No other one works: nobody can tell, where the driver does not.
+        ({"clock_event_reasons": None}, {"utilization_percent": 9.0}, "node_clocks"),
+        ({"clock_event_reasons": 0}, {"utilization_percent": 9.0}, "slow_rank"),
+        ({"clock_event_reasons": None}, {"utilization_percent": 10.0}, "slow_rank"),
+    ],
+)
+def test_of_a_job_with_one_gpu_on_a_node_lower_clocks_are_its_own_where_nobody_set_them(
+    fields: Mapping[str, Any], others: Mapping[str, Any], condition: str
+) -> None:
+    slow = own(1.3, sm_clock_hertz=1_800_000_000, **fields)
+    scene = job({6: slow}, ran=200.0)
+    held = [it for it in scene.allocations if it.subject != OTHER]
+    scene = replace(scene.changed(OTHER, others), allocations=tuple(held))
+    (it,) = found(scene)
+    assert (it.subject, it.severity, it.condition) == (ALONE, Severity.WARNING, condition)
+    assert it.title.startswith("Job waits for a GPU") is (condition == "node_clocks")
+    # Within half a minute, too.
+    (soon,) = found(replace(job({6: slow}, seconds=35.0, ran=200.0), allocations=tuple(held)))
+    assert soon.condition == ("node_clocks" if fields.get("clock_event_reasons") == 0x2 else "slow_rank")  # fmt: skip
+    hot = found(scene.rising(ALONE, "hardware_thermal_slowdown_seconds", 1.0))
+    assert [one.condition for one in hot] == ["slow_rank"]
+
+
 def test_a_stage_that_has_more_to_do_is_one_note_for_its_job() -> None:
     (it,) = found(job({1: own(1.5, 1.5), 4: own(1.4, 1.4), 5: own(1.4, 1.4)}))
     assert (it.subject, it.severity) == (node(1), Severity.INFO)
