@@ -5,7 +5,7 @@ the slowest one has come and all is sent. Which jobs have it switched on, and wh
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -14,8 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from collector.nccl.inspector import TAIL_BYTES, First, Op, first
+from collector.nccl.first_rank import First, beside_earlier, first
+from collector.nccl.inspector import TAIL_BYTES, Op, earlier
 from collector.nccl.ranks_supervisor import INSPECTOR_SECONDS
+from collector.nccl.told_first import ToldFirst
 from gpuvigil.model import Event, EventKind, Subject
 from simulator.fleet import Block, Fleet
 from simulator.fleet.chance import Dice
@@ -25,11 +27,12 @@ from simulator.fleet.jobs import Job
 from simulator.fleet.steps import makes_steps_from, step_seconds
 
 Floats = NDArray[np.float64]
+_Line = tuple[int, int, list[int]]
 Last = tuple[datetime, Subject]  # when whose rank was said to come last
 # Of the jobs that train, and of these such as write to a file system that their nodes share [chosen].
 _READ, _SHARED = 0.4, 0.5
-# What the collector reads of a file, and as the product's page has it a line of it; a word is not said again so soon.
-_LINE_BYTES, _AGAIN_SECONDS = 450, 600.0
+# What the collector reads of a file, and as the product's page has it a line of it.
+_LINE_BYTES = 450
 _KEPT = TAIL_BYTES // _LINE_BYTES
 _TICK_SECONDS = 10.0
 _OF_A_STEP = 8  # collectives [chosen]
@@ -53,10 +56,12 @@ class _Files:
     chance: np.random.Generator
     dealt: Floats
     changes: Sequence[Change]
-    # Of each collective its number, and how many microseconds each rank was in it.
-    lines: deque[tuple[int, list[int]]] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    # Of each collective its number, when it was written, and how many microseconds each rank was in it.
+    lines: deque[_Line] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    begin: list[_Line] = field(default_factory=list)
+    count: int = 0  # of all lines
     steps: float = 0.0
-    told: dict[int, float] = field(default_factory=dict)  # when each rank was told last
+    told: dict[int, ToldFirst] = field(default_factory=dict)  # of each node that looks
 
     def work(self, at: float, clock: Floats) -> None:
         """The steps of a tick."""
@@ -75,7 +80,14 @@ class _Files:
         sent = length * max(1.0 - rhythm.passes * rhythm.own - rhythm.input, 0.03)
         waits = comes.max(axis=1, keepdims=True) - comes + sent
         whole = np.repeat((1e6 * waits / _OF_A_STEP).astype(np.int64), _OF_A_STEP, axis=0)
-        self.lines.extend(enumerate(whole.tolist(), start=before * _OF_A_STEP))
+        written = int(1e6 * at)
+        lines = [
+            (number, written, times)
+            for number, times in enumerate(whole.tolist(), start=before * _OF_A_STEP)
+        ]
+        self.lines.extend(lines)
+        self.begin.extend(lines[: 2 * _KEPT - len(self.begin)])
+        self.count += len(lines)
 
     def _scatter(self, size: tuple[int, int], deviation: float) -> Floats:
         return deviation * self.chance.standard_normal(size)
@@ -94,9 +106,16 @@ class _Files:
         held = any((it.on, it.name) in _HOLDS and it.start <= at < it.end for it in self.changes)
         return held or makes_steps_from(self.job, at) > at
 
-    def ops(self, ranks: Sequence[int], hosts: Sequence[str]) -> Iterator[Op]:
+    def earlier(self) -> Sequence[_Line]:
+        """What the collector reads of what was written much earlier."""
+        begin = earlier(self.count, _KEPT)
+        return () if begin is None else self.begin[begin : begin + _KEPT]
+
+    def ops(
+        self, lines: Iterable[_Line], ranks: Sequence[int], hosts: Sequence[str]
+    ) -> Iterator[Op]:
         name, size = f"{self.job.key:x}", len(self.job.gpus)
-        for number, times in self.lines:
+        for number, written, times in lines:
             for rank in ranks:
                 yield Op(
                     communicator=name,
@@ -109,7 +128,12 @@ class _Files:
                     microseconds=times[rank],
                     clock="kernel_gpu",
                     owner=1000,
+                    written=written,
                 )
+
+    def firsts(self, ranks: Sequence[int], hosts: Sequence[str]) -> list[First]:
+        ones = first(self.ops(self.lines, ranks, hosts))
+        return ones and list(beside_earlier(ones, self.ops(self.earlier(), ranks, hosts)))
 
 
 class Inspectors:
@@ -166,17 +190,15 @@ class Inspectors:
         topology, job = self._fleet.plan.topology, files.job
         nodes = [int(topology.gpu_node[gpu]) for gpu in job.gpus]
         hosts = [f"10.0.{node // 250}.{node % 250}" for node in nodes]
-        seen = [range(len(nodes))] if files.shared else [
-            [rank for rank, it in enumerate(nodes) if it == node] for node in sorted(set(nodes))
-        ]  # fmt: skip
-        for ranks in seen:
-            for one in first(files.ops(ranks, hosts)):
-                rank = one.op.rank
-                if at - files.told.get(rank, -np.inf) >= _AGAIN_SECONDS:
-                    files.told[rank] = at
-                    yield self._event(
-                        topology.gpu_subject(job.gpus[rank]), one, str(job.holder), at
-                    )
+        seen = {0: range(len(nodes))} if files.shared else {
+            node: [rank for rank, it in enumerate(nodes) if it == node] for node in nodes
+        }  # fmt: skip
+        for node, ranks in seen.items():
+            ones = {it.op.rank: it for it in files.firsts(ranks, hosts)}
+            for rank in sorted(files.told.setdefault(node, ToldFirst()).news(ones, at)):
+                gpu = topology.gpu_subject(job.gpus[rank])
+                self.last.append((self._fleet.at(at), gpu))
+                yield self._event(gpu, ones[rank], str(job.holder), at)
 
     def _event(self, gpu: Subject, one: First, holder: str, at: float) -> Event:
         return Event(

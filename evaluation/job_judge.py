@@ -22,7 +22,7 @@ _ECHO = timedelta(minutes=12)
 _STEPS = 3.0
 UNEVEN = "uneven_stage"
 # What is said of ranks blames nobody's hardware, but for a lower clock.
-_OF_RANKS = frozenset({UNEVEN, "slow_rank", "slow_from_start"})
+_OF_RANKS = frozenset({UNEVEN, "slow_rank", "slow_from_start", "last_in_collectives"})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -261,6 +261,7 @@ def _fault(truth: Truth, jobs: _Jobs, said: Sequence[Told], used: set[int]) -> d
         "gpus": len(job.gpus),
         "step": round(step_seconds(job) or 0.0, 3),
         "tells": tells(job).name.lower(),
+        "read": is_read(job),
         "from_start": from_start,
         "seconds": after(first),
         "onset": None
@@ -323,6 +324,7 @@ def _wrong(it: Told, job: Job | None) -> dict[str, Any]:
         "job": None if job is None else job.number,
         "workload": None if job is None else job.workload.key,
         "tells": None if job is None else tells(job).name.lower(),
+        "read": job is not None and is_read(job),
     }
 
 

@@ -1,6 +1,6 @@
 """The sections of `docs/accuracy.md` about steps and about sound jobs, from the results."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from accounting.jobs.bound import Bound
@@ -82,11 +82,22 @@ def _word(met: bool) -> str:
 
 def _of_slow(fleets: Sequence[Any]) -> Iterator[_Bar]:
     own: Sequence[str] = ("own",)
-    for what, groups, least in (
-        ("told their own work", own, 0.95),
-        ("told steps alone or nothing", _LESS, 0.85),
+    for what, is_one, least in (
+        ("told their own work", lambda it: it["tells"] in own, 0.95),
+        (
+            "told less, and NCCL Inspector is read",
+            lambda it: it["tells"] in _LESS and it.get("read", False),
+            0.95,
+        ),
+        (
+            "told steps alone or nothing, and NCCL Inspector is not read",
+            lambda it: it["tells"] in _LESS and not it.get("read", False),
+            0.85,
+        ),
     ):
-        f1 = _straggler_f1(fleets, groups)
+        f1 = _straggler_f1(fleets, is_one)
+        if f1 is None:
+            continue  # no play had any
         yield f"F1 of stragglers of {least:g} where ranks {what}", f"{f1:.2f}", _word(f1 >= least)
     slow = [it for it in _all(fleets, "faults") if it["kind"] in STRAGGLERS and it["tells"] in own]
     later = [it for it in slow if it["seconds"] is not None and not it["from_start"]]
@@ -144,14 +155,13 @@ def _is_onset(it: Mapping[str, Any]) -> bool:
     return bool(abs(it["onset"]) <= max(60.0, 3.0 * it["step"]))
 
 
-def _straggler_f1(fleets: Sequence[Any], groups: Sequence[str]) -> float:
-    mine = [
-        it for it in _all(fleets, "faults") if it["kind"] in STRAGGLERS and it["tells"] in groups
-    ]
+def _straggler_f1(fleets: Sequence[Any], is_one: Callable[[Any], bool]) -> float | None:
+    """None where there are none."""
+    mine = [it for it in _all(fleets, "faults") if it["kind"] in STRAGGLERS and is_one(it)]
     found = sum(it["loud"] is not None for it in mine)
     words = [it for it in _all(fleets, "wrong") if it["slow"] and it["loud"]]
-    false = sum(it["tells"] in groups for it in words)
-    return 2.0 * found / max(found + false + len(mine), 1)
+    false = sum(map(is_one, words))
+    return 2.0 * found / (found + false + len(mine)) if mine else None
 
 
 def totals(fleets: Sequence[Any]) -> dict[str, float]:
@@ -214,7 +224,7 @@ def _collectives(fleets: Sequence[Any]) -> Iterator[str]:
     others = [it for it in last if it["id"] is None]
     uneven = sum(it["workload"] in {"staged", "unlike"} for it in others)
     median = f", the half of them within {told[len(told) // 2]:.0f} s" if told else ""
-    yield f"Of four in ten jobs NCCL Inspector's files are read, of some all-reduces in each step, by the collector's own rule: who is mostly in it for half as long as the others comes last, which is evidence, and a note where nothing else is known of the rank. Of stragglers in these jobs {share(len(told), len(slow))} came last{median}; of {alone} of them no warning was told. Of ranks that were not slow it was said {counted(len(others), 'time')}, {uneven} of them in jobs cut unevenly or with uneven data."
+    yield f"Of four in ten jobs NCCL Inspector's files are read, of some all-reduces in each step, by the collector's own rule: for whom the others wait, at two looks, comes last. That is a warning where it did not when the job was young, where its GPU has a lower clock than the others or draws less at its own, else a note: it may have more to do. Of stragglers in these jobs {share(len(told), len(slow))} came last{median}; of {alone} of them no warning was told. Of ranks that were not slow it was said {counted(len(others), 'time')}, {uneven} of them in jobs cut unevenly or with uneven data."
     yield ""
 
 

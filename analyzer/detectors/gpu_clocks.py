@@ -10,7 +10,7 @@ from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Evidence, Finding, Incident, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
-from ..evidence.set_clocks import HEAT_OR_BRAKE
+from ..evidence.set_clocks import HEAT_OR_BRAKE, REASONS, SOMEBODY_SET
 from ..window.columns import (
     Floats,
     Mask,
@@ -27,10 +27,6 @@ from ..window.window import Need, Span, Window
 from . import Detector
 
 _CAP = Aggregate(function=Function.INCREASE, field="power_cap_seconds")
-# Of the samples the one with the highest bits: one that rests between kernels hides no setting.
-_REASONS = Aggregate(function=Function.MAX, field="clock_event_reasons")
-# nvml.h: nvmlClocksEventReasonApplicationsClocksSetting, somebody set the clocks.
-_SOMEBODY_SET = 0x2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +59,7 @@ NEEDS = (
         measurement="gpu",
         span=Span.STEADY,
         aggregates=(
-            *(_BUSY, _REASONS, _CAP, *HEAT_OR_BRAKE),
+            *(_BUSY, REASONS, _CAP, *HEAT_OR_BRAKE),
             *(it for c in _CLOCKS for it in (c.at, c.highest)),
         ),
     ),
@@ -154,11 +150,11 @@ def _stuck(window: Window, rows: Rows, busy: Mask, clock: _Clock) -> _Low:
     share[~busy] = np.nan
     usual, peers = per_group(together(clusters(rows), models(window, rows)), share)
     of_node, at_work = per_group(together(nodes(rows), models(window, rows)), share)
-    reasons = rows.values(_REASONS.column)
+    reasons = rows.values(REASONS.column)
     stuck = (share < _LOW) & (share * _PEERS_HIGHER < usual) & (peers >= _PEERS)
     stuck &= (share * _PEERS_HIGHER < of_node) | (at_work < 2)
     stuck &= _explained(window, rows, clock) < _EXPLAINED_SHARE * window.settings.steady_seconds
-    stuck &= (np.nan_to_num(reasons).astype(np.int64) & _SOMEBODY_SET) == 0
+    stuck &= (np.nan_to_num(reasons).astype(np.int64) & SOMEBODY_SET) == 0
     return _Low(stuck=stuck, usual=usual, may_be_set=(at_work < 2) & np.isnan(reasons))
 
 

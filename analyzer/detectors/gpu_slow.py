@@ -31,7 +31,8 @@ from ..evidence.job_pace import (
     less_done,
     minutes,
 )
-from ..evidence.waits import firsts, waited_for
+from ..evidence.last_ranks import LastRank, Why, last_ranks
+from ..evidence.waits import waited_for
 from ..window.columns import Floats, Mask, per_group
 from ..window.holdings import holder_key
 from ..window.window import Span, Window
@@ -55,6 +56,12 @@ _SET_ACTION = (
     "See whether somebody set them: `nvidia-smi -q -d CLOCK,PERFORMANCE` shows clocks and what holds them,"
     " `nvidia-smi -rgc` resets them. If nobody did, look at the node's power supplies and firmware."
 )
+_LAST_TITLES = {
+    Why.CLOCK: "GPU slows its job down: its rank comes last to collectives at a lower clock",
+    Why.TURNED: "A rank of the job has become slow: the others wait for it in collectives",
+    Why.BEGUN: "A rank of the job has been slow since it began: the others wait for it in collectives",
+    Why.UNKNOWN: "A rank of the job comes last to its collectives: the others wait for it",
+}
 _RANK_ACTION = (
     "Look at what the rank does (longer samples, a shard of its own, work on the CPU), then at its node's"
     " CPUs, memory and storage; nothing speaks against the GPU so far."
@@ -221,7 +228,9 @@ def _as_set(one: Finding) -> Finding:
     return replace(
         one,
         severity=_FAULT.severity,
-        title="Job waits for a node whose GPUs all run at lower clocks",
+        title="Job waits for a node whose GPUs all run at lower clocks"
+        if one.members
+        else "Job waits for a GPU at lower clocks: somebody may have set them",
         condition=_SET,
         action=_SET_ACTION,
     )
@@ -233,11 +242,6 @@ def _by_steps(told: own_steps.OwnSteps, node: Subject, rows: Sequence[int]) -> F
     several = len(rows) > 1
     first, clock = float(told.rows.values(own_steps.FIRST)[worst]), float(told.clock[worst])
     before = Evidence(name="in its first steps", value=f"{first:.3g} s")
-    beside = Evidence(
-        name="SM clock",
-        value=f"{100.0 * np.expm1(clock):+.1f} % beside the job's other GPUs",
-        limit=f"-{100.0 * own_steps.LOWER_CLOCK:g} %",
-    )
     return Finding(
         fault="gpu_slow",
         subject=node if several else told.rows.subjects[worst],
@@ -253,7 +257,7 @@ def _by_steps(told: own_steps.OwnSteps, node: Subject, rows: Sequence[int]) -> F
                 told, worst, own_steps.LEAST_CHANGE if told.turned[worst] else own_steps.LEAST
             ),
             *([] if np.isnan(first) else [before]),
-            *([] if np.isnan(clock) else [beside]),
+            *own_steps.of_clock(clock),
         ),
         detector="gpu_slow",
         title=_title(several, bool(told.begun[worst])),
@@ -334,7 +338,7 @@ def _seen(window: Window, look: Look) -> list[Finding]:
     return [
         _of_node(window, look, change, node, rows)
         if len(rows) > 1
-        else _finding(window, look, change, rows[0])
+        else _of_gpu(window, look, change, rows[0])
         for nodes in jobs.values()
         if len(nodes) <= _MOST_NODES
         for node, rows in nodes.items()
@@ -376,27 +380,33 @@ def _by_power(found: draws_least.DrawsLeast, row: int) -> Finding:
 
 
 def _last(window: Window) -> list[Finding]:
-    """A note of each rank that comes last to its job's collectives, where nothing says that it is as the others:
-    whether it is slow or has more to do they do not say.
+    """Each rank that comes last to its job's collectives, where nothing says that it is as the others: a note where
+    nobody knows whether it is slow or has more to do.
     """
     return [
-        Finding(
-            fault="gpu_slow",
-            subject=gpu,
-            severity=Severity.INFO,
-            since=at,
-            evidence=(),
-            detector="gpu_slow",
-            title="A rank of the job comes last to its collectives: the others wait for it",
-            condition=_LAST,
-            action=_RANK_ACTION,
-            source="NCCL Inspector: who is in a collective for the shortest time came last",
-            own_limit=True,
-        )
-        for gpu, (at, _) in window.once(firsts, None).items()
-        if any(held.started_at <= at for held in window.held(gpu))
-        and not (_is(window, gpu, "alike", "as_first") or _draws_as_others(window, gpu))
+        _as_last(gpu, one, set_clocks.may_be_set(window, [gpu]))
+        for gpu, one in window.once(last_ranks, None).items()
+        if not _is(window, gpu, "alike", "as_first")
+        and not (one.why is Why.UNKNOWN and _draws_as_others(window, gpu))
     ]
+
+
+def _as_last(gpu: Subject, one: LastRank, may_be_set: bool) -> Finding:
+    """Its evidence is how long it waits."""
+    found = Finding(
+        fault="gpu_slow",
+        subject=gpu,
+        severity=Severity.INFO if one.why is Why.UNKNOWN else _FAULT.severity,
+        since=one.at,
+        evidence=own_steps.of_clock(one.clock) if one.why is Why.CLOCK else (),
+        detector="gpu_slow",
+        title=_LAST_TITLES[one.why],
+        condition=_LAST,
+        action=_FAULT.action if one.why is Why.CLOCK else _RANK_ACTION,
+        source="NCCL Inspector: who is in a collective for the shortest time came last",
+        own_limit=True,
+    )
+    return _as_set(found) if one.why is Why.CLOCK and may_be_set else found
 
 
 def _of_node(
@@ -417,6 +427,11 @@ def _of_node(
     )
     by_clock = bool((change.clock[list(rows)] <= -look.least_clock).all())
     return _as_set(found) if by_clock and set_clocks.may_be_set(window, gpus) else found
+
+
+def _of_gpu(window: Window, look: Look, change: Change, row: int) -> Finding:
+    one, by_clock = _finding(window, look, change, row), change.clock[row] <= -look.least_clock
+    return _as_set(one) if by_clock and set_clocks.may_be_set(window, [one.subject]) else one
 
 
 def _usual(window: Window, look: Look) -> tuple[Floats, Floats]:

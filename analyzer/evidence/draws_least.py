@@ -28,7 +28,7 @@ from ..window.rows import Rows
 from ..window.usual import Usual
 from ..window.window import Need, Span, Window
 from .job_pace import NVLINK_BYTES, PEERS, held_since, jobs, stands_out
-from .own_steps import OWN
+from .own_steps import OWN, draws_less
 from .usual import Teaching
 
 WATTS = Aggregate(function=Function.MEAN, field="power_watts")
@@ -73,6 +73,7 @@ class DrawsLeast:
     peers: Floats
     slow: Mask
     alike: Mask
+    less: Mask  # than its job's others now, by more than chips differ, whatever it usually is
 
 
 def draws_least(window: Window, _asked: None = None) -> DrawsLeast | None:
@@ -94,7 +95,8 @@ def draws_least(window: Window, _asked: None = None) -> DrawsLeast | None:
     slow &= draws <= np.log1p(-LEAST_OF_SPAN)
     slow &= (peers >= PEERS) & stands_out(job, lately, slow)
     slow &= (counted(job, slow) <= _MOST_SHARE * peers) & ~_tell_more(window, job, rows)
-    slow &= counted(job, known & _other_clock(job, rows)) <= _MOST_SHARE * peers
+    near = counted(job, known & _other_clock(job, rows)) <= _MOST_SHARE * peers
+    slow &= near
     return DrawsLeast(
         rows=rows,
         job=job,
@@ -104,6 +106,7 @@ def draws_least(window: Window, _asked: None = None) -> DrawsLeast | None:
         peers=peers,
         slow=slow,
         alike=(peers >= PEERS) & (np.fmin(draws, lately) > -_ALIKE * least),
+        less=draws_less(job, np.stack([last, mean])) & near & (per_group(job, mean)[1] >= PEERS),
     )
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpuvigil.clock import micros
+from gpuvigil.model import Evidence
 from gpuvigil.store import Aggregate, Function
 
 from ..window.columns import (
@@ -133,7 +134,7 @@ def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
     usual, count = per_group(job, all_of)
     apart, lately, at_first, slower = all_of - usual
     scatter, few = _scatter(window, rows, job, ~np.isnan(own))
-    lower = _runs_lower(job, slower, count[0])
+    lower = runs_lower(job, slower, count[0])
     by = _by_clock(slower, lower)
     limits = _Limits(job=job, count=count[0], few=few, scatter=scatter, by_clock=by)
     waits = (count[0] >= PEERS) & _waits_least(job, rows, own)
@@ -146,7 +147,7 @@ def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
     was_so = ~turned & ~lower & (at_first >= _WAS_SO * apart)
     begun, draws = slow & was_so, _draws(window, rows, job, ~np.isnan(own))
     odd = (apart >= np.fmax(np.log1p(LEAST), scatter)) & (lately >= _LASTS * apart) & waits
-    weak = (begun & _draws_less(job, draws)) | (odd & was_so & _draws_least(job, draws))
+    weak = (begun & draws_less(job, draws)) | (odd & was_so & _draws_least(job, draws))
     stands_out = turned | weak | (slow & lower)
     # Of others that were so from the beginning nothing more is known than that; of one that is, its stage is.
     uneven = near & was_so & ~weak
@@ -162,7 +163,7 @@ def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
         sick=stands_out & lower,
         turned=stands_out & ~lower,
         begun=weak,
-        lasts=_lasts(window, rows, job, apart),
+        lasts=_lasts(window, rows, job, apart, np.where(weak, 0.0, _dealt(at_first, scatter))),
         # By how much of what it is now the mean has become; a rank that was always so fills the span.
         seconds=window.settings.window_seconds * _share(lately, apart),
         uneven=uneven,
@@ -243,11 +244,19 @@ def _share(part: Floats, whole: Floats) -> Floats:
     return share
 
 
-def _runs_lower(job: Codes, slower: Floats, count: Floats) -> Mask:
+def runs_lower(job: Codes, slower: Floats, count: Floats) -> Mask:
     """Whose clock is lower than its job's; where many run half as low, so are nodes of another kind or heat."""
     many = counted(job, slower <= np.log1p(-_LASTS * LOWER_CLOCK)) > _MOST_SHARE * count
     found: Mask = (slower <= np.log1p(-LOWER_CLOCK)) & ~many
     return found
+
+
+def of_clock(slower: float) -> tuple[Evidence, ...]:
+    """In words how its clock stands beside its job's, where it is told."""
+    if np.isnan(slower):
+        return ()
+    value = f"{100.0 * np.expm1(slower):+.1f} % beside the job's other GPUs"
+    return (Evidence(name="SM clock", value=value, limit=f"-{100.0 * LOWER_CLOCK:g} %"),)
 
 
 def _scatter(window: Window, rows: Rows, job: Codes, known: Mask) -> tuple[Floats, Floats]:
@@ -353,7 +362,7 @@ def _draws(window: Window, rows: Rows, job: Codes, known: Mask) -> Floats:
     return np.stack(found)
 
 
-def _draws_less(job: Codes, draws: Floats) -> Mask:
+def draws_less(job: Codes, draws: Floats) -> Mask:
     """Whether each draws less at its clock than its job's others, and than chips differ; now, at least half of that."""
     deviation = _DEVIATION_OF_MEDIAN * per_group(job, np.abs(draws))[0]
     lately, less = draws / np.fmin(np.log1p(-LESS_POWER), -_POWER_DEVIATIONS * deviation)
@@ -371,15 +380,25 @@ def _draws_least(job: Codes, draws: Floats) -> Mask:
     return found
 
 
-def _lasts(window: Window, rows: Rows, job: Codes, apart: Floats) -> Mask:
-    """Whether each was so far apart for half of a steady span, of which a job that is young has less."""
+def _dealt(at_first: Floats, scatter: Floats) -> Floats:
+    """How far from the middle of its job each was at first, by no more than one reading tells."""
+    found: Floats = np.nan_to_num(np.sign(at_first) * np.fmax(np.abs(at_first) - scatter, 0.0))
+    return found
+
+
+def _lasts(window: Window, rows: Rows, job: Codes, apart: Floats, dealt: Floats) -> Mask:
+    """Whether each was so far apart for half of a steady span, of which a job that is young has less.
+
+    Beyond what it was dealt: who has more to do was as far from the middle of its job before it turned slow, and who
+    has less is nearer for it.
+    """
     steady, recent = window.get("gpu", Span.STEADY), window.get("gpu", Span.RECENT)
-    mean = np.log(steady.beside(rows, _MEAN.column))
-    longer = np.expm1(mean - per_group(job, mean)[0])
+    mean = _apart(job, np.log(steady.beside(rows, _MEAN.column)))
     spans = window.settings.steady_seconds / window.settings.window_seconds
     full = spans * recent.beside(rows, _COUNT.column)
     lines = steady.beside(rows, _COUNT.column)
-    found: Mask = longer * lines >= _LASTS * np.expm1(apart) * full
+    longer = np.expm1(mean - dealt) * lines
+    found: Mask = longer >= _LASTS * np.expm1(apart - dealt) * full
     return found
 
 

@@ -32,6 +32,13 @@ def waited_for(window: Window, gpu: Subject) -> Evidence | None:
     return Evidence(
         name="wait in collectives",
         value=f"rank {rank.rank} is in {found.operation} for {rank.microseconds} µs, the shortest in"
-        f" {found.percent} % of {found.compared}, by NCCL Inspector",
+        f" {found.percent} % of {found.compared}{_cost(found)}, by NCCL Inspector",
         peers=f"{found.microseconds} µs",
     )
+
+
+def _cost(found: Collective) -> str:
+    if found.cost is None:
+        return ""
+    before = "" if found.cost_before is None else f", {found.cost_before / 10.0:g} % at first"
+    return f": {found.cost / 10.0:g} % of the job's time{before}"

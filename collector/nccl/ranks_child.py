@@ -18,7 +18,7 @@ from gpuvigil.model import Collective, Source, Stand
 
 from ..inference.binding import listening
 from ..sensors import files
-from . import dump_files, flight_recorder, inspector, library, ras_client, versions
+from . import dump_files, first_rank, flight_recorder, inspector, library, ras_client, versions
 from .question import Answer, Asked, Look, answer, read_question
 from .ras_client import SilentError
 from .ras_status import Place, Status
@@ -73,10 +73,13 @@ def dumps(asked: Asked, sleep: Callable[[float], None] = time.sleep) -> Answer:
 
 def waits(asked: Asked) -> Answer:
     """Of each job here whose ranks tell how long they wait, the rank that waits least."""
-    ops = inspector.read(asked.directories, asked.users, asked.youth_seconds)
+    where = (asked.directories, asked.users, asked.youth_seconds)
+    ones = first_rank.first(inspector.read(*where))
+    if ones:
+        ones = list(first_rank.beside_earlier(ones, inspector.read(*where, is_earlier=True)))
     host = os.uname().nodename
     found = []
-    for one in inspector.first(ops):
+    for one in ones:
         # A line may name any process: only its own user's count.
         gpus = _inner(asked, str(one.op.owner))
         holders = [it for it in gpus if one.pids.get(host, set()) & gpus[it].keys()]

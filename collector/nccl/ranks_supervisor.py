@@ -23,13 +23,14 @@ from . import question, turn
 from .question import Answer, Asked, Look
 from .ras_client import TIMEOUT_SECONDS
 from .stalled import ALL, Holders, OnGpu, may_be_asked, stalled, stalled_seconds
+from .told_first import ToldFirst
 
 log = Log("collector")
 
 _LONGEST_LOOK_SECONDS = 2 * (TIMEOUT_SECONDS + 30.0)  # beside the pause
 _LARGEST_BYTES = 256 * 1024
-# NCCL Inspector's files are looked at so often; that one rank waits least is told again after so long.
-INSPECTOR_SECONDS, _TOLD_AGAIN_SECONDS = 120.0, 600.0
+# NCCL Inspector's files are looked at so often.
+INSPECTOR_SECONDS = 120.0
 # The analyzer remembers for a day: what dumps say of a job that hangs for longer is told again before that.
 DUMPS_TOLD_AGAIN_SECONDS = 12 * 3600.0
 
@@ -48,6 +49,7 @@ class Pace:
     # Where a job's processes do not say which rank they are, each of its nodes may ask: so far apart, and
     # at the longest rest from the first time on.
     blind_spread_seconds: float = 600.0
+    inspector_seconds: float = INSPECTOR_SECONDS
 
 
 PACE = Pace()
@@ -86,7 +88,7 @@ class Ranks:
         self._asking: frozenset[str] = frozenset()
         self._began = self._due = 0.0
         self._is_of_all = False
-        self._told_first: dict[tuple[str, int], float] = {}
+        self._told_first = ToldFirst()
         self._told_dumps: dict[str, tuple[tuple[Collective, ...], float]] = {}
         self._told_why: dict[frozenset[str], str] = {}
         self._given_up: set[str] = set()
@@ -138,7 +140,7 @@ class Ranks:
                 holders.setdefault(gpu.holder, {}).setdefault(pid, {})[gpu.index] = gpu.uuid
         users = {self._user(pid) for pids in holders.values() for pid in pids} - {None}
         if directories and users:
-            self._due = self._clock.monotonic() + INSPECTOR_SECONDS
+            self._due = self._clock.monotonic() + self._pace.inspector_seconds
             asked = replace(
                 self._for_ras(holders),
                 look=Look.INSPECTOR,
@@ -233,7 +235,7 @@ class Ranks:
 
     def _listen(self, child: Child) -> None:
         """In a thread of its own."""
-        asking = self._asking
+        asking, is_of_all = self._asking, self._is_of_all
         assert child.stdout is not None
         with child.stdout as stream:
             text = stream.read(_LARGEST_BYTES)
@@ -243,9 +245,9 @@ class Ranks:
             said = question.read_answer(text)
         except ValueError as error:
             said = Answer(why=str(error))
-        self._post(lambda: self._hear(asking, said))
+        self._post(lambda: self._hear(asking, said, is_of_all))
 
-    def _hear(self, asking: frozenset[str], said: Answer) -> None:
+    def _hear(self, asking: frozenset[str], said: Answer, is_of_all: bool) -> None:
         if said.why and said.why != self._told_why.get(asking):
             self._told_why = {asking: said.why}
             log.warning(
@@ -253,7 +255,8 @@ class Ranks:
             )
         if said.is_final:
             self._given_up |= asking
-        found = _by_holder(of for of in said.found if of.holder in asking and self.is_new(of))
+        heard = [of for of in said.found if of.holder in asking]
+        found = _by_holder(self.lasting(heard) if is_of_all else heard)
         events = [self._event(them) for them in map(tuple, found) if self.differs(them)]
         if events:
             self._tell(events)
@@ -269,16 +272,11 @@ class Ranks:
         self._told_dumps[holder] = them, now + DUMPS_TOLD_AGAIN_SECONDS
         return True
 
-    def is_new(self, found: Collective) -> bool:
-        """Of who waits least, what was not told lately."""
-        if found.by is not Source.INSPECTOR:
-            return True
-        key, now = (found.holder, found.ranks[0].rank), self._clock.monotonic()
-        self._told_first = {it: at for it, at in self._told_first.items() if now < at}
-        if key in self._told_first:
-            return False
-        self._told_first[key] = now + _TOLD_AGAIN_SECONDS
-        return True
+    def lasting(self, found: Sequence[Collective]) -> list[Collective]:
+        """Of who waits least, who did at the look before, too, and was not told lately."""
+        keys = [(of.holder, of.ranks[0].rank) for of in found]
+        news = self._told_first.news(keys, self._clock.monotonic())
+        return [of for key, of in zip(keys, found, strict=True) if key in news]
 
     def _event(self, found: tuple[Collective, ...]) -> Event:
         """Its words are for the log; who judges reads the values."""

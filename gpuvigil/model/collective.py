@@ -71,6 +71,10 @@ class Collective:
     compared: int = 0  # collectives of which all these ranks told how long they were in them
     percent: int | None = None  # of those, in how many this rank was in it for the shortest time
     microseconds: int | None = None  # that the others mostly are in one
+    cost: int | None = (
+        None  # of a thousand of the job's time, in which the others wait for this rank
+    )
+    cost_before: int | None = None  # the same when the job was young
     hosts: tuple[str, ...] = ()  # the addresses by which the library knows the node that tells
 
     def to_json(self) -> dict[str, Any]:
@@ -96,6 +100,8 @@ class Collective:
             compared=_number(said.get("compared", 0)) or 0,
             percent=_number(said.get("percent")),
             microseconds=_number(said.get("microseconds")),
+            cost=_number(said.get("cost")),
+            cost_before=_number(said.get("cost_before")),
             ranks=tuple(map(_rank, ranks)),
             hosts=tuple(map(_word, list(said.get("hosts", ()))[:MOST_RANKS])),
         )

@@ -455,6 +455,22 @@ def test_a_reason_for_a_tenth_of_the_span_says_that_lower_clocks_are_no_setting(
     assert finding.condition == condition
 
 
+@pytest.mark.parametrize(
+    ("others", "condition"), [(1_689_000_000, "node_clocks"), (1_690_000_000, "")]
+)
+def test_of_a_job_with_one_gpu_on_a_node_a_lower_clock_may_be_set_where_the_node_s_others_have_it(
+    others: int, condition: str
+) -> None:
+    """Within 2 % of its own."""
+    scene = LARGE.changed(MANY[4], LOWER, 105.0)
+    for subject in MANY[5:8]:
+        scene = scene.changed(subject, {"sm_clock_hertz": others})
+    job = in_one_job(scene, [*MANY[:5], *MANY[8:]], lost=0.1, seconds=105.0)
+    # What a clock was at most is asked of the span in which it is lower.
+    (finding,) = found(replace(job, settings=FAR))
+    assert (finding.subject, finding.condition) == (MANY[4], condition)
+
+
 def test_what_some_gpus_on_many_nodes_do_is_a_role_and_no_fault() -> None:
     assert len(in_large_job(MANY[0], MANY[4])) == 2
     assert in_large_job(MANY[0], MANY[4], MANY[8]) == []

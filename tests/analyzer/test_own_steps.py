@@ -120,6 +120,20 @@ def test_a_rank_whose_clock_is_as_the_others_is_a_warning_after_five_minutes_and
     ]
 
 
+@pytest.mark.medium
+@pytest.mark.parametrize(
+    ("seconds", "severity"), [(310.0, Severity.WARNING), (290.0, Severity.INFO)]
+)
+@pytest.mark.parametrize(("dealt", "now"), [(1.25, 1.35), (0.9, 1.05)])
+def test_a_rank_of_a_stage_is_a_warning_once_it_lasts_beyond_what_it_was_dealt(
+    dealt: float, now: float, seconds: float, severity: Severity
+) -> None:
+    """Before it turned slow it was far above the middle of its job, or below it."""
+    scene = job({5: own(now, dealt)}, [1.0] * 5 + [dealt] + [1.0] * 2, seconds=seconds, ran=620.0)
+    (it,) = [it for it in found(lasting(scene)) if it.condition == "slow_rank"]
+    assert (it.severity, it.subject) == (severity, gpu(3, 1))
+
+
 def told_before(**more: Any) -> Incident:
     """A note of the sixth rank that is over."""
     over = incident("gpu_slow", gpu(3, 1), -timedelta(minutes=50), condition="slow_rank", **more)
@@ -505,6 +519,43 @@ def test_lower_clocks_of_all_of_a_node_without_a_reason_may_be_set() -> None:
     assert it.title == "Job waits for a node whose GPUs all run at lower clocks"
     (one,) = found(job({4: slow}, seconds=30.0))
     assert (one.subject, one.severity) == (gpu(3), Severity.WARNING)
+
+
+ALONE = gpu(4)
+OTHER = gpu(4, 1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "others", "condition"),
+    [
+        ({}, {}, "slow_rank"),
+        # What the node's others at work have.
+        ({}, {"sm_clock_hertz": 1_836_000_000}, "node_clocks"),
+        ({}, {"sm_clock_hertz": 1_837_000_000}, "slow_rank"),
+        # The driver says that somebody set it, or that it is something else.
+        ({"clock_event_reasons": 0x2}, {}, "node_clocks"),
+        ({"clock_event_reasons": 0x4}, {}, "slow_rank"),
+        # No other one works: nobody can tell, where the driver does not.
+        ({"clock_event_reasons": None}, {"utilization_percent": 9.0}, "node_clocks"),
+        ({"clock_event_reasons": 0}, {"utilization_percent": 9.0}, "slow_rank"),
+        ({"clock_event_reasons": None}, {"utilization_percent": 10.0}, "slow_rank"),
+    ],
+)
+def test_of_a_job_with_one_gpu_on_a_node_lower_clocks_are_its_own_where_nobody_set_them(
+    fields: Mapping[str, Any], others: Mapping[str, Any], condition: str
+) -> None:
+    slow = own(1.3, sm_clock_hertz=1_800_000_000, **fields)
+    scene = job({6: slow}, ran=200.0)
+    held = [it for it in scene.allocations if it.subject != OTHER]
+    scene = replace(scene.changed(OTHER, others), allocations=tuple(held))
+    (it,) = found(scene)
+    assert (it.subject, it.severity, it.condition) == (ALONE, Severity.WARNING, condition)
+    assert it.title.startswith("Job waits for a GPU") is (condition == "node_clocks")
+    # Within half a minute, too.
+    (soon,) = found(replace(job({6: slow}, seconds=35.0, ran=200.0), allocations=tuple(held)))
+    assert soon.condition == ("node_clocks" if fields.get("clock_event_reasons") == 0x2 else "slow_rank")  # fmt: skip
+    hot = found(scene.rising(ALONE, "hardware_thermal_slowdown_seconds", 1.0))
+    assert [one.condition for one in hot] == ["slow_rank"]
 
 
 def test_a_stage_that_has_more_to_do_is_one_note_for_its_job() -> None:

@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from collector.nccl.inspector import first
 from evaluation.job_collectives import Inspectors, _clocks, is_read
 from gpuvigil.model import Event, EventKind
 from simulator.fleet import FaultOrder, Fleet, FleetSettings, build
@@ -24,8 +23,8 @@ def read_job(settings: FleetSettings) -> Job:
     return next(it for it in jobs if it.start < 0.0 and it.end > 3600.0)
 
 
-def heard(fleet: Fleet) -> list[Event]:
-    inspectors = Inspectors(fleet)
+def heard(fleet: Fleet, inspectors: Inspectors | None = None) -> list[Event]:
+    inspectors = inspectors or Inspectors(fleet)
     blocks = [inspectors.heard(it) for it in fleet.blocks(block_seconds=1800.0)]
     for block in blocks:
         assert len(block.events) == len(block.event_arrivals)
@@ -45,17 +44,21 @@ def slowed(magnitude: float, kind: str = "slow rank") -> tuple[Job, Fleet]:
 
 @pytest.mark.medium
 @pytest.mark.parametrize(
-    # Where the others wait as long as is sent, it is in a collective for half as long as they are.
-    ("magnitude", "is_told"), [(0.5, True), (0.05, False)],
+    # Of the 0.87 of a step that its own work takes.
+    ("magnitude", "is_told"), [(0.5, True), (0.05, True), (0.02, False)],
 )  # fmt: skip
 def test_who_is_slow_comes_last_where_its_job_s_collectives_are_read(
     magnitude: float, is_told: bool
 ) -> None:
     job, fleet = slowed(magnitude)
-    events = heard(fleet)
+    inspectors = Inspectors(fleet)
+    events = heard(fleet, inspectors)
     assert bool(events) is is_told
+    assert len(inspectors.last) == len(events)
     for event in events:
         (said,) = event.collectives
+        assert said.cost == pytest.approx(870 * magnitude, rel=0.2)
+        assert said.cost_before is None or said.cost_before < 25
         assert (said.ranks[0].rank, said.holder) == (2, str(job.holder))
         assert said.ranks[0].gpu == fleet.plan.topology.uuids[job.gpus[2]]
         assert event.at >= fleet.at(START)
@@ -84,7 +87,7 @@ def test_a_job_that_stands_still_writes_nothing() -> None:
     lines = list(files.lines)
     files.work(START + 60.0, np.ones(len(job.gpus)))
     assert list(files.lines) == lines
-    assert len(first(files.ops(range(4), ["10.0.0.1"] * 4))) == 0
+    assert files.firsts(range(4), ["10.0.0.1"] * 4) == []
 
 
 def test_clocks_are_shares_of_the_highest_in_the_order_of_time() -> None:

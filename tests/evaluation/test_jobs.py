@@ -233,6 +233,7 @@ def test_the_section_counts_what_was_found_missed_and_wrong() -> None:
     assert "| dead process | its ranks' own work | 2 | 1.00 (0.34 to 1.00, 2 of 2) | 0.50" in text
     assert "hardware was blamed 1 time (10.0 in 1,000 job-hours)" in text
     assert "| F1 of stragglers of 0.95 where ranks told their own work | 0.50 | missed |" in text
+    assert "NCCL Inspector is read" not in text
     assert "within 15 s | 0.50 (0.09 to 0.91, 1 of 2) | missed |" in text
     assert "| no false hang in 10,000 pauses | 0 in 2000 | none, in fewer than asked for |" in text
     assert "1,000 healthy job-hours | 1 in 100, 0 of them of such jobs | missed |" in text
@@ -248,12 +249,17 @@ def test_the_section_counts_what_was_found_missed_and_wrong() -> None:
 def test_who_comes_last_is_counted_of_jobs_whose_collectives_are_read() -> None:
     usual = {"kind": "slow rank", "seconds": 40.0, "tells": "steps", "from_start": False,
              "culprit": True, "step": 1.0, "onset": 0.0}  # fmt: skip
-    faults = [{**usual, "loud": 60.0, "id": "a"}, {**usual, "loud": None, "id": "b"}]
+    faults = [{**usual, "loud": 60.0, "id": "a", "read": True}, {**usual, "loud": None, "id": "b"}]
     said = [("a", 360.0, "even"), ("b", 240.0, "even"), ("c", None, "even"), (None, None, "staged")]
     last = [{"id": name, "seconds": at, "workload": key} for name, at, key in said]
     one = {"seed": 7, "node_days": 4.0, "faults": faults, "wrong": [], "healthy": {}, "bounds": []}
     result = {"command": "x", "commit": "c" * 40, "fleet": "f", "fleets": [{**one, "last": last}]}
     text = "\n".join(section(result))
+    assert "where ranks told less, and NCCL Inspector is read | 1.00 | met |" in text
+    assert (
+        "where ranks told steps alone or nothing, and NCCL Inspector is not read | 0.00 | missed |"
+        in text
+    )
     assert "0.67 (0.21 to 0.94, 2 of 3) came last, the half of them within 360 s" in text
     assert "of 1 of them no warning was told" in text
     assert "it was said 1 time, 1 of them in jobs cut unevenly" in text

@@ -18,7 +18,7 @@ def line(rank: int, number: int, microseconds: object, **more: Any) -> bytes:
             "inspector_output_format_version": more.get("version", "v4.0"),
             "git_rev": "",
             "rec_mechanism": "nccl_profiler_interface",
-            "dump_timestamp_us": 1_772_600_000_000_000,
+            "dump_timestamp_us": more.get("written", 1_772_600_000_000_000),
             "hostname": more.get("host", "n1"),
             "pid": more.get("pid", 4242 + rank),
         },

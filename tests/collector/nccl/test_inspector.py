@@ -1,4 +1,4 @@
-"""Whom the others wait for, by the lines of NCCL Inspector."""
+"""Lines and files of NCCL Inspector."""
 
 import json
 import os
@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.nccl import inspector, ranks_child
-from collector.nccl.inspector import LONGEST_LINE, TAIL_BYTES, First, Op, first, parse
+from collector.nccl.first_rank import First, first
+from collector.nccl.inspector import LONGEST_LINE, TAIL_BYTES, Op, earlier, parse
 from collector.nccl.question import Asked, Look
 from collector.nccl.unreadable import UnreadableError
-from gpuvigil.model import Source, Stand
 from tests.collector.nccl.inspector_lines import line
 
 RANKS = 4
@@ -31,61 +31,6 @@ def waits(rank: int, _: int) -> int:
 
 def of(took: Exec, count: int = 30, ranks: int = RANKS, **more: Any) -> list[First]:
     lines = (line(r, n, took(r, n), **more) for n in range(count) for r in range(ranks))
-    return first(op for it in lines if (op := parse(it, 0)) is not None)
-
-
-def test_the_rank_that_is_in_every_collective_for_the_shortest_time_is_waited_for() -> None:
-    (found,) = of(waits)
-    assert (found.op.rank, found.compared, found.percent) == (SLOW, 30, 100)
-    told = found.collective("job 7", "GPU-2")
-    assert (told.by, told.stand, told.size, told.operation) == (
-        *(Source.INSPECTOR, Stand.FIRST, 4, "AllReduce"),
-    )
-    assert (told.ranks[0].microseconds, told.microseconds, told.ranks[0].gpu) == (
-        1000,
-        4000,
-        "GPU-2",
-    )
-
-
-@pytest.mark.parametrize(
-    ("took", "count", "ranks", "is_found"),
-    [
-        (waits, 20, 4, True),
-        (waits, 19, 4, False),
-        (waits, 30, 3, False),
-        (lambda r, n: 2000 if r == SLOW else 4000, 30, 4, True),
-        (lambda r, n: 2001 if r == SLOW else 4000, 30, 4, False),
-        (lambda r, n: 1000 if r == (SLOW if n % 10 < 7 else 1) else 4000, 30, 4, True),
-        (lambda r, n: 1000 if r == (SLOW if n % 10 < 6 else 1) else 4000, 30, 4, False),
-        (lambda r, n: 1000 if r == n % 4 else 4000, 40, 4, False),
-        (lambda r, n: 1000 if r < 2 else 4000, 30, 4, False),
-        (lambda r, n: 0, 30, 4, False),
-        (lambda r, n: 500 if r == SLOW else 1500, 30, 4, True),
-        (lambda r, n: 500 if r == SLOW else 1499, 30, 4, False),
-    ],
-)
-def test_it_is_one_rank_and_much_and_mostly(
-    took: Exec, count: int, ranks: int, is_found: bool
-) -> None:
-    assert bool(of(took, count, ranks)) is is_found
-
-
-def test_only_what_all_ranks_told_of_by_one_clock_is_compared() -> None:
-    """Rank 2 lost half of its lines in the ring, and measured the others by another clock."""
-    lines = [line(r, n, waits(r, n)) for n in range(30) for r in range(4) if r != SLOW or n % 2]
-    assert [it.compared for it in _of_lines(lines)] == []
-    more = [line(r, n, waits(r, n)) for n in range(60) for r in range(4) if r != SLOW or n % 2]
-    assert [it.compared for it in _of_lines(more)] == [30]
-    clocks = [
-        line(r, n, waits(r, n), clock="kernel_cpu" if r == SLOW else "kernel_gpu")
-        for n in range(30)
-        for r in range(4)
-    ]
-    assert _of_lines(clocks) == []
-
-
-def _of_lines(lines: list[bytes]) -> list[First]:
     return first(op for it in lines if (op := parse(it, 0)) is not None)
 
 
@@ -204,6 +149,47 @@ def test_only_the_end_of_a_file_is_read_also_after_it_was_cut(tmp_path: Path) ->
     assert (found.op.rank, found.compared) == (1, 25)
 
 
+def asked_of(directory: Path) -> Asked:
+    """Of a job of this process, and of one of another."""
+    return Asked(
+        proc_root="/proc",
+        port=0,
+        pause_seconds=0.0,
+        versions=(),
+        holders={"job 7": {os.getpid(): {0: "GPU-0"}}, "job 8": {1: {1: "GPU-1"}}},
+        look=Look.INSPECTOR,
+        directories=(str(directory),),
+        users=(os.getuid(),),
+        youth_seconds=60.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("size", "begin"), [(0, None), (25, None), (26, 6), (40, 10), (10_000, 10)]
+)
+def test_what_was_written_earlier_is_no_part_of_the_end(size: int, begin: int | None) -> None:
+    """Of a file of 25 it would begin at the sixth, and reach into its last ten."""
+    assert earlier(size, 10) == begin
+
+
+@pytest.mark.parametrize(("rank", "before"), [(1, 0), (SLOW, 750)])
+def test_how_much_the_others_waited_for_it_earlier_is_read_of_the_same_file(
+    tmp_path: Path, rank: int, before: int
+) -> None:
+    """For another rank then, or for the same."""
+    length = len(line(0, 1000, 4000, pid=os.getpid())) + 1
+    count = 4 * TAIL_BYTES // length
+    for number in range(RANKS):
+        lines = [
+            line(number, n, 1000 if number == (rank if n < count // 2 else SLOW) else 4000,
+                 pid=os.getpid() + number, host=os.uname().nodename, written=10**15 + 4000 * n)
+            for n in range(count)
+        ]  # fmt: skip
+        (tmp_path / f"{number}.log").write_bytes(b"\n".join(lines) + b"\n")
+    (found,) = ranks_child.waits(asked_of(tmp_path)).found
+    assert (found.ranks[0].rank, found.cost, found.cost_before) == (SLOW, 750, before)
+
+
 @pytest.mark.parametrize(("pid", "host", "gpu"), [(0, "", "GPU-0"), (0, "n9", None), (1, "", None)])
 def test_it_is_told_of_the_job_whose_process_wrote_it(
     tmp_path: Path, pid: int, host: str, gpu: str | None
@@ -218,18 +204,7 @@ def test_it_is_told_of_the_job_whose_process_wrote_it(
             for n in range(30)
         ]
         (tmp_path / f"{rank}.log").write_bytes(b"\n".join(lines) + b"\n")
-    asked = Asked(
-        proc_root="/proc",
-        port=0,
-        pause_seconds=0.0,
-        versions=(),
-        holders={"job 7": {own: {0: "GPU-0"}}, "job 8": {1: {1: "GPU-1"}}},
-        look=Look.INSPECTOR,
-        directories=(str(tmp_path),),
-        users=(os.getuid(),),
-        youth_seconds=60.0,
-    )
-    (found,) = ranks_child.waits(asked).found
+    (found,) = ranks_child.waits(asked_of(tmp_path)).found
     assert (found.holder, found.ranks[0].rank, found.ranks[0].gpu) == ("job 7", SLOW, gpu)
 
 

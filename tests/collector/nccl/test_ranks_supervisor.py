@@ -34,7 +34,10 @@ NODE = Subject(cluster="c", node="n1")
 NOW = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 HERE = "127.0.0.1"
 BEHIND = [rank(0, 4711, pid=1, host=HERE), rank(1, 4710, pid=99, host="10.0.0.2")]
-SOON = Pace(pause_seconds=0.05, youngest_seconds=0.0, spread_seconds=0.0, blind_spread_seconds=0.0)
+SOON = Pace(
+    pause_seconds=0.05, youngest_seconds=0.0, spread_seconds=0.0, blind_spread_seconds=0.0,
+    inspector_seconds=0.05,
+)  # fmt: skip
 STALLED: Mapping[str, Any] = {"step_age_seconds": 80.0, "step_p99_seconds": 2.0}
 MOVES: Mapping[str, Any] = {"step_age_seconds": 1.0, "step_p99_seconds": 2.0}
 
@@ -279,8 +282,9 @@ def test_whom_the_others_wait_for_is_told_of_a_job_that_goes_on_and_not_at_once_
     found = node.until_told(MOVES)
     assert (found.by, found.stand, found.ranks[0].gpu) == (Source.INSPECTOR, Stand.FIRST, "GPU-0")
     node.until_no_child()
-    assert not node.ranks.is_new(found)
-    assert node.ranks.is_new(replace(found, holder="job 8"))
+    other = replace(found, holder="job 8")
+    assert node.ranks.lasting([found, other]) == []
+    assert node.ranks.lasting([found, other]) == [other]
 
 
 @pytest.mark.server

@@ -1,0 +1,85 @@
+"""What else is known of ranks that come last to their job's collectives: whether they are slow, or were dealt more.
+
+A lower clock than the others' is its GPU. Who did not come last when the job was young has become slow, whatever the
+cause is. Who always did and draws less than the others, which spin while they wait, is slow, too: whoever has more to
+do draws no less.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+
+import numpy as np
+
+from gpuvigil.model import Collective, Subject
+
+from ..window.columns import Codes, Floats, models, per_group, together
+from ..window.rows import Rows
+from ..window.window import Span, Window
+from . import draws_least, own_steps
+from .job_pace import PEERS, jobs
+from .waits import firsts
+
+# In thousandths of the job's time [ours]: more that the others wait for it than when the job was young.
+LEAST_TURNED = 25
+
+
+class Why(Enum):
+    """Of several that are true the first here is told."""
+
+    CLOCK = "clock"
+    TURNED = "turned"
+    BEGUN = "begun"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastRank:
+    """One rank that its job's others wait for."""
+
+    at: datetime
+    of: Collective
+    why: Why
+    clock: float  # beside the middle of its job, as a logarithm; NaN where it is not told
+
+
+def last_ranks(window: Window, _asked: None = None) -> Mapping[Subject, LastRank]:
+    """By GPU; nothing of one whose job began after that was told."""
+    told = {
+        gpu: it
+        for gpu, it in window.once(firsts, None).items()
+        if any(held.started_at <= it[0] for held in window.held(gpu))
+    }
+    if not told:
+        return {}
+    rows = window.get("gpu", Span.NOW)
+    job = together(jobs(window, rows), models(window, rows))
+    clocks = _clocks(window, rows, job)
+    found = {}
+    for gpu, (at, of) in told.items():
+        place = rows.index.number(gpu)
+        clock, is_lower = (np.nan, False) if place is None else clocks[place]
+        why = Why.CLOCK if is_lower else _why(window, gpu, of)
+        found[gpu] = LastRank(at=at, of=of, why=why, clock=float(clock))
+    return found
+
+
+def _clocks(window: Window, rows: Rows, job: Codes) -> list[tuple[float, bool]]:
+    """How each one's clock stands beside its job's, and whether it is lower."""
+    hertz = window.get("gpu", Span.RECENT).beside(rows, own_steps.CLOCK.column)
+    clock: Floats = np.log(np.where((job != 0) & (hertz > 0.0), hertz, np.nan))
+    usual, count = per_group(job, clock)
+    slower = clock - usual
+    lower = own_steps.runs_lower(job, slower, count) & (count >= PEERS)
+    return list(zip(slower.tolist(), lower.tolist(), strict=True))
+
+
+def _why(window: Window, gpu: Subject, of: Collective) -> Why:
+    cost, before = of.cost, of.cost_before
+    if cost is not None and before is not None and cost - before >= LEAST_TURNED:
+        return Why.TURNED
+    found = window.once(draws_least.draws_least, None)
+    place = None if found is None else found.rows.index.number(gpu)
+    is_less = found is not None and place is not None and bool(found.less[place])
+    return Why.BEGUN if is_less else Why.UNKNOWN

@@ -1,0 +1,203 @@
+"""Whom a job's other ranks wait for in collectives: who comes last is in them for the shortest time.
+
+`coll_sn` counts for a communicator and a type of collective, so the same number at several ranks is the same
+collective. How long the others wait for one is held against the time from one collective to the next: of a job that
+communicates most of the time a rank that is slow makes little of it.
+"""
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from gpuvigil.model import Collective, RankStand, Source, Stand
+
+from .inspector import Op
+
+# Ours: so many ranks and collectives at least, of which in nine of ten spans one is in them for the shortest time, and
+# half as far from the next one as from the middle of the others, or more.
+LEAST_RANKS, LEAST_COMPARED = 4, 20
+SPANS, LEAST_SPANS, LEAST_APART = 10, 9, 0.5
+# What the others wait for it costs the job so much of its time, in thousandths: of a rank that works a tenth longer it
+# is from 37 on where communication or input takes most of it. Where nobody told when: half of what they are in them.
+LEAST_COST, MOST_OF_OTHERS = 25, 0.5
+# And who is in it for so much longer waits for somebody: less is the order in which a ring goes round.
+LEAST_MICROSECONDS = 200
+# Between lines that are written no other time is half as long as a pause; in each step there may be one without any.
+PAUSE_TIMES = 2
+
+_Ranks = Mapping[int, Op]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class First:
+    """The rank of a communicator that the others wait for."""
+
+    op: Op
+    compared: int
+    percent: int
+    microseconds: int
+    others: int
+    pids: Mapping[str, set[int]]  # all that told, by host
+    cost: int | None = None  # of a thousand of the job's time, in which the others wait for it
+    cost_before: int | None = None  # the same much earlier; None: not known
+
+    @property
+    def host(self) -> str:
+        return self.op.host
+
+    @property
+    def pid(self) -> int:
+        return self.op.pid
+
+    def collective(self, holder: str, gpu: str | None) -> Collective:
+        """As it is told."""
+        rank = RankStand(
+            rank=self.op.rank,
+            stand=Stand.FIRST,
+            gpu=gpu,
+            host=self.op.host,
+            microseconds=self.microseconds,
+        )
+        return Collective(
+            by=Source.INSPECTOR,
+            holder=holder,
+            stand=Stand.FIRST,
+            group=self.op.communicator,
+            size=self.op.size,
+            operation=self.op.operation,
+            count=1,
+            ranks=(rank,),
+            compared=self.compared,
+            percent=self.percent,
+            microseconds=self.others,
+            cost=self.cost,
+            cost_before=self.cost_before,
+        )
+
+
+def first(ops: Iterable[Op]) -> list[First]:
+    """Of each communicator the rank that the others wait for, where there is one; large ones first.
+
+    Whatever another user writes of it is of another one.
+    """
+    ones = [_first(them) for them in _by_communicator(ops).values()]
+    return sorted(
+        (it for it in ones if it is not None), key=lambda it: (-it.op.size, it.op.communicator)
+    )
+
+
+def beside_earlier(ones: Iterable[First], ops: Iterable[Op]) -> Iterator[First]:
+    """With how much the others waited for the same rank earlier."""
+    them = _by_communicator(ops)
+    for one in ones:
+        waits = _waits(them.get((one.op.owner, one.op.communicator), ()))
+        is_known = waits is not None and one.op.rank in waits.times
+        yield replace(one, cost_before=waits.cost(one.op.rank)) if waits and is_known else one
+
+
+def _by_communicator(ops: Iterable[Op]) -> dict[tuple[int, str], Sequence[_Ranks]]:
+    found: dict[tuple[int, str], dict[tuple[str, int, str], dict[int, Op]]] = defaultdict(dict)
+    for op in ops:
+        of = found[op.owner, op.communicator].setdefault((op.operation, op.number, op.clock), {})
+        of[op.rank] = op
+    return {key: list(them.values()) for key, them in found.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Waits:
+    """How long the ranks of a communicator are in its collectives."""
+
+    whole: Sequence[_Ranks]
+    times: Mapping[int, float]  # of each rank in microseconds, the middle one of the spans' means
+    shortest: Mapping[int, int]  # in how many spans each is in them for the shortest time
+    every: float | None  # microseconds from one collective to the next, where it is known
+
+    def others(self, rank: int) -> float:
+        return statistics.median([them for it, them in self.times.items() if it != rank])
+
+    def cost(self, rank: int) -> int | None:
+        if self.every is None:
+            return None
+        return int(max(1000.0 * (self.others(rank) - self.times[rank]) / self.every, 0.0))
+
+
+def _waits(collectives: Sequence[_Ranks]) -> _Waits | None:
+    """In each the ranks are held against each other that told of it: as many as ever did."""
+    most = max(map(len, collectives), default=0)
+    whole = [ranks for ranks in collectives if len(ranks) == most]
+    if most < LEAST_RANKS or len(whole) < LEAST_COMPARED:
+        return None
+    whole.sort(key=lambda ranks: min((op.written, op.number) for op in ranks.values()))
+    shortest: dict[int, int] = defaultdict(int)
+    means: dict[int, list[float]] = defaultdict(list)
+    for span in range(SPANS):
+        part = whole[span * len(whole) // SPANS : (span + 1) * len(whole) // SPANS]
+        sums: dict[int, int] = defaultdict(int)
+        for op in (op for ranks in part for op in ranks.values()):
+            sums[op.rank] += op.microseconds
+        least, second = sorted(sums, key=lambda it: sums[it])[:2]
+        shortest[least] += sums[least] < sums[second]
+        for rank, of in sums.items():
+            means[rank].append(of / len(part))
+    return _Waits(
+        whole=whole,
+        times={rank: statistics.median(of) for rank, of in means.items()},
+        shortest=shortest,
+        every=_every(whole),
+    )
+
+
+def _every(whole: Sequence[_Ranks]) -> float | None:
+    """Microseconds from one collective to the next, without pauses; None where all lines were written at once."""
+    told: dict[str, dict[int, int]] = defaultdict(dict)
+    for ranks in whole:
+        op = ranks[min(ranks)]
+        told[op.operation][op.written] = op.number
+    pace = sum(_pace(list(numbers.items())) for numbers in told.values())
+    return 1.0 / pace if pace > 0.0 else None
+
+
+def _pace(lines: Sequence[tuple[int, int]]) -> float:
+    """Collectives a microsecond, by the last number that was written at each moment: some lines are lost."""
+    gaps = sorted((last[0] - one[0], last[1] - one[1]) for one, last in pairwise(lines))
+    if len(gaps) > 1 and gaps[-1][0] > PAUSE_TIMES * gaps[-2][0]:
+        gaps.pop()
+    return sum(count for _, count in gaps) / max(sum(length for length, _ in gaps), 1)
+
+
+def _first(collectives: Sequence[_Ranks]) -> First | None:
+    waits = _waits(collectives)
+    if waits is None:
+        return None
+    rank = min(waits.times, key=lambda it: (waits.times[it], it))
+    if waits.shortest[rank] < LEAST_SPANS or not _is_much(waits, rank):
+        return None
+    told = [op for ranks in waits.whole for op in ranks.values()]
+    pids: dict[str, set[int]] = defaultdict(set)
+    for op in told:
+        pids[op.host].add(op.pid)
+    return First(
+        op=next(op for op in reversed(told) if op.rank == rank),
+        compared=len(waits.whole),
+        percent=100 * sum(_is_shortest(ranks, rank) for ranks in waits.whole) // len(waits.whole),
+        microseconds=int(waits.times[rank]),
+        others=int(waits.others(rank)),
+        pids=pids,
+        cost=waits.cost(rank),
+    )
+
+
+def _is_much(waits: _Waits, rank: int) -> bool:
+    own, others = waits.times[rank], waits.others(rank)
+    second = min(them for it, them in waits.times.items() if it != rank)
+    if others - own < LEAST_MICROSECONDS or second - own < LEAST_APART * (others - own):
+        return False
+    cost = waits.cost(rank)
+    return own <= MOST_OF_OTHERS * others if cost is None else cost >= LEAST_COST
+
+
+def _is_shortest(ranks: _Ranks, rank: int) -> bool:
+    own = ranks[rank].microseconds
+    return all(own < op.microseconds for it, op in ranks.items() if it != rank)

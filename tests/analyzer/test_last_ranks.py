@@ -1,0 +1,128 @@
+"""What is told of ranks that come last to their job's collectives, by what else is known of them."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from analyzer.detectors.gpu_slow import DETECTOR, slow_gpus
+from gpuvigil.model import (
+    Collective,
+    Event,
+    EventKind,
+    Finding,
+    RankStand,
+    Severity,
+    Source,
+    Stand,
+)
+
+from .scene import NOON, Scene, event, gpu, healthy, in_one_job, node
+
+GPUS = [gpu(number, index) for number in (1, 2) for index in range(4)]
+
+
+def last(cost: int | None = None, before: int | None = None) -> Event:
+    """Of the rank on the first GPU, a minute ago."""
+    said = Collective(
+        by=Source.INSPECTOR,
+        holder="job 7",
+        stand=Stand.FIRST,
+        operation="AllReduce",
+        ranks=(RankStand(rank=3, stand=Stand.FIRST, gpu=gpu().gpu, microseconds=210),),
+        compared=240,
+        percent=92,
+        microseconds=840,
+        cost=cost,
+        cost_before=before,
+    )
+    at = NOON - timedelta(seconds=60)
+    return replace(event(EventKind.COLLECTIVE, node(), at), collectives=(said,))
+
+
+def job(first: Mapping[str, Any] | None = None) -> Scene:
+    """Eight GPUs at 550 W and 1,980 MHz, and what the first of them tells else."""
+    return in_one_job(healthy(nodes=2, gpus=4), GPUS, lost=0.0).changed(gpu(), first or {})
+
+
+def found(scene: Scene, **more: Any) -> list[Finding]:
+    return slow_gpus(scene.with_events(last(**more)).window((DETECTOR,)))
+
+
+# What is told of a rank whose GPU draws as the others does not depend on that, once it turned slow.
+@pytest.mark.parametrize(
+    ("cost", "before", "severity"),
+    [
+        (50, 25, Severity.WARNING),
+        (50, 26, Severity.INFO),
+        (25, 0, Severity.WARNING),
+        (50, None, Severity.INFO),
+        (None, None, Severity.INFO),
+    ],
+)
+def test_who_comes_last_and_did_not_when_the_job_was_young_has_become_slow(
+    cost: int | None, before: int | None, severity: Severity
+) -> None:
+    """Whether it was dealt more is not known where that is not known."""
+    (it,) = found(job(), cost=cost, before=before)
+    assert (it.subject, it.severity, it.condition) == (gpu(), severity, "last_in_collectives")
+    assert ("has become slow" in it.title) is (severity is Severity.WARNING)
+    assert "Keep the GPU out" not in it.action
+
+
+def test_it_is_told_how_much_of_the_job_s_time_it_costs() -> None:
+    words = "rank 3 is in AllReduce for 210 µs, the shortest in 92 % of 240"
+    said = [
+        evidence.value
+        for cost, before in ((75, 0), (75, None), (None, None))
+        for evidence in found(job(), cost=cost, before=before)[0].evidence
+    ]
+    assert said == [
+        f"{words}: 7.5 % of the job's time, 0 % at first, by NCCL Inspector",
+        f"{words}: 7.5 % of the job's time, by NCCL Inspector",
+        f"{words}, by NCCL Inspector",
+    ]
+
+
+@pytest.mark.parametrize(("watts", "severity"), [(533.4, Severity.WARNING), (533.6, Severity.INFO)])
+def test_who_always_came_last_and_draws_less_than_those_that_wait_has_been_slow(
+    watts: float, severity: Severity
+) -> None:
+    """By 3 %: whoever was dealt more draws no less."""
+    (it,) = found(job({"power_watts": watts}), cost=50, before=50)
+    assert (it.subject, it.severity, it.condition) == (gpu(), severity, "last_in_collectives")
+    assert ("been slow since it began" in it.title) is (severity is Severity.WARNING)
+
+
+def test_less_power_for_a_minute_says_nothing_of_the_job_s_start() -> None:
+    scene = job().changed(gpu(), {"power_watts": 520.0}, 65.0)
+    assert [it.severity for it in found(scene, cost=50, before=50)] == [Severity.INFO]
+
+
+@pytest.mark.parametrize(
+    ("hertz", "is_gpu"), [(1_900_700_000, True), (1_900_900_000, False), (None, False)]
+)
+def test_who_comes_last_at_a_lower_clock_is_its_gpu(hertz: int | None, is_gpu: bool) -> None:
+    """By 4 %."""
+    (it,) = found(job({"sm_clock_hertz": hertz}), cost=50, before=50)
+    assert (it.subject, it.title.startswith("GPU slows its job down")) == (gpu(), is_gpu)
+    assert (it.severity is Severity.WARNING) is is_gpu
+    assert ("SM clock" in {e.name for e in it.evidence}) is is_gpu
+
+
+def test_where_many_run_lower_no_clock_is_a_gpu_s_own() -> None:
+    scene = job()
+    for subject in GPUS[:3]:
+        scene = scene.changed(subject, {"sm_clock_hertz": 1_880_000_000})
+    assert [it.title.startswith("GPU") for it in found(scene, cost=50, before=50)] == [False]
+
+
+def test_what_ranks_tell_of_their_own_work_says_more() -> None:
+    scene = job()
+    for subject in GPUS:
+        told = {"step_own_seconds": 1.0, "step_own_first_seconds": 1.0, "step_seconds": 1.6,
+                "step_age_seconds": 0.5, "step_p99_seconds": 2.0}  # fmt: skip
+        scene = scene.changed(subject, told)
+    assert found(scene, cost=50, before=0) == []
