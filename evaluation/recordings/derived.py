@@ -44,6 +44,7 @@ _HIGHEST: Mapping[str, str] = {
     "pcie_width_max": "pcie_width",
     "pcie_generation_max": "pcie_generation",
     "sm_clock_max_hertz": "sm_clock_hertz",
+    "memory_clock_max_hertz": "memory_clock_hertz",
 }
 
 

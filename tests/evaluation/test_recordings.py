@@ -321,6 +321,13 @@ def test_what_a_gpu_can_do_is_the_highest_that_it_did_where_nobody_recorded_it(
     ]
     found = table(written(tmp_path / "own", gpu="at,index,pcie_width\n" + "".join(rows)))
     assert {row["pcie_width_max"] for row in found} == {16}
+    clocks = [
+        f"{text(NOON + timedelta(minutes=n))},0,{mhz}000000\n" for n, mhz in ((0, 2619), (1, 1593))
+    ]
+    found = table(
+        written(tmp_path / "clock", gpu="at,index,memory_clock_hertz\n" + "".join(clocks))
+    )
+    assert {row["memory_clock_max_hertz"] for row in found} == {2_619_000_000}
     given = f"at,index,pcie_width,pcie_width_max\n{text(NOON)},0,4,8\n"
     (row,) = table(written(tmp_path / "given", gpu=given))
     assert row["pcie_width_max"] == 8
