@@ -3,7 +3,6 @@
 import pytest
 from playwright.sync_api import Browser, ViewportSize, expect
 
-from dashboard.layout.frame import PAGES
 from gpuvigil.clock import SystemClock
 from gpuvigil.model import ScheduledNode, Scheduler
 from gpuvigil.web import page_links
@@ -11,15 +10,17 @@ from tests.dashboard.scene import node
 from tests.dashboard.servers import DashboardProcess, Feed
 from tests.servers import HubProcess
 
-from .places import wait_until_drawn
+from .accessibility import violations
+from .places import PATHS, wait_until_drawn
 
 pytestmark = pytest.mark.server
 
+WALL = f"{page_links.OVERVIEW}?wall=1"
 PHONE = ViewportSize(width=390, height=844)
 DRAINED = "fan tray is loud, waiting for parts OPS-1234 [ada.lovelace@2026-01-31T11:00:00]"
 
 
-def test_no_page_is_wider_than_a_phone_and_a_node_out_of_service_is_a_block(
+def test_no_page_is_wider_than_a_phone_or_keeps_anybody_out_and_a_node_out_of_service_is_a_block(
     browser: Browser, dashboard: DashboardProcess, hub: HubProcess, feed: Feed
 ) -> None:
     assert feed.nodes
@@ -33,11 +34,12 @@ def test_no_page_is_wider_than_a_phone_and_a_node_out_of_service_is_a_block(
     page = context.new_page()
     page.goto(dashboard.link())
     page.wait_for_selector("canvas[data-cells]")
-    for one in PAGES:
-        page.goto(f"{dashboard.url}{one.path}")
+    for path in [*PATHS, WALL]:
+        page.goto(f"{dashboard.url}{path}")
         wait_until_drawn(page)
         wide = page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth")
-        assert wide <= PHONE["width"], one.path
+        assert wide <= PHONE["width"], path
+        assert violations(page) == [], path
     page.goto(f"{dashboard.url}{page_links.OUT_OF_SERVICE}")
     table = page.get_by_role("group", name="Nodes out of service")
     expect(table.get_by_text("OPS-1234").first).to_be_visible()
