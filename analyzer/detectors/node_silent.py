@@ -444,10 +444,13 @@ def _was_free(window: Window, node: Subject, since: datetime) -> bool:
 def _was_over(window: Window, allocation: Allocation, since: datetime) -> bool:
     """Whether it had ended when the node went, which was between its last body and the next one.
 
-    What a node takes along ends only when somebody misses it: that takes minutes.
+    What a node takes along ends when somebody misses it, mostly after minutes; it fails then.
     """
+    if allocation.ended_at is None:
+        return False
     tick = timedelta(seconds=window.tick_seconds(allocation.subject.of_node()))
-    return allocation.ended_at is not None and allocation.ended_at <= since + tick
+    may_be_cut_off = allocation.ended_at > since and _was_cut_off(allocation)
+    return allocation.ended_at <= since + tick and not may_be_cut_off
 
 
 def _jobs(window: Window, node: Subject) -> list[Allocation]:
