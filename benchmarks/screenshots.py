@@ -48,6 +48,8 @@ STANDING: tuple[tuple[str, ...], ...] = (
     ("port-down", "--node", "sim-009", "--device", "mlx5_1"),
     ("node-silent", "--node", "sim-012"),
     ("xid48", "--node", "sim-006", "--gpu", "2"),
+    ("congestion", "--node", "sim-000"),
+    ("port-slow", "--node", "sim-005", "--device", "mlx5_1"),
 )
 OVER: tuple[tuple[str, ...], ...] = (
     ("port-down", "--node", "sim-001", "--device", "mlx5_0"),
@@ -115,12 +117,12 @@ def stand(site: Site, hub: Hub, span: timedelta) -> None:
     """Make faults happen and wait until they are told, and until the past's usage is counted."""
     for fault in OVER:
         site.run("inject", *fault)
-    wait_until("the first faults are told", lambda: told(hub, "open", len(OVER)), 120)
+    wait_until("the first faults are told", lambda: told(hub, "open", len(OVER)), 300)
     for fault in (*OVER, *STANDING):
         site.run("inject", *fault, *(["--clear"] if fault in OVER else []))
     broken_at = time.monotonic()
-    wait_until("the faults are told", lambda: told(hub, "open", len(STANDING)), 120)
-    wait_until("the others are over", lambda: told(hub, "resolved", len(OVER)), 120)
+    wait_until("the faults are told", lambda: told(hub, "open", len(STANDING)), 300)
+    wait_until("the others are over", lambda: told(hub, "resolved", len(OVER)), 600)
     acknowledge(hub)
     wait_until("one is taken", lambda: told(hub, "acknowledged", 1), 60)
     say("counting the past's usage")
