@@ -205,3 +205,23 @@ def test_what_grows_is_held_against_what_all_have_heard() -> None:
 def test_what_nobody_holds_is_not_told_to_owners() -> None:
     notice = the_notice(opened(impact=Impact(), subject=REAL), [], MAIL)
     assert (notice.verdict, notice.state) == (Verdict.NO_OWNER, NoticeState.HELD)
+
+
+@pytest.mark.parametrize(
+    ("condition", "title", "at_once"),
+    [
+        ("port_down", "Network port is down", True),
+        # It flaps and is up again and again; and what was told by this name before.
+        ("port_flapping", "Network port flaps", False),
+        ("port_down", "Network link has physical errors", False),
+    ],
+)
+def test_a_bad_link_that_is_lost_waits_for_no_interval(
+    condition: str, title: str, at_once: bool
+) -> None:
+    begun_as = {"fault": "port_errors", "title": "Network link has physical errors"}
+    first = sent(opened(**begun_as))
+    lost = {**begun_as, "condition": condition, "title": title}
+    soon = the_notice(changed(number=3, **lost), [first], after=30.0)
+    assert (soon.verdict is Verdict.EXPLAINED and soon.due_at == soon.at) is at_once
+    assert message(soon, NOON, "https://gpus.example.org").loud is at_once
