@@ -30,7 +30,13 @@ _LEAST, _LAST = (
     Aggregate(function=function, field=UNCORRECTED.reads[0])
     for function in (Function.MIN, Function.LAST)
 )
-_ASKED = (_CORRECTED, _LEAST, _LAST)
+# Where that count is not read, as by dcgm-exporter as it comes, a row that was replaced for such an error
+# tells of one.
+_FEWEST_ROWS, _ROWS = (
+    Aggregate(function=function, field="remapped_rows_uncorrected")
+    for function in (Function.MIN, Function.LAST)
+)
+_ASKED = (_CORRECTED, _LEAST, _LAST, _FEWEST_ROWS, _ROWS)
 
 NEEDS = (
     Need(
@@ -145,7 +151,9 @@ def _uncorrected(window: Window) -> Iterator[Claim]:
     node whose older bodies still wait in its spool the reset may be among them: that is late.
     """
     rows = window.get("gpu", Span.TREND)
-    grown = UNCORRECTED.holds(rows.values(_LAST.column) - rows.values(_LEAST.column))
+    counted = rows.values(_LAST.column) - rows.values(_LEAST.column)
+    replaced = rows.values(_ROWS.column) - rows.values(_FEWEST_ROWS.column)
+    grown = UNCORRECTED.holds(np.where(np.isnan(counted), replaced, counted))
     for subject, row in rows.where(grown):
         reset_at = _reset_at(window, subject)
         if reset_at is not None and reset_at >= row["first_at"]:
@@ -156,13 +164,15 @@ def _uncorrected(window: Window) -> Iterator[Claim]:
                 or not UNCORRECTED.holds(_gained(recent))
             ):
                 continue
+        by_rows = row[_LAST.column] is None
+        what = "memory rows replaced for uncorrectable errors"
         yield Claim(
             condition=UNCORRECTED.key,
             subject=subject,
             since=row["last_at"],
             evidence=(
                 Evidence(
-                    name="uncorrectable memory errors",
+                    name=what if by_rows else "uncorrectable memory errors",
                     value=f"{_gained(row)} in {window.settings.trend_seconds / 60.0:g} min",
                     limit="none",
                 ),
@@ -179,8 +189,10 @@ def _is_behind(window: Window, node: Subject) -> bool:
 
 
 def _gained(row: Row) -> int:
-    """By how many the count grew; 0 where it was not measured."""
+    """By how many the count grew, else the rows that were replaced; 0 where neither was measured."""
     last, least = row[_LAST.column], row[_LEAST.column]
+    if last is None:
+        last, least = row[_ROWS.column], row[_FEWEST_ROWS.column]
     return 0 if last is None or least is None else int(last - least)
 
 

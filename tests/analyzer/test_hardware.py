@@ -140,6 +140,34 @@ def test_an_uncorrectable_error_is_told_also_without_an_xid(
         assert [item.value for item in found[0].evidence] == ["1 in 5 min"]
 
 
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([2, 2], []),  # replaced before the first look
+        ([2, 3], UNCORRECTED),
+        ([3, 2], []),
+        ([None, 2], []),
+    ],
+)
+def test_where_errors_are_not_counted_a_replaced_row_tells_of_one(
+    rows: list[int | None], told: list[tuple[str, Severity]]
+) -> None:
+    """dcgm-exporter as it comes reads rows, and neither errors nor what waits for a reset."""
+    scene = healthy().changed(gpu(), {"ecc_uncorrected_errors": None})
+    for number, count in enumerate(rows):
+        seconds = 1e9 if number == 0 else 100.0
+        scene = scene.changed(gpu(), {"remapped_rows_uncorrected": count}, seconds)
+    found = failing_memory(scene.window())
+    assert conditions(found) == told
+    if found:
+        assert found[0].evidence[0].name == "memory rows replaced for uncorrectable errors"
+    reset = event(EventKind.GPU_RESET, gpu(), NOON - timedelta(seconds=90.0))
+    assert failing_memory(scene.with_events(reset).window()) == []
+    # Where they are counted, they alone say so.
+    counted = scene.changed(gpu(), {"ecc_uncorrected_errors": 0})
+    assert failing_memory(counted.window()) == []
+
+
 @pytest.mark.parametrize(("waits", "late"), [(None, False), (LATE, False), (LATE + 0.1, True)])
 def test_what_was_counted_is_late_while_the_reset_after_it_may_still_wait_at_its_node(
     waits: float | None, late: bool
