@@ -21,8 +21,10 @@ _ECHO = timedelta(minutes=12)
 # Within so many steps an onset is right.
 _STEPS = 3.0
 UNEVEN = "uneven_stage"
-# What is said of ranks blames nobody's hardware, but for a lower clock.
-_OF_RANKS = frozenset({UNEVEN, "slow_rank", "slow_from_start", "last_in_collectives"})
+# What is said of ranks blames nobody's hardware, but for a lower clock; clocks that somebody may have set are none's.
+_OF_RANKS = frozenset(
+    {UNEVEN, "slow_rank", "slow_from_start", "last_in_collectives", "node_clocks"}
+)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -5,10 +5,12 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import pytest
 
 from analyzer.correlation.causes import hides
 from analyzer.detectors.gpu_slow import DETECTOR, says_whether_slow, slow_gpus
+from analyzer.evidence.own_steps import _dealt
 from gpuvigil.lineprotocol import parse
 from gpuvigil.model import (
     Collective,
@@ -132,6 +134,12 @@ def test_a_rank_of_a_stage_is_a_warning_once_it_lasts_beyond_what_it_was_dealt(
     scene = job({5: own(now, dealt)}, [1.0] * 5 + [dealt] + [1.0] * 2, seconds=seconds, ran=620.0)
     (it,) = [it for it in found(lasting(scene)) if it.condition == "slow_rank"]
     assert (it.severity, it.subject) == (severity, gpu(3, 1))
+
+
+def test_what_was_dealt_is_believed_beyond_what_one_reading_is_off_by() -> None:
+    """Where data differ the first steps say nothing of it."""
+    dealt = _dealt(np.array([0.2, -0.1, 0.03, -0.03, np.nan]), np.full(5, 0.03))
+    assert dealt.tolist() == pytest.approx([0.17, -0.07, 0.0, 0.0, 0.0])
 
 
 def told_before(**more: Any) -> Incident:

@@ -158,6 +158,9 @@ def test_what_begins_in_a_pause_shows_when_that_is_over(
         ("slow_rank", "Node slows its job down: its ranks' own work takes longer", True),
         ("slow_rank", "A rank of the job has become slow: its own work takes longer", False),
         ("uneven_stage", "Some ranks of the job have had more to do since it began", False),
+        ("last_in_collectives", "A rank of the job comes last to its collectives", False),
+        ("last_in_collectives", "GPU slows its job down: its rank comes last", True),
+        ("node_clocks", "Job waits for a node whose GPUs all run at lower clocks", False),
     ],
 )
 def test_a_slow_rank_that_is_called_its_gpu_s_fault_blames_hardware(
