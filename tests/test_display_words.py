@@ -39,7 +39,6 @@ ALLOWED = {
     "dashboard/reports/page.py: run.summary.split('\\n\\n')": "a report's Markdown, to lay it out",
     "dashboard/layout/grids.py: column.title.removeprefix('COST ')": "a column's head",
     "dashboard/device/node_page.py: panel.label.partition('/')": "a port's device and number",
-    "dashboard/reports/page.py: run.summary.split('\\n\\n')": "a letter's first lines, shown again",
     "dashboard/panels.py: numbers.held == numbers.known": "numbers of GPUs",
     "dashboard/gpus.py: self.reasons[self.reason[number]]": "the number of a text",
     "alerts/message.py: told_as not in {'', incident.title}": "says again what was said otherwise",

@@ -219,9 +219,9 @@ def test_what_nobody_holds_is_not_told_to_owners() -> None:
 def test_a_bad_link_that_is_lost_waits_for_no_interval(
     condition: str, title: str, at_once: bool
 ) -> None:
-    begun_as = {"fault": "port_errors", "title": "Network link has physical errors"}
-    first = sent(opened(**begun_as))
-    lost = {**begun_as, "condition": condition, "title": title}
-    soon = the_notice(changed(number=3, **lost), [first], after=30.0)
+    fault = "port_errors"
+    first = sent(opened(fault=fault, title="Network link has physical errors"))
+    lost = changed(number=3, fault=fault, condition=condition, title=title)
+    soon = the_notice(lost, [first], after=30.0)
     assert (soon.verdict is Verdict.EXPLAINED and soon.due_at == soon.at) is at_once
     assert message(soon, NOON, "https://gpus.example.org").loud is at_once
