@@ -6,10 +6,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gpuvigil.clock import micros
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Evidence, Finding, Incident, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
+from ..evidence.job_pace import PEERS, held_since, jobs, stands_out
+from ..evidence.own_steps import runs_lower
 from ..evidence.set_clocks import HEAT_OR_BRAKE, REASONS, SOMEBODY_SET
 from ..window.columns import (
     Floats,
@@ -73,6 +76,8 @@ _LOW, _BUSY_PERCENT = 0.9, 10.0
 # higher by more than this, and so is that of the node's own at work.
 _PEERS_HIGHER, _PEERS = 1.08, 3
 _EXPLAINED_SHARE, _COVERAGE = 0.1, 0.8
+# Of a job's GPUs, which do the same work, one is told from less on; then its node's others have as much more.
+_NODE_HIGHER = 1.04
 
 
 def says_whether_stuck(window: Window, incident: Incident) -> bool | None:
@@ -153,9 +158,28 @@ def _stuck(window: Window, rows: Rows, busy: Mask, clock: _Clock) -> _Low:
     reasons = rows.values(REASONS.column)
     stuck = (share < _LOW) & (share * _PEERS_HIGHER < usual) & (peers >= _PEERS)
     stuck &= (share * _PEERS_HIGHER < of_node) | (at_work < 2)
+    of_job, below = _below_its_job(window, rows, share)
+    # Nobody's setting, which all of its node have.
+    below &= (share * _NODE_HIGHER < of_node) | (at_work < 2)
+    below &= ~np.isnan(rows.values(_CAP.column))
+    usual = np.where(below, of_job, usual)
+    stuck |= below
     stuck &= _explained(window, rows, clock) < _EXPLAINED_SHARE * window.settings.steady_seconds
     stuck &= (np.nan_to_num(reasons).astype(np.int64) & SOMEBODY_SET) == 0
     return _Low(stuck=stuck, usual=usual, may_be_set=(at_work < 2) & np.isnan(reasons))
+
+
+def _below_its_job(window: Window, rows: Rows, share: Floats) -> tuple[Floats, Mask]:
+    """What the others of its job reach, which do the same work, and whether a GPU that the job has had all the time
+    stays so far below that as a lower clock is told of.
+    """
+    begin = micros(window.now) - window.settings.steady_seconds * 1e6
+    held = (jobs(window, rows) != 0) & (window.of_allocations(rows, held_since) <= begin)
+    job = together(jobs(window, rows), models(window, rows))
+    clock = np.log(np.where(held & (share > 0.0), share, np.nan))
+    usual, count = per_group(job, clock)
+    lower = runs_lower(job, clock - usual, count) & (count >= PEERS)
+    return np.exp(usual), lower & stands_out(job, clock - usual, lower)
 
 
 def _explained(window: Window, rows: Rows, clock: _Clock) -> Floats:
