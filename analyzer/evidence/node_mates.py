@@ -47,7 +47,8 @@ def middle_of_mates(node: Codes, model: Codes, watts: Floats, celsius: Floats) -
     low, high = np.fmax(count - 1, 0) // 2, np.fmin(count // 2, max(values.shape[2] - 1, 0))
     middle = np.take_along_axis(values, low, 2) + np.take_along_axis(values, high, 2)
     found = np.where(table.enough(mates, told), middle[:, :, 0] / 2.0, np.nan)
-    return table.rows(found[None])[0]
+    middles: Floats = table.rows(found[None])[0]
+    return middles
 
 
 @dataclass(frozen=True, slots=True)
