@@ -100,5 +100,8 @@ DETECTOR = Detector(
     source="nvml.h, clock event reasons; degrees per watt against peers",
     would_show=says_whether_hot,
     lapsed=lapsed,
-    learns={usual_heat.HEAT.name: usual_heat.learned},
+    learns={
+        usual_heat.HEAT.name: usual_heat.learned,
+        usual_heat.BESIDE_MATES.name: usual_heat.learned_beside_mates,
+    },
 )

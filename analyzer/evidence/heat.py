@@ -107,6 +107,8 @@ class Heat:
     rise: Floats  # kelvins that its own power explains
     doubt: Floats  # kelvins that may be the warmth of others, where they draw unlike each other
     fits: "Mapping[int, _Fit]" = field(default_factory=dict)  # what each model was held against
+    # Beyond others of its node that did the same, in two lines: over the span, and in the last minute.
+    beside_mates: Floats | None = None
 
 
 def heat_of(window: Window) -> Heat:
@@ -274,9 +276,16 @@ def _work_out(
         sure=kelvin,
         lately=_lately(window, rows, kelvin, rise),
         rise=rise,
-        doubt=_DOUBT * rise / watts * window.once(_unlike, rows),
+        doubt=doubt_of_others(window, rows, rise),
         fits=made,
     )
+
+
+def doubt_of_others(window: Window, rows: Rows, rise: Floats) -> Floats:
+    """Kelvins that may be the warmth of a node's other GPUs, where they draw unlike each other."""
+    watts = rows.values(WATTS.column)
+    found: Floats = _DOUBT * divided(rise, watts) * window.once(_unlike, rows)
+    return found
 
 
 def _slots(window: Window, rows: Rows) -> Codes:

@@ -74,7 +74,8 @@ def _beyond(window: Window, rows: Rows, found: Heat, than: str) -> list[Claim]:
     limits, whole = limits_of(rows, found, than)
     # That a rack's air became warmer says so at any temperature.
     warm = (most(rack, celsius) >= LEAST_CELSIUS) | (than == PAST)
-    if not (warm & (kelvin >= BESIDE_RACK)).any():
+    most_told = kelvin if found.beside_mates is None else np.fmax(kelvin, found.beside_mates[0])
+    if not (warm & (most_told >= BESIDE_RACK)).any():
         return []
     usual, measured = per_group(node, np.stack([found.sure, found.lately]))
     (of_node, node_lately), in_node = usual, measured[0]
@@ -155,7 +156,7 @@ class _Claimed:
             assert lately is not None  # else nothing would be known of it
             celsius, watts = lately[CELSIUS.column], lately[WATTS.column]
             span = "in the last minute"
-            kelvin = float(self.found.lately[self.rows.index.number(subject) or 0])
+            kelvin = self._lately(self.rows.index.number(subject) or 0)
         told = Evidence(name=CORE, value=f"{celsius:.0f} °C at {watts:.0f} W {span}")
         usual = f"{celsius - kelvin:.0f} °C at that power"
         evidence = {
@@ -164,6 +165,12 @@ class _Claimed:
             PEERS: (replace(told, peers=usual),),
         }[self.than]
         return Claim(condition=condition, subject=subject, since=row["last_at"], evidence=evidence)
+
+    def _lately(self, number: int) -> float:
+        """Kelvins of the last minute that this row's past, or its node's other GPUs, do not explain."""
+        mates = self.found.beside_mates
+        told = self.found.lately if mates is None else np.fmax(self.found.lately, mates[1])
+        return float(told[number])
 
 
 def measured_nodes(window: Window) -> frozenset[Subject]:

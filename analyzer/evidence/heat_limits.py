@@ -158,7 +158,21 @@ def own_heat(
     beside_lately = found.lately - np.where(np.isnan(air), 0.0, lately)
     uncooled = is_awake(rows) & (beside >= _uncooled_from(found))
     own = limits.able & (beside >= limits.share * far)
-    return (uncooled | own) & is_left(beside, beside_lately), uncooled
+    own = (uncooled | own) & is_left(beside, beside_lately)
+    return own | _beyond_its_mates(rows, found, limits), uncooled
+
+
+def _beyond_its_mates(rows: Rows, found: Heat, limits: Limits) -> Mask:
+    """Of each row whether others of its node that did the same show a heat of its own.
+
+    How far these are apart is taken from it already, so that what it may be off needs no more room.
+    """
+    if found.beside_mates is None:
+        return np.zeros(len(rows), np.bool_)
+    mean, lately = found.beside_mates
+    far = np.fmax(np.fmax(ALONE_KELVIN, limits.far), limits.rise * found.rise) + found.doubt
+    told: Mask = limits.able & (mean >= limits.share * far) & is_left(mean, lately)
+    return told
 
 
 def _uncooled_from(found: Heat) -> Floats:

@@ -7,6 +7,8 @@ gets. Nobody reads that; it lies between `_COLDEST` and `_WARMEST`, so that a ch
 so much at least and so much at most. A core follows its power minutes later, so that a mean lacks what
 the core took up in its span, or has what it gave off: that shows in its degrees at both ends, and is
 little where power goes up and down all the time. And means are of as many samples as came.
+
+Where others of its node did the same work, these say better what is uncertain (`node_mates.py`).
 """
 
 import numpy as np
@@ -37,6 +39,7 @@ from .heat import (
     cooled,
     off_by,
 )
+from .node_mates import beyond_mates
 
 NEEDS = (
     Need(measurement="gpu", span=Span.TREND, aggregates=(CELSIUS, WATTS, HIGHEST, LOWEST, FIRST)),
@@ -62,6 +65,8 @@ _STILL_KELVIN = 3.0
 # What is known to so many kelvins, were all swings of power to fall together, tells what air the others of
 # its node get: few GPUs at light load beside many that are known from below are no node that became warm.
 _SURE_KELVIN = 3.0
+# Heatsinks of a node differ by some 15 % for ever (8 x H100), and what a change of power makes with them.
+_UNLIKE = 0.25
 
 
 def own_past_of(window: Window) -> Heat:
@@ -89,21 +94,24 @@ def own_past_of(window: Window) -> Heat:
     followed = most * _late(window, rows, long)
     still &= followed <= _STILL_KELVIN
     since = lately_watts - watts
-    lately = lately_celsius - warm
-    lately = lately - np.where(since > 0.0, most, least) * since
+    warmer = lately_celsius - warm - np.where(since > 0.0, most, least) * since
     sampled = most * _sampled(rows, long)
     unsure = sampled + _taken_up(window, rows, long)
-    kelvin = now - warm - explained - unsure
-    lately = np.where(still, lately - unsure, kelvin)
+    beyond = now - warm - explained
+    kelvin = beyond - unsure
+    lately = np.where(still, warmer - unsure, kelvin)
     kelvin = np.where(kelvin >= _SHOWS * lately, np.fmax(kelvin, lately), kelvin)
     is_sure = (most - least) * np.abs(more) + sampled + followed <= _SURE_KELVIN
+    alike = together(clusters(rows), models(window, rows))
+    mates = beyond_mates(nodes(rows), alike, watts, now_watts, beyond, warmer)
     return Heat(
-        model=together(clusters(rows), models(window, rows)),
+        model=alike,
         kelvin=kelvin,
         sure=np.where(is_sure, kelvin, np.nan),
         lately=lately,
         rise=np.fmax(warm - _COLDEST, 1.0),
         doubt=_OF_OTHERS * _more_of_others(nodes(rows), more),
+        beside_mates=mates - _UNLIKE * most * np.abs(more),
     )
 
 

@@ -27,12 +27,15 @@ from .heat import (
 )
 from .heat_limits import BESIDE_RACK
 from .usual import Teaching
+from .usual_mates import beyond_usual_mates
+from .usual_mates import learned as learned_of_mates
 
 # Of a GPU's power limit, from where on it is held against what it was at such a power, and where the next
 # begin; the first is rest, at which its node's air shows.
 LEVELS = (0.0, 0.3, 0.5, 0.7)
 # Known after half an hour at a level, as `own_past.py` asks of its own; kelvins.
 HEAT = Teaching(name="heat", levels=len(LEVELS), known=3.0, far=2.0)
+BESIDE_MATES = Teaching(name="heat_mates", levels=len(LEVELS), known=3.0, far=2.0)
 
 
 def learned(window: Window) -> Usual:
@@ -43,7 +46,28 @@ def learned(window: Window) -> Usual:
     return HEAT.learned(window, rows, heat_at_any_load(window).kelvin, _levels(rows))
 
 
+def learned_beside_mates(window: Window) -> Usual:
+    """The same beside others of its node."""
+    return learned_of_mates(window, BESIDE_MATES, _levels(window.get("gpu", Span.STEADY)))
+
+
 def beyond_usual(window: Window) -> Heat:
+    """What every GPU has beyond its peers, less what it usually has; of one without peers beyond its node's others."""
+    found, rows = _beyond_peers(window), window.get("gpu", Span.STEADY)
+    alone = ~np.isfinite(heat_at_any_load(window).kelvin)
+    if not alone.any():
+        return found
+    mates = beyond_usual_mates(window, BESIDE_MATES, _levels(rows))
+    return replace(
+        found,
+        kelvin=np.where(alone, mates.kelvin, found.kelvin),
+        lately=np.where(alone, mates.lately, found.lately),
+        rise=np.where(alone, mates.rise, found.rise),
+        doubt=np.where(alone, mates.doubt, found.doubt),
+    )
+
+
+def _beyond_peers(window: Window) -> Heat:
     """What every GPU of the steady span has beyond its peers, less what it usually has at its power.
 
     NaN where it was not looked at for half an hour at such a power. At a light or a ragged load others of
