@@ -6,14 +6,14 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from analyzer.detectors.gpu_hot import hot_gpus
+from analyzer.detectors.gpu_hot import DETECTOR, hot_gpus
 from analyzer.evidence.node_mates import beyond_mates, middle_of_mates
 from analyzer.evidence.usual_heat import BESIDE_MATES, learned_beside_mates
 from analyzer.window.usual import nothing_usual
 from analyzer.window.window import Window
 
 from .scene import NOON, gpu
-from .test_own_past import DETECTOR, machine, one, told
+from .test_own_past import machine, one, told
 
 ONE_NODE, ONE_MODEL = np.ones(4, np.int64), np.ones(4, np.int64)
 WATTS = np.full(4, 500.0)
