@@ -446,11 +446,10 @@ def _was_over(window: Window, allocation: Allocation, since: datetime) -> bool:
 
     What a node takes along ends when somebody misses it, mostly after minutes; it fails then.
     """
-    if allocation.ended_at is None:
+    ended_at, tick = allocation.ended_at, window.tick_seconds(allocation.subject.of_node())
+    if ended_at is None or (ended_at > since and _was_cut_off(allocation)):
         return False
-    tick = timedelta(seconds=window.tick_seconds(allocation.subject.of_node()))
-    may_be_cut_off = allocation.ended_at > since and _was_cut_off(allocation)
-    return allocation.ended_at <= since + tick and not may_be_cut_off
+    return ended_at <= since + timedelta(seconds=tick)
 
 
 def _jobs(window: Window, node: Subject) -> list[Allocation]:

@@ -79,7 +79,7 @@ def broken_ports(window: Window) -> list[Finding]:
         )
         if finding is not None:
             found.append(finding)
-    return [*_by_host(window, found), *cables_down(window)]
+    return [*_by_host(window, found), *cables_down(window, FAULTS["port_down"])]
 
 
 def _counted(window: Window) -> Mapping[Subject, _Counted]:

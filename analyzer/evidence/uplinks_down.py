@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from gpuvigil.faults import FAULTS
+from gpuvigil.faults import Fault
 from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.model import SWITCH_DEVICE, Evidence, Finding, Severity, Subject
 
@@ -15,7 +15,6 @@ from .crossing import crossing
 from .fabric_links import Trouble
 from .port_groups import joined
 
-_FAULT = FAULTS["port_down"]
 _ONE, _SEVERAL, _CUT_OFF = (
     CONDITIONS[key] for key in ("uplink_down", "uplinks_down", "leaf_cut_off")
 )
@@ -32,35 +31,38 @@ class _Known:
     links: frozenset[Subject]
 
 
-def cables_down(window: Window) -> Iterator[Finding]:
-    """One finding per cause: a cable, or what several have in common. Of hosts without a collector each is its own."""
+def cables_down(window: Window, fault: Fault) -> Iterator[Finding]:
+    """One finding of `fault` per cause: a cable, or what several have in common.
+
+    Of hosts without a collector each is its own.
+    """
     troubles = sorted(fabric_links.down(window), key=lambda it: (it.since, it.subject))
     between = [it for it in troubles if it.cable.at_switches]
-    yield from (_of_host(it) for it in troubles if not it.cable.at_switches)
-    known = _stood(window)
+    yield from (_of_host(it, fault) for it in troubles if not it.cable.at_switches)
+    known = _stood(window, fault)
     for group in _together(between, known):
-        yield _finding(window, group, known)
+        yield _finding(window, group, known, fault)
 
 
-def _of_host(trouble: Trouble) -> Finding:
+def _of_host(trouble: Trouble, fault: Fault) -> Finding:
     return Finding(
-        fault=_FAULT.key,
+        fault=fault.key,
         subject=trouble.subject,
-        severity=_FAULT.severity,
+        severity=fault.severity,
         since=trouble.since,
         evidence=trouble.evidence,
-        detector=_FAULT.detector,
-        action=_FAULT.action,
-        source=_FAULT.source,
-        own_limit=_FAULT.own_limit,
+        detector=fault.detector,
+        action=fault.action,
+        source=fault.source,
+        own_limit=fault.own_limit,
     )
 
 
-def _stood(window: Window) -> list[_Known]:
+def _stood(window: Window, fault: Fault) -> list[_Known]:
     return [
         _Known(it.subject, frozenset({it.subject, *map(Subject.parse, it.members)}))
         for it in window.stood
-        if it.fault == _FAULT.key and not it.resolved_at and it.subject.device == SWITCH_DEVICE
+        if it.fault == fault.key and not it.resolved_at and it.subject.device == SWITCH_DEVICE
     ]
 
 
@@ -81,7 +83,9 @@ def _together(troubles: Sequence[Trouble], known: Sequence[_Known]) -> Iterator[
     return iter(joined(troubles, ties))
 
 
-def _finding(window: Window, group: Sequence[Trouble], known: Iterable[_Known]) -> Finding:
+def _finding(
+    window: Window, group: Sequence[Trouble], known: Iterable[_Known], fault: Fault
+) -> Finding:
     links = {it.subject for it in group}
     stands = next((it for it in known if not links.isdisjoint(it.links)), None)
     first = group[0]
@@ -91,7 +95,11 @@ def _finding(window: Window, group: Sequence[Trouble], known: Iterable[_Known]) 
     if others:
         row, evidence = _SEVERAL, tuple(_of_several(window, group))
     found = replace(
-        _of_host(first), subject=subject, members=others, since=first.since, evidence=evidence
+        _of_host(first, fault),
+        subject=subject,
+        members=others,
+        since=first.since,
+        evidence=evidence,
     )
     severity = row.severity
     if _cut_off(window, group) and crossing(window, found).jobs:

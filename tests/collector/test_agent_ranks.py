@@ -15,7 +15,8 @@ from tests.collector.rows import UUIDS
 from tests.nvml_fake import FakeDriver
 from tests.polling import wait_until
 
-pytestmark = pytest.mark.server
+# A rank is told when it comes last at two looks, two minutes apart.
+pytestmark = [pytest.mark.server, pytest.mark.timeout(240)]
 
 
 def test_whom_a_job_waits_for_is_an_event_of_the_node_with_the_gpu(
@@ -31,7 +32,7 @@ def test_whom_a_job_waits_for_is_an_event_of_the_node_with_the_gpu(
         agent.environment = driver.environment()
         agent.settings["nccl_inspector_directories"] = [str(tmp_path)]
         agent.start()
-        (event,) = wait_until("an event", lambda: told(receiver))
+        (event,) = wait_until("an event", lambda: told(receiver), 150.0)
         job.communicate()
     assert (event.subject.node, event.subject.kind) == ("n1", "node")
     (found,) = event.collectives

@@ -154,7 +154,7 @@ def test_every_call_of_the_hub_is_answered_or_refused_by_the_table(
 @pytest.mark.parametrize(
     ("command", "told"),
     [
-        ("jobs", "mira-private"),
+        ("jobs", ME),
         ("why 1", ME),
         ("idle", ""),
         ("top", ""),

@@ -62,6 +62,8 @@ def test_faults_are_found_where_they_are(tried: Tried) -> None:
     found = {(one.fault, one.xid, one.subject.gpu) for one in tried.found.incidents}
     assert {
         ("gpu_xid", 48, "GPU-gpu-b-1"),
+        # A row that is replaced for an uncorrectable error, and the note that stays when that is over.
+        ("gpu_memory", None, "GPU-gpu-b-0"),
         ("gpu_xid", 63, "GPU-gpu-b-0"),
         ("gpu_memory", None, "GPU-gpu-a-3"),
     } == {it for it in found if it[0] != "gpu_idle_held"}
