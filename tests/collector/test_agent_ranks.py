@@ -32,7 +32,13 @@ def test_whom_a_job_waits_for_is_an_event_of_the_node_with_the_gpu(
         agent.environment = driver.environment()
         agent.settings["nccl_inspector_directories"] = [str(tmp_path)]
         agent.start()
-        (event,) = wait_until("an event", lambda: told(receiver), 150.0)
+
+        def told_by_now() -> list[Event]:
+            for file in tmp_path.glob("*.log"):
+                file.touch()  # the job writes on
+            return told(receiver)
+
+        (event,) = wait_until("an event", told_by_now, 180.0)
         job.communicate()
     assert (event.subject.node, event.subject.kind) == ("n1", "node")
     (found,) = event.collectives
