@@ -16,7 +16,6 @@ import numpy as np
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.model import Allocation, Evidence, Finding, Subject
-from gpuvigil.store import Aggregate, Function
 
 from ..evidence.claims import Claim, findings
 from ..evidence.fabric_links import beyond
@@ -37,7 +36,7 @@ from ..evidence.port_rates import (
 )
 from ..evidence.port_rates import NEEDS as RATES
 from ..evidence.slow_paths import Slow, slow_ports
-from ..evidence.waits_less import DROPS, says_whether_it_waits
+from ..evidence.waits_less import DISCARDS, DISCARDS_PER_SECOND, DROPS, says_whether_it_waits
 from ..window.columns import fabric
 from ..window.fault_kinds import SWITCHES_DOWN
 from ..window.rows import Row
@@ -46,16 +45,15 @@ from . import Detector
 from .port_receiver import NEEDS as RECEIVERS
 from .port_receiver import stopping
 
-_DISCARDS = Aggregate(function=Function.INCREASE, field="transmit_discards")
 NEEDS = (
     *RATES,
     *RECEIVERS,
-    Need(measurement="port", span=Span.RECENT, aggregates=(_DISCARDS,)),
-    Need(measurement="port", span=Span.STEADY, aggregates=(_DISCARDS,)),
+    Need(measurement="port", span=Span.RECENT, aggregates=(DISCARDS,)),
+    Need(measurement="port", span=Span.STEADY, aggregates=(DISCARDS,)),
 )
-# NVSentinel: degraded at more than 100 discards a second. For so many minutes of it one port alone is
-# told: those of a full leaf pass the limit one after the other [own].
-_DISCARDS_PER_SECOND, _ALONE_SPANS = 100.0, 2.0
+# For so many minutes of that many discards one port alone is told: those of a full leaf pass the limit one
+# after the other [own].
+_ALONE_SPANS = 2.0
 # Of a node's fabric ports, those that make it a matter of the node.
 _MOST_OF_NODE, _LEAST_OF_NODE = 0.5, 2
 _NODE_WAITS = "Node's network is slow"
@@ -103,9 +101,9 @@ def congested_ports(window: Window) -> list[Finding]:
 
 def _dropping(window: Window) -> Iterator[_Waiting]:
     rows, span = window.get("port", Span.RECENT), window.settings.window_seconds
-    limit = _DISCARDS_PER_SECOND * span
+    limit = DISCARDS_PER_SECOND * span
     long = window.get("port", Span.STEADY)
-    for port, row in rows.where(rows.values(_DISCARDS.column) > limit):
+    for port, row in rows.where(rows.values(DISCARDS.column) > limit):
         in_all = long.get(port)
         yield _Waiting(
             port=port,
@@ -113,12 +111,12 @@ def _dropping(window: Window) -> Iterator[_Waiting]:
             evidence=(
                 Evidence(
                     name="discards",
-                    value=f"{row[_DISCARDS.column] / span:.0f} per second",
-                    limit=f"{_DISCARDS_PER_SECOND:g} per second at most",
+                    value=f"{row[DISCARDS.column] / span:.0f} per second",
+                    limit=f"{DISCARDS_PER_SECOND:g} per second at most",
                 ),
             ),
             alone=in_all is not None
-            and (in_all.get(_DISCARDS.column) or 0.0) >= _ALONE_SPANS * limit,
+            and (in_all.get(DISCARDS.column) or 0.0) >= _ALONE_SPANS * limit,
             jobs=frozenset(jobs_through(window, port, LOOKS[-1])),
         )
 

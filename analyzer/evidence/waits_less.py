@@ -1,8 +1,9 @@
-"""Whether ports that waited wait for much less by now: then what is told of them is over."""
+"""Whether ports that waited, or dropped packets, do so much less by now: then what is told of them is over."""
 
 from collections.abc import Callable, Sequence
 
 from gpuvigil.model import Incident, Subject
+from gpuvigil.store import Aggregate, Function
 
 from ..window.rows import Row
 from ..window.window import Span, Window
@@ -10,8 +11,14 @@ from .port_rates import DELAY, PAUSED, QUEUED, TICKS
 
 # The condition of what drops packets and waits for nothing.
 DROPS = "drops"
+DISCARDS = Aggregate(function=Function.INCREASE, field="transmit_discards")
+# NVSentinel: degraded at more than 100 discards a second.
+DISCARDS_PER_SECOND = 100.0
 # What stands is over once its ports wait for so much less than they did over the whole span.
 _LESS = 0.5
+# What was told of drops is over at half of that over ten minutes, or at next to none in the last one:
+# minutes of a port near the limit scatter by half of it [own].
+_FEW, _NEXT_TO_NONE = 0.5, 0.05
 
 
 def _per_second(row: Row, column: str) -> float | None:
@@ -31,21 +38,35 @@ _SIGNS: tuple[_Sign, ...] = (
 
 
 def says_whether_it_waits(window: Window, incident: Incident) -> bool:
-    """Whether a standing incident would show: only where most of its ports wait much less than before.
+    """Whether a standing incident would show: only where most of its ports wait, or drop, much less than before.
 
-    What lasts as long as the spans look back shows no change any more, and is not over. What only
-    dropped packets shows as long as it does.
+    What lasts as long as the spans look back shows no change any more, and is not over.
     """
-    if incident.condition == DROPS:
-        return True
     lately, long = window.get("port", Span.RECENT), window.get("port", Span.TREND)
-    ports = {incident.subject, *map(Subject.parse, incident.members)}
+    steady = window.get("port", Span.STEADY)
+    drops = incident.condition == DROPS
     signs = _SIGNS[-1:] if incident.condition == "slow_link" else _SIGNS
     told = [
-        _is_back(lately.get(port), long.get(port), signs) for port in ports if port.kind == "port"
+        _drops_few(lately.get(port), steady.get(port))
+        if drops
+        else _is_back(lately.get(port), long.get(port), signs)
+        for port in {incident.subject, *map(Subject.parse, incident.members)}
+        if port.kind == "port"
     ]
     known = [one for one in told if one is not None]
     return not known or 2 * sum(known) >= len(known)
+
+
+def _drops_few(lately: Row | None, steady: Row | None) -> bool | None:
+    """None where nobody counts what it drops; not over as long as nothing is heard of it."""
+    if steady is None or steady.get(DISCARDS.column) is None:
+        return None
+    now = None if lately is None else _per_second(lately, DISCARDS.column)
+    if now is None:
+        return False
+    mean = _per_second(steady, DISCARDS.column)
+    few = mean is not None and mean < _FEW * DISCARDS_PER_SECOND
+    return few or now < _NEXT_TO_NONE * DISCARDS_PER_SECOND
 
 
 def _is_back(lately: Row | None, long: Row | None, signs: Sequence[_Sign]) -> bool | None:

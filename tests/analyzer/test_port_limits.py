@@ -340,6 +340,30 @@ def test_half_of_its_usual_wait_is_back(field: str, more: int, is_back: bool) ->
 
 
 @pytest.mark.parametrize(
+    ("steady", "lately", "is_over"),
+    [(5_499, 4_000, True), (5_500, 4_000, False), (50_000, 249, True), (50_000, 250, False)],
+)
+def test_drops_are_over_at_half_of_the_limit_over_ten_minutes_or_at_next_to_none_now(
+    steady: int, lately: int, is_over: bool
+) -> None:
+    """Lines of the steady span are 110 s apart, of the recent one 50."""
+    scene = counted(FLEET, port(), "transmit_discards", 10**6, steady, lately)
+    standing = replace(incident("port_congested", port()), condition="drops")
+    assert says_whether_it_waits(scene.window((CONGESTED,)), standing) is is_over
+
+
+def test_what_a_port_drops_is_not_over_while_nothing_is_heard_of_it() -> None:
+    standing = replace(incident("port_congested", port()), condition="drops")
+    dropping = counted(FLEET, port(), "transmit_discards", 10**6, 5_500, 4_000)
+    unheard = dropping.without(
+        lambda s: s.subject == port() and s.at > NOON - timedelta(seconds=70)
+    )
+    assert not says_whether_it_waits(unheard.window((CONGESTED,)), standing)
+    uncounted = dropping.changed(port(), {"transmit_discards": None})
+    assert says_whether_it_waits(uncounted.window((CONGESTED,)), standing)
+
+
+@pytest.mark.parametrize(
     ("ports", "back", "is_over"),
     [(4, 0, False), (4, 1, False), (4, 2, True), (4, 3, True), (5, 2, False), (5, 3, True)],
 )
