@@ -266,7 +266,7 @@ def _few(share: Share) -> str:
 
 
 def _percent(share: Share) -> str:
-    return "an unknown share" if share.value is None else f"{share.value:.0%}"
+    return "an unknown share" if share.value is None else f"{100.0 * share.value:.0f} %"
 
 
 def _share(share: Share) -> str:
