@@ -51,7 +51,7 @@ def play(seed: int = 1, **more: Any) -> dict[str, Any]:
 def test_the_first_sentence_says_what_an_operator_gets() -> None:
     text = list(page([play()]))
     assert text[2].startswith(
-        "An operator of 1,000 nodes is told of 50% of the faults that no sensor names, and reads"
+        "An operator of 1,000 nodes is told of 50 % of the faults that no sensor names, and reads"
         " 70 wrong messages a week."
     )
 
