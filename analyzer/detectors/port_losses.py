@@ -14,6 +14,7 @@ from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.model import SWITCH_DEVICE, Evidence, Finding, Subject
 
+from ..evidence.claims import in_words_of
 from ..evidence.fabric import cables, far_end
 from ..evidence.fabric_links import beyond
 from ..evidence.port_drops import NODES
@@ -128,18 +129,14 @@ def _of_several(window: Window, them: Sequence[_Lossy], known: set[Subject]) -> 
     leaves = {leaf_of(window, port) for port in ports}
     row = _OF_LEAF if len(leaves) == 1 and None not in leaves else _OF_SEVERAL
     most = max(them, key=lambda one: one.resent).finding
-    return replace(
+    found = replace(
         first,
         subject=subject,
-        title=row.title,
-        condition=row.key,
-        action=row.action,
-        source=row.source,
-        own_limit=row.own_limit,
         lost=max(one.finding.lost for one in them),
         evidence=(_named(them), _CANNOT_TELL, *most.evidence),
         members=tuple(sorted(ports - {subject})),
     )
+    return in_words_of(found, row)
 
 
 def _called_by(window: Window, them: Sequence[_Lossy], known: set[Subject]) -> Subject:

@@ -2,10 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from gpuvigil.faults.conditions import CONDITIONS
+from gpuvigil.faults.model import Described
 from gpuvigil.model import Evidence, Finding, Severity, Subject
 
 
@@ -55,4 +56,16 @@ def _finding(fault: str, subject: Subject, claims: Sequence[Claim]) -> Finding:
         condition=worst.condition,
         members=worst.members,
         late=all(claim.late for claim in claims),
+    )
+
+
+def in_words_of(finding: Finding, row: Described) -> Finding:
+    """The finding as that condition is told."""
+    return replace(
+        finding,
+        title=row.title,
+        condition=row.key,
+        action=row.action,
+        source=row.source,
+        own_limit=row.own_limit,
     )

@@ -11,6 +11,7 @@ from gpuvigil.model import SWITCH_DEVICE, Evidence, Finding, Severity, Subject
 
 from ..window.window import Window
 from . import fabric, fabric_links
+from .claims import in_words_of
 from .crossing import crossing
 from .fabric_links import Trouble
 from .port_groups import joined
@@ -104,15 +105,7 @@ def _finding(
     severity = row.severity
     if _cut_off(window, group) and crossing(window, found).jobs:
         row, severity = _CUT_OFF, Severity.CRITICAL
-    return replace(
-        found,
-        severity=severity,
-        title=row.title,
-        condition=row.key,
-        action=row.action,
-        source=row.source,
-        own_limit=row.own_limit,
-    )
+    return in_words_of(replace(found, severity=severity), row)
 
 
 def _of_several(window: Window, group: Sequence[Trouble]) -> Iterator[Evidence]:
