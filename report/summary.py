@@ -115,7 +115,7 @@ def _nothing(case: Case) -> tuple[str, str]:
         )
     return (
         "Nothing was counted in this span, so nothing can be said about how the GPUs were used.",
-        "Check on the dashboard's pipeline page that collectors report and that 'gpuvigil analyze' runs.",
+        "If gpuvigil ran then, the page Monitoring says whether collectors and the analyzer do.",
     )
 
 

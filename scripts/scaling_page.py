@@ -89,7 +89,7 @@ def embedded(sizes: list[Size], figures: Figures, settings: Config) -> Iterator[
     yield ""
     yield f"Ingest is for bodies as collectors send them, sealing included. Disk is {days:g} days of every number (`hub.telemetry_days`) and {kept:g} days of 10-minute"
     yield f"roll-ups (`hub.rollup_days`); `hub.store_bytes` ({settings.hub.store_bytes / 2**30:g} GiB unless told otherwise) drops the oldest before the disk is full. Where the last column says so,"
-    yield "the default does not hold these days: the oldest go, and the pipeline page says it, until `hub.store_bytes` is raised on a disk with the room; leave some to spare."
+    yield "the default does not hold these days: the oldest go, and the page *Monitoring* says it, until `hub.store_bytes` is raised on a disk with the room; leave some to spare."
     yield ""
     yield "| nodes | ingest, share of one CPU | every number | roll-ups | in all | `hub.store_bytes` |"
     yield "|---|---|---|---|---|---|"
