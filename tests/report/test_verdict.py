@@ -21,7 +21,12 @@ CASES: Sequence[tuple[str, Callable[[], Facts], str, str]] = (
         "No GPU is known to this hub",
         "gpuvigil collect",
     ),
-    ("nothing counted", lambda: facts(nothing()), "Nothing was counted in this span", "pipeline"),
+    (
+        "nothing counted",
+        lambda: facts(nothing()),
+        "Nothing was counted in this span",
+        "page Monitoring",
+    ),
     (
         "counting just began",
         lambda: facts(usage([share()], without=[(START, END - timedelta(hours=3))])),
