@@ -22,7 +22,7 @@ from tests.containers import PROGRAMS, Machine, Machines, base_image
 from tests.nvml_fake import FakeDriver
 from tests.polling import wait_until
 
-pytestmark = [pytest.mark.site, pytest.mark.alone, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.site, pytest.mark.timeout(1500)]
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs/install.md").read_text(encoding="utf-8")
