@@ -2,9 +2,11 @@
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -89,7 +91,7 @@ class Earlier:
 
 
 def rows(
-    store: Store,
+    stores: Sequence[Store],
     needs: Mapping[Key, Need],
     now: datetime,
     settings: AnalyzerSettings,
@@ -98,21 +100,31 @@ def rows(
 ) -> dict[Key, Rows]:
     """One answer per measurement and span, for all detectors; not of the nodes `without`, by key.
 
+    Each of the `stores` is asked one question at a time, all of them at once: most of a pass is waiting for answers.
     What is asked of hours may be an answer that an `earlier` pass had.
     """
-    before = earlier or Earlier()
+    before, free = earlier or Earlier(), SimpleQueue[Store]()
+    for store in stores:
+        free.put(store)
 
-    def ask(need: Need) -> Rows:
-        start = now - span_of(need.span, settings)
-        if need.span is Span.NOW:
-            table = store.latest(need.measurement, need.fields, start)
-        else:
-            table = store.window(need.measurement, need.aggregates, start, now)
-        table = _without(table, without)
+    def ask(need: Need) -> pa.Table:
+        start, store = now - span_of(need.span, settings), free.get()
+        try:
+            if need.span is Span.NOW:
+                return store.latest(need.measurement, need.fields, start)
+            return store.window(need.measurement, need.aggregates, start, now)
+        finally:
+            free.put(store)
+
+    def found(need: Need) -> Rows:
+        table = _without(answers[need] if need in answers else ask(need), without)
         return Rows(table, before.indices.of(table))
 
+    often = [need for need in needs.values() if need.span not in ASKED_RARELY]
+    with ThreadPoolExecutor(len(stores)) as threads:
+        answers = dict(zip(often, threads.map(ask, often), strict=True))
     return {
-        key: before.over_hours(key, partial(ask, need)) if need.span in ASKED_RARELY else ask(need)
+        key: found(need) if need in answers else before.over_hours(key, partial(found, need))
         for key, need in needs.items()
     }
 

@@ -130,7 +130,7 @@ class Service:
         files = Files(map(read, config.topology.files))
         self.analysis = Analysis(settings, declared=config.alerts.idle, files=files)
         self._pass_hub, self._changes_hub = connect(), connect()
-        self._store = store_of(self._pass_hub)
+        self._stores = [store_of(self._pass_hub), store_of(connect())]
         self._needs = questions(DETECTORS)
         self._earlier = Earlier(clock.monotonic)
         self._jobs = Jobs()
@@ -170,7 +170,7 @@ class Service:
         self._offsets = offsets(status)
         heard = without_old_selftests(self._ear.hear(status, now))
         answers = rows(
-            self._store, self._needs, now, self.settings, self._earlier, without=heard.over
+            self._stores, self._needs, now, self.settings, self._earlier, without=heard.over
         )
         self.analysis.look(replace(heard, rows=answers))
         self._write(self._pass_hub)
