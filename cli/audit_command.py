@@ -8,12 +8,10 @@ from contextlib import closing
 from datetime import timedelta
 
 from gpuvigil.clock import SystemClock, moment
-from gpuvigil.config import load
-from gpuvigil.config.startup import fail, parser
-from gpuvigil.errors import GpuvigilError
+from gpuvigil.config import Config
+from gpuvigil.config.startup import parser, run_command
 from gpuvigil.hub_client import service_hubs
 from gpuvigil.model import Audit, RecordKind, readable
-from gpuvigil.state_directory import config_of_up
 
 _UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _MOST = 100_000
@@ -27,14 +25,13 @@ def main(arguments: Sequence[str]) -> int:
     )
     options.add_argument("--person", help="of this person alone")
     options.add_argument("-o", dest="form", choices=("text", "json"), default="text")
-    chosen = options.parse_args(arguments)
-    try:
-        config = load(chosen.config if chosen.config is not None else config_of_up(None))
-        since = SystemClock().now() - chosen.last
-        with closing(service_hubs(config.hub)()) as hub:
-            records = hub.records(RecordKind.AUDIT, since=since, limit=_MOST)
-    except GpuvigilError as error:
-        return fail(options.prog, error)
+    return run_command(options, arguments, _show)
+
+
+def _show(config: Config, chosen: argparse.Namespace) -> None:
+    since = SystemClock().now() - chosen.last
+    with closing(service_hubs(config.hub)()) as hub:
+        records = hub.records(RecordKind.AUDIT, since=since, limit=_MOST)
     found = readable(sorted(records, key=lambda one: one.at), Audit.from_record)
     shown = [one for one in found if chosen.person in {None, one.person}]
     if chosen.form == "json":
@@ -42,7 +39,6 @@ def main(arguments: Sequence[str]) -> int:
         print(json.dumps(told, indent=1))
     else:
         print("\n".join(map(line, shown)) or "nothing is written down in this time")
-    return 0
 
 
 def line(entry: Audit) -> str:

@@ -8,14 +8,13 @@ from datetime import datetime, timedelta
 
 from accounting.people.typist import typed
 from gpuvigil.clock import SystemClock, duration, from_text, moment
-from gpuvigil.config import load
-from gpuvigil.config.startup import configured_anywhere, fail, parser
-from gpuvigil.errors import ConfigError, GpuvigilError
+from gpuvigil.config import Config
+from gpuvigil.config.startup import configured_anywhere, parser, run_command
+from gpuvigil.errors import ConfigError
 from gpuvigil.hub_client import Hub, service_hubs
 from gpuvigil.matching.matchers import LABELS
 from gpuvigil.matching.silences import LONGEST, made
 from gpuvigil.model import Deed, Record, RecordKind, Silence, readable
-from gpuvigil.state_directory import config_of_up
 
 _UNITS = {"m": 60, "h": 3600, "d": 86_400}
 
@@ -40,13 +39,11 @@ def main(arguments: Sequence[str]) -> int:
         "id", help="its id, as 'list' shows it"
     )
     configured_anywhere(verbs.choices.values())
-    chosen = options.parse_args(arguments)
-    try:
-        config = load(chosen.config if chosen.config is not None else config_of_up(None))
-        _VERBS[chosen.verb](service_hubs(config.hub)(), chosen, SystemClock().now())
-    except GpuvigilError as error:
-        return fail(options.prog, error)
-    return 0
+    return run_command(options, arguments, _run)
+
+
+def _run(config: Config, chosen: argparse.Namespace) -> None:
+    _VERBS[chosen.verb](service_hubs(config.hub)(), chosen, SystemClock().now())
 
 
 def line(silence: Silence, now: datetime) -> str:

@@ -9,13 +9,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from gpuvigil.config import HubSettings, load, secret_source
-from gpuvigil.config.startup import configured_anywhere, fail, parser
-from gpuvigil.errors import GpuvigilError, HubUnavailable, StoreError
+from gpuvigil.config import Config, HubSettings, secret_source
+from gpuvigil.config.startup import configured_anywhere, parser, run_command
+from gpuvigil.errors import HubUnavailable, StoreError
 from gpuvigil.hub_client import Hub
 from gpuvigil.hub_client.tls import trust
 from gpuvigil.private_files import UMASK
-from gpuvigil.state_directory import config_of_up
 
 from .embedded import Embedded
 from .endpoints import store as store_desk
@@ -44,13 +43,12 @@ def main(arguments: Sequence[str]) -> int:
     verbs.add_parser("verify", help="read every byte, and set aside what is damaged")
     verbs.add_parser("stats", help="show lines, files and bytes")
     configured_anywhere(verbs.choices.values())
-    chosen = options.parse_args(arguments)
+    return run_command(options, arguments, _run)
+
+
+def _run(config: Config, chosen: argparse.Namespace) -> int:
     os.umask(UMASK)
-    try:
-        config = load(chosen.config if chosen.config is not None else config_of_up(None))
-        return _VERBS[chosen.verb](config.hub, chosen)
-    except GpuvigilError as error:
-        return fail(options.prog, error)
+    return _VERBS[chosen.verb](config.hub, chosen)
 
 
 def _backup(settings: HubSettings, chosen: argparse.Namespace) -> int:

@@ -12,12 +12,11 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from gpuvigil.clock import SystemClock
-from gpuvigil.config import Config, HubSettings, load
-from gpuvigil.config.startup import configured_anywhere, fail, parser
+from gpuvigil.config import Config, HubSettings
+from gpuvigil.config.startup import configured_anywhere, parser, run_command
 from gpuvigil.errors import ConfigError, GpuvigilError, HubUnavailable, StoreError
 from gpuvigil.hub_client import Hub, addresses, service_hubs
 from gpuvigil.private_files import UMASK, write_private
-from gpuvigil.state_directory import config_of_up
 
 from .http.bearer import Issued, Scope, tokens_file
 from .records import Ends, IssuedTokens, Transactions, ends_file, open_records
@@ -80,14 +79,12 @@ def main(arguments: Sequence[str]) -> int:
                 help="the old token holds on for 30s, 10m, 24h or 7d; 24h, if left out",
             )
     configured_anywhere(verbs.choices.values())
-    chosen = options.parse_args(arguments)
+    return run_command(options, arguments, _run)
+
+
+def _run(config: Config, chosen: argparse.Namespace) -> None:
     os.umask(UMASK)
-    try:
-        config = load(chosen.config if chosen.config is not None else config_of_up(None))
-        _VERBS[chosen.verb](_desk(config.hub), config, chosen)
-    except GpuvigilError as error:
-        return fail(options.prog, error)
-    return 0
+    _VERBS[chosen.verb](_desk(config.hub), config, chosen)
 
 
 def _add_join(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
