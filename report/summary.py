@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
+from accounting.usage import Usage
 from gpuvigil.clock import duration
 from gpuvigil.numbers_in_words import HOLDERS_UNKNOWN, SOME_UNKNOWN
 
@@ -13,7 +14,6 @@ from .capacity import faults
 from .content import Figure, Sentence, Trouble
 from .coverage import Coverage
 from .rounding import near
-from .totals import Counted
 from .waste import Wasted
 
 # Less than this share of the span, or of its GPU-hours, says too little to judge.
@@ -32,7 +32,7 @@ LAST_COUNTED = timedelta(minutes=5)
 class Case:
     """What the verdict is about; numbers are already rounded."""
 
-    usage: Counted
+    usage: Usage
     cover: Coverage
     figures: dict[str, Figure]
     digits: int
