@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from accounting.jobs.losses import Loss
+from gpuvigil.numbers_in_words import counted
 
-from .formatting import counted
 from .inputs import Facts
 from .sheet import Cell, Column, Kind, Sheet, exact
 

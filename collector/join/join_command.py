@@ -14,6 +14,7 @@ from gpuvigil.errors import ConfigError, GpuvigilError, HubUnavailable
 from gpuvigil.hub_client.authority import certificate_in
 from gpuvigil.hub_client.joining import is_join_token
 from gpuvigil.model import Inventory, Record, Subject
+from gpuvigil.numbers_in_words import counted
 
 from ..agent.node_config import SERVICE_CONFIG
 from ..doctor.diagnosis import can_work, lines
@@ -169,8 +170,4 @@ def _first_data(asked: Asked, node: Subject, before: Record | None, seconds: flo
 
 def _with_what(record: Record) -> str:
     found = Inventory.from_record(record)
-    return f"{_counted(len(found.gpus), 'GPU')} and {_counted(len(found.ports), 'network port')}"
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    return f"{counted(len(found.gpus), 'GPU')} and {counted(len(found.ports), 'network port')}"
