@@ -18,7 +18,7 @@ from typing import Any
 
 from gpuvigil.config import read_secret
 from gpuvigil.errors import ConfigError
-from gpuvigil.private_files import sync_folder
+from gpuvigil.file_sync import sync
 
 # An address that was printed and never opened stops working after a day.
 LINK_LIFE = timedelta(hours=24)
@@ -173,7 +173,7 @@ def _kept(path: Path, what: str) -> str:
                 stream.flush()
                 os.fsync(stream.fileno())
             os.link(draft, path)
-            sync_folder(path.parent)
+            sync(path.parent)
         except FileExistsError:
             pass
         finally:

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import duckdb
 
+from gpuvigil.file_sync import sync
+
 from .schema import quoted, text
-from .sealed_files import Unit, make_folder, sync
+from .sealed_files import Unit, make_folder
 
 
 def copy_tables(cursor: duckdb.DuckDBPyConnection, path: Path, to: Path) -> None:

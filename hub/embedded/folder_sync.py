@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from .sealed_files import sync
+from gpuvigil.file_sync import sync
 
 # File systems stamp a folder with the time of the last timer tick: names that are made soon after a
 # look may leave its stamp as it was.
