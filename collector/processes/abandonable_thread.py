@@ -8,7 +8,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-class Patient:
+class AbandonableThread:
     """One piece of work at a time: while one is stuck, no other is begun."""
 
     def __init__(self, seconds: float) -> None:

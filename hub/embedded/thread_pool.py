@@ -9,7 +9,7 @@ from typing import TypeVar
 _T = TypeVar("_T")
 
 
-class Crew:
+class WorkerPool:
     """So many threads; any thread may give them work, which they take in the order it comes."""
 
     def __init__(self, count: int) -> None:

@@ -7,17 +7,15 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from gpuvigil.errors import StoreError
 from gpuvigil.hub_client.joining import PATH as JOIN_PATH
 from gpuvigil.log import Log
 
 from ..http.bearer import Issued, Scope
-from ..http.responses import Arriving, Refused, question_of
+from ..http.responses import Arriving, Refused, in_thread, question_of
 from ..records import IssuedTokens, NotGivenError, Wanted
 
 _LOG = Log("hub")
@@ -116,10 +114,8 @@ def _told(what: str, issued: Issued, token: str) -> Response:
 
 async def _asked(work: Callable[[], _T]) -> _T:
     try:
-        return await run_in_threadpool(work)
+        return await in_thread(work)
     except ValueError as error:
         raise Refused(400, str(error)) from None
     except KeyError as error:
         raise Refused(404, f"no token that holds has the id {error}") from None
-    except StoreError as error:
-        raise Refused(503, str(error), 5) from error

@@ -4,7 +4,7 @@ import asyncio
 from types import TracebackType
 
 
-class Overdue:
+class Timeout:
     """A context manager that ends what a task does inside when it takes longer than `seconds`.
 
     Then it raises TimeoutError, at the latest a quarter after the time. It belongs to one event loop

@@ -5,7 +5,7 @@ import threading
 from gpuvigil.errors import StoreError
 
 
-class Each:
+class ContinueOnFailure:
     """Goes on after what fails, unless it was stopped; the first failure is raised at the end."""
 
     def __init__(self, stopping: threading.Event) -> None:
