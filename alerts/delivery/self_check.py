@@ -1,6 +1,6 @@
 """Looks at gpuvigil itself every few seconds, and once a day at what was held for digests."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, time, timedelta
 
 from gpuvigil.clock import EPOCH, from_text
@@ -12,8 +12,7 @@ from gpuvigil.matching.matchers import labels_of
 from gpuvigil.model import Incident, Record, RecordKind, Transition, readable
 from gpuvigil.model.selftest_nodes import without_marked
 
-from ..channels.dead_man import DeadMan
-from ..messages.channel import Delivered
+from ..messages.channel import Delivered, Outcome
 from ..messages.damaged_records import PULSE, repairs
 from ..messages.self_monitoring import (
     Trouble,
@@ -256,12 +255,12 @@ def last_step(hub: Hub, incident: str) -> Transition | None:
     return max(steps, key=lambda one: one.number, default=None)
 
 
-def call_dead_man(ping: DeadMan, desk: Desk, watch: Watch) -> None:
+def call_dead_man(ping: Callable[[datetime], Outcome], desk: Desk, watch: Watch) -> None:
     """Call as long as this process has lately seen that all is well, then wait."""
     now, every = desk.clock.now(), desk.settings.dead_man_seconds
     if watch.well_at is not None and now - watch.well_at < timedelta(seconds=30):
         try:
-            outcome = ping.call(now)
+            outcome = ping(now)
         except ConfigError as error:
             desk.log.warning("dead man not called", error=str(error))
         else:

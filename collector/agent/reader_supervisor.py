@@ -11,6 +11,7 @@ import select
 import subprocess
 from contextlib import suppress
 from datetime import datetime
+from enum import Enum
 from functools import partial
 
 from gpuvigil import own_command
@@ -22,7 +23,6 @@ from ..processes import cpu_time
 from ..processes.spawn import Child, started
 from ..samples.messages import CHANGED, LOADED, RELEASED, STARTING, Tick, contents, load
 from .inbox import Inbox, Message
-from .reader_health import Verdict, judge
 
 log = Log("collector")
 
@@ -37,6 +37,14 @@ _FIRST_WORD_SECONDS = 10.0  # for Python to start from a slow disk
 _LOCK_FILE = "reader.lock"
 # Linux kernel, Documentation/ABI/stable/sysfs-module.
 _MODULE_FILE = "module/nvidia/version"
+
+
+class Verdict(Enum):
+    """What to do with a reader that runs."""
+
+    KEEP = "keep"
+    FROZEN = "reader says nothing"
+    STUCK = "no driver call of the reader comes back"
 
 
 class ReaderKeeper:
@@ -307,6 +315,17 @@ class ReaderKeeper:
     def _put_off(self, now: float) -> None:
         self._not_before = now + self._rest_seconds
         self._rest_seconds = min(2 * self._rest_seconds, _LONGEST_REST_SECONDS)
+
+
+def judge(
+    heard_seconds_ago: float, silent_seconds: float | None, patience_seconds: float
+) -> Verdict:
+    """`silent_seconds` is the reader's own word on its calls, `heard_seconds_ago` the age of it."""
+    if heard_seconds_ago >= patience_seconds:
+        return Verdict.FROZEN
+    if silent_seconds is not None and silent_seconds >= patience_seconds:
+        return Verdict.STUCK
+    return Verdict.KEEP
 
 
 def _starting(tick: Tick) -> Tick:

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from collector.agent.inbox import Inbox
-from collector.agent.reader_health import Verdict, judge
-from collector.agent.reader_supervisor import ReaderKeeper
+from collector.agent.reader_supervisor import ReaderKeeper, Verdict, judge
 from collector.samples.messages import NO_DRIVER, Tick
 from gpuvigil.clock import ManualClock
 from gpuvigil.config import CollectorSettings
