@@ -16,7 +16,7 @@ from gpuvigil.hub_client import Hub, service_hubs
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.model import Incident, Opinion, RecordKind, Subject, Transition, readable
 
-from .correlation.all_detectors import DETECTORS, Detector
+from .correlation.all_detectors import DETECTORS
 from .correlation.breaker import is_whole
 
 _MOST = 100_000  # records of a kind
@@ -99,17 +99,13 @@ def _same_world(one: Subject, other: Subject) -> bool:
 
 
 def _rule(incident: Incident) -> Iterator[str]:
-    detector = _detector(incident.fault)
+    detector = next((it for it in DETECTORS if incident.fault in it.faults), None)
     if detector is not None:
         yield f"rule: {detector.name}: {detector.sentence}"
     condition = CONDITIONS.get(incident.condition)
     if condition is not None:
         yield f"condition: {condition.key}"
     yield f"where the rule comes from: {incident.source}"
-
-
-def _detector(fault: str) -> Detector | None:
-    return next((it for it in DETECTORS if fault in it.faults), None)
 
 
 def _doubts(

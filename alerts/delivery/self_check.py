@@ -89,7 +89,8 @@ class Watch:
         steps: list[Transition | None] = [
             self._change(name, trouble, now)
             for name, trouble in shared.items()
-            if not (name == "collectors" and trouble and self._is_told_of(nodes))
+            # Nobody needs two messages of one silence: the analyzer may have told of it.
+            if not (name == "collectors" and trouble and is_told_of(nodes, self._standing()))
         ]
         # The dead man goes on: what the other detectors find is told.
         steps.append(self._change("detectors", detectors_trouble(pulses.get("analyzer")), now))
@@ -161,10 +162,6 @@ class Watch:
     def _change(self, name: str, trouble: Trouble | None, now: datetime) -> Transition | None:
         before = last_step(self._hub, f"self-{name}")
         return ended(before, now) if trouble is None else opened(trouble, before, now)
-
-    def _is_told_of(self, nodes: Sequence[Mapping[str, object]]) -> bool:
-        """Whether the analyzer has told of it: nobody needs two messages of one silence."""
-        return is_told_of(nodes, self._standing())
 
     def _of_records(self, pulse: Record | None, now: datetime) -> Sequence[Transition | None]:
         """Repairs of the hub's records, whenever it tells of another or of the end of one."""

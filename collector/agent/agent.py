@@ -171,7 +171,9 @@ class Agent:
             "dropped_bodies": self._spool.dropped,
             "spool_refused_since": None if refusal is None else to_text(refusal.since),
             "spool_refused_why": None if refusal is None else refusal.why,
-            "driverless": None if self._known.driverless_since is None else _unbound(self._bus),
+            "driverless": None
+            if self._known.driverless_since is None
+            else [gpu.words for gpu in self._bus.gpus if gpu.for_nvidia],
             "unsupported": unsupported(self._bus.gpus),
         }
 
@@ -418,7 +420,7 @@ class Agent:
                 self._settings.sysfs_root,
             ),
             nics=self._nics.read(self._known.ports.values(), self._bus.gpus),
-            driver=self._driver if self._has_driver() else None,
+            driver=None if self._state in {"", NO_DRIVER} else self._driver,
             driver_state="not answering" if silent else self._state or NO_DRIVER,
             kernel=os.uname().release,  # in a container that is still the host's
             rack=self._settings.rack or None,
@@ -428,9 +430,6 @@ class Agent:
             expects_gpus=expects_gpus(self._known, self._node.node),
         )
         self._record([inventory.to_record()])
-
-    def _has_driver(self) -> bool:
-        return self._state not in {"", NO_DRIVER}
 
     def _remember(self) -> None:
         self._remembered = self._clock.monotonic()
@@ -470,11 +469,6 @@ def _processes(tick: Tick | None) -> dict[str, tuple[int, ...]]:
         for gpu in (() if tick is None else tick.gpus)
         if gpu.identity is not None and gpu.processes is not None
     }
-
-
-def _unbound(bus: Bus) -> list[str]:
-    """NVIDIA's GPUs on the bus and what holds them, for people."""
-    return [gpu.words for gpu in bus.gpus if gpu.for_nvidia]
 
 
 def _names_all(tick: Tick) -> bool:

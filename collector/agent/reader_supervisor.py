@@ -291,7 +291,7 @@ class ReaderKeeper:
             log.warning("reader is replaced", why=verdict.value)
             self._kill(now)
             if self._last is not None:
-                self._last = _starting(self._last)
+                self._last = Tick(at=self._last.at, state=STARTING, driver=self._last.driver)
 
     def _kill(self, now: float) -> None:
         if self._child is not None:
@@ -326,7 +326,3 @@ def judge(
     if silent_seconds is not None and silent_seconds >= patience_seconds:
         return Verdict.STUCK
     return Verdict.KEEP
-
-
-def _starting(tick: Tick) -> Tick:
-    return Tick(at=tick.at, state=STARTING, driver=tick.driver)

@@ -39,13 +39,8 @@ class PciGpu(BusGpu):
         return self.for_nvidia and self.driver != "nvidia"
 
 
-def nvidia_gpus(sysfs_root: Path) -> tuple[PciGpu, ...]:
-    """Every NVIDIA GPU on the bus, by address; OSError when the bus cannot be listed."""
-    return tuple(gpu for gpu in all_gpus(sysfs_root) if gpu.vendor == "NVIDIA")
-
-
 def all_gpus(sysfs_root: Path) -> tuple[PciGpu, ...]:
-    """The same with the GPUs of other makers, which are not read."""
+    """Every GPU on the bus, by address; OSError when the bus cannot be listed."""
     bus = f"{sysfs_root}/bus/pci/devices"
     found = (gpu_at(f"{bus}/{name}") for name in sorted(os.listdir(bus)))
     return tuple(gpu for gpu in found if gpu is not None)

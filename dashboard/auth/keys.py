@@ -65,10 +65,6 @@ class Keys:
             claim += "." + urlsafe_b64encode(json.dumps(said).encode()).decode()
         return f"{claim}.{self._signature(claim)}"
 
-    def is_cookie(self, value: str, now: datetime) -> bool:
-        """Whether we made this value and its session has not ended."""
-        return self.said(value, now) is not None
-
     def said(self, value: str, now: datetime) -> Mapping[str, Any] | None:
         """What a cookie carries; None for one that is not ours, is too old or was signed out of."""
         claim, _, signature = value.rpartition(".")
