@@ -25,8 +25,8 @@ from . import damage, segments
 from .answer_cache import Remembered
 from .backup import copy_tables, copy_units
 from .bounded_answer import ANSWER_BYTES
-from .database import Database, Lost, Work
 from .continue_on_failure import ContinueOnFailure
+from .database import Database, Lost, Work
 from .manifest import Contents, Manifest, Span, read_contents, read_hot, times_of
 from .newest import Newest, read_newest
 from .open_readers import Readers

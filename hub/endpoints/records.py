@@ -290,7 +290,9 @@ class RecordsEndpoint:
                 records = await run_in_threadpool(_taken_in, given)
                 now = self._clock.now()
                 try:
-                    kept = await in_thread(lambda: self._book.finish(kind, owner, ids, records, now))
+                    kept = await in_thread(
+                        lambda: self._book.finish(kind, owner, ids, records, now)
+                    )
                 except LeaseLostError as error:
                     raise Refused(409, f"{owner!r} no longer holds the lease: {error}") from None
         return self._kept(kept, {it.kind for it in records})

@@ -56,7 +56,8 @@ def test_after_a_power_loss_secrets_are_whole(recorder: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("module", "number", "line"), syncs("gpuvigil/file_sync.py", "gpuvigil/private_files.py", "dashboard/auth/keys.py")
+    ("module", "number", "line"),
+    syncs("gpuvigil/file_sync.py", "gpuvigil/private_files.py", "dashboard/auth/keys.py"),
 )
 def test_no_sync_can_be_left_out(
     recorder: Path, tmp_path: Path, module: str, number: int, line: str
