@@ -8,7 +8,6 @@ file, so that this also counts for a reader that an earlier agent had to leave b
 import fcntl
 import os
 import select
-import subprocess
 from contextlib import suppress
 from datetime import datetime
 from enum import Enum
@@ -20,7 +19,7 @@ from gpuvigil.config import CollectorSettings
 from gpuvigil.log import Log
 
 from ..processes import cpu_time
-from ..processes.spawn import Child, started
+from ..processes.spawn import Child, end, started
 from ..samples.messages import CHANGED, LOADED, RELEASED, STARTING, Tick, contents, load
 from .inbox import Inbox, Message
 
@@ -191,10 +190,7 @@ class ReaderKeeper:
 
     def stop(self) -> None:
         """End the reader; one that cannot be ended is left to the kernel."""
-        if self._child is not None:
-            self._child.kill()
-            with suppress(subprocess.TimeoutExpired):
-                self._child.wait(1.0)
+        end(self._child)
 
     def _start(self, now: float) -> None:
         try:
