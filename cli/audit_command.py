@@ -2,34 +2,30 @@
 
 import argparse
 import json
-import re
 from collections.abc import Sequence
 from contextlib import closing
-from datetime import timedelta
 
 from gpuvigil.clock import SystemClock, moment
 from gpuvigil.config import Config
 from gpuvigil.config.startup import parser, run_command
 from gpuvigil.hub_client import service_hubs
 from gpuvigil.model import Audit, RecordKind, readable
+from gpuvigil.typed_times import length
 
-_UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _MOST = 100_000
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print the entries of a span, oldest first; returns the exit code."""
     options = parser("audit", "Show who signed in, acknowledged, silenced and changed people.")
-    options.add_argument(
-        "--last", type=_span, default="7d", metavar="LENGTH", help="15m, 6h, 7d or 2w; 7d"
-    )
+    options.add_argument("--last", default="7d", metavar="LENGTH", help="15m, 6h, 7d or 2w; 7d")
     options.add_argument("--person", help="of this person alone")
     options.add_argument("-o", dest="form", choices=("text", "json"), default="text")
     return run_command(options, arguments, _show)
 
 
 def _show(config: Config, chosen: argparse.Namespace) -> None:
-    since = SystemClock().now() - chosen.last
+    since = SystemClock().now() - length(chosen.last, "--last")
     with closing(service_hubs(config.hub)()) as hub:
         records = hub.records(RecordKind.AUDIT, since=since, limit=_MOST)
     found = readable(sorted(records, key=lambda one: one.at), Audit.from_record)
@@ -46,10 +42,3 @@ def line(entry: Audit) -> str:
     who = entry.person or "by link"
     rest = [entry.about, entry.detail, f"from {entry.address}" if entry.address else ""]
     return "  ".join([moment(entry.at), who, entry.deed.value, *filter(None, rest)])
-
-
-def _span(text: str) -> timedelta:
-    found = re.fullmatch(r"([1-9][0-9]{0,4})([mhdw])", text)
-    if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a length like 15m, 6h, 7d or 2w")
-    return timedelta(seconds=int(found[1]) * _UNITS[found[2]])
