@@ -227,7 +227,6 @@ def build(
         *Status(store, book, committer, counters, settings, clock, backups=backups).routes(),
     ]
     inner = Starlette(routes=routes, exception_handlers=EXCEPTION_HANDLERS)
-    gate = Authentication(inner, ingest, tokens)
     return Parts(
         store=store,
         book=book,
@@ -238,7 +237,7 @@ def build(
             *([] if backups is None else [backups]),
         ],
         news=news,
-        app=gate,
+        app=Authentication(inner, ingest, tokens),
     )
 
 

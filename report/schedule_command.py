@@ -19,7 +19,7 @@ from gpuvigil.web.page_links import report_page
 
 from .archive import letters_of, runs
 from .schedule import cron_of
-from .sending import POLL_SECONDS, Office, receivers
+from .sending import POLL_SECONDS, ReportRunner, receivers
 
 _LOG = Log("report")
 _MOST = 20
@@ -53,10 +53,10 @@ def run(config: Config, _: argparse.Namespace, stop: threading.Event) -> None:
         cron_of(settings)
     clock: Clock = SystemClock()
     with closing(service_hubs(config.hub)()) as hub:
-        office = Office(hub=hub, config=config, clock=clock, log=_LOG)
+        runner = ReportRunner(hub=hub, config=config, clock=clock, log=_LOG)
 
         def step() -> None:
-            if not office.step():
+            if not runner.step():
                 clock.wait(stop, POLL_SECONDS)
 
         run_steps(Persistence(name="reports", clock=clock, stop=stop, log=_LOG), step)
@@ -67,9 +67,9 @@ def _send(config: Config, hub: Hub, chosen: argparse.Namespace) -> int:
     if settings is None:
         there = ", ".join(one.name for one in config.reports) or "none"
         raise ConfigError(f"there is no report {chosen.name!r} under [[reports]]; there is {there}")
-    office = Office(hub=hub, config=config, clock=SystemClock(), log=_LOG)
-    made = office.due_now(settings)
-    while office.step():
+    runner = ReportRunner(hub=hub, config=config, clock=SystemClock(), log=_LOG)
+    made = runner.due_now(settings)
+    while runner.step():
         pass
     record, letters = hub.record(RecordKind.REPORT, made.id), letters_of(hub, made)
     kept = next(iter(readable(filter(None, [record]), ReportRun.from_record)), made)

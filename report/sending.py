@@ -52,7 +52,7 @@ _OVER = frozenset({LetterState.SENT, LetterState.REFUSED})
 
 
 @dataclass(slots=True, kw_only=True)
-class Office:
+class ReportRunner:
     """Makes what is due and sends it; several may run, and each report is one's at a time."""
 
     hub: Hub

@@ -52,7 +52,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
+class Context:
     """One alerts process: who it is to the hub, what it was told, and when it is to stop."""
 
     connect: Callable[[], Hub]  # a client of its own for each thread

@@ -19,7 +19,7 @@ _LOOK_SECONDS = 1.0  # how soon the thread sees that it shall stop
 _UNKNOWN_SECONDS = 5.0  # for the driver to say which GPUs there are
 
 
-class KernelEar:
+class KernelLogListener:
     """Hands batches of the kernel log to the book; all but its thread is of the main loop alone."""
 
     def __init__(

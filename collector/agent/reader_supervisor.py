@@ -46,7 +46,7 @@ class Verdict(Enum):
     STUCK = "no driver call of the reader comes back"
 
 
-class ReaderKeeper:
+class ReaderSupervisor:
     """One reader at most; `keep` is for the main thread, which the kernel ties the child to."""
 
     def __init__(self, settings: CollectorSettings, clock: Clock, inbox: Inbox) -> None:
