@@ -14,7 +14,7 @@ from datetime import datetime
 
 from accounting.cost.money import Prices
 from gpuvigil import __version__
-from gpuvigil.clock import Clock, SystemClock, to_text
+from gpuvigil.clock import Clock, SystemClock, micros, to_text
 from gpuvigil.config import Config
 from gpuvigil.errors import HubError
 from gpuvigil.hub_client import Hub, service_hubs
@@ -252,7 +252,7 @@ def _keep_pulse(context: Context, dispatchers: Sequence[Dispatcher]) -> None:
             id=f"alerts:{context.owner}",  # of each process its own
             at=now,
             subject="alerts",
-            version=int(now.timestamp() * 1_000_000),
+            version=micros(now),
             body=body,
         )
         try:

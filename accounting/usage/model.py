@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import quote, unquote
 
-from gpuvigil.clock import EPOCH, from_text, to_text
+from gpuvigil.clock import EPOCH, from_text, micros, to_text
 from gpuvigil.model import SIMULATED_CLUSTER, Record, RecordKind
 
 from .amounts import Place, Seconds, Share, share_percent, summed
@@ -62,7 +62,7 @@ class Bucket:
             id=f"{cluster_key(self.cluster)}|{to_text(self.start)}",
             at=self.start,
             subject=cluster_key(self.cluster),
-            version=int(self.counted_at.timestamp() * 1_000_000),
+            version=micros(self.counted_at),
             body={
                 "gpus": self.gpus,
                 "nodes": self.nodes,

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
+from ..clock import micros
 from .record import Record, RecordKind
 from .subject import Subject
 
@@ -46,7 +47,7 @@ class Rma:
             at=self.at,
             subject=self.subject.key,
             parent=self.incident,
-            version=int(self.at.timestamp() * 1_000_000),
+            version=micros(self.at),
             body={
                 "state": self.state.value,
                 "by": self.by,
