@@ -1,4 +1,4 @@
-"""`gpuvigil annotation`: what was done to a cluster and when, so that charts show it."""
+"""`gpuvigil annotation`: mark on charts what was done to a cluster, and when."""
 
 import argparse
 import getpass

@@ -1,4 +1,4 @@
-"""`gpuvigil node`: put on record what a person decided about a node."""
+"""`gpuvigil node`: record a person's decision about a node."""
 
 import argparse
 import getpass

@@ -1,4 +1,4 @@
-"""`gpuvigil silence`: what need not be told for a while, by whom, why and until when."""
+"""`gpuvigil silence`: mute matching alerts for a while."""
 
 import argparse
 import getpass

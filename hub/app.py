@@ -1,4 +1,4 @@
-"""The hub as a process: it opens everything, serves until it is told to stop, and closes it."""
+"""The hub process: open everything, serve until told to stop, close."""
 
 import argparse
 import gc

@@ -1,4 +1,4 @@
-"""`gpuvigil store`: backup, restore, verify and stats, asked of a hub that runs or of its files."""
+"""`gpuvigil store`: backup, restore, verify and stats, through a running hub or on its files."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""`gpuvigil token`: who may come to the hub, asked of a hub that runs or of its database."""
+"""`gpuvigil token`: access tokens, through a running hub or in its database."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""Where GPU-hours were lost, by whoever can do something about it."""
+"""Lost GPU-hours, by who can do something about them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

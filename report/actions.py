@@ -1,4 +1,4 @@
-"""Three things to do, by what they would save, and what became of those of the span before."""
+"""The three actions that would save most, and what became of the last report's."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""From what was read to what the report says."""
+"""Builds the report from what was read."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""How much of a span is known, and what the rest could have been."""
+"""Coverage: how much of a span is known, and the range that the rest leaves open."""
 
 import math
 from dataclasses import dataclass

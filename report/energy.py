@@ -1,4 +1,4 @@
-"""Energy of the GPUs by team: of the boards, with what the site needs besides, its CO2, and against the span before."""
+"""GPU energy by team: of the boards, with PUE, CO2e, and the change since the span before."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

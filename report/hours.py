@@ -1,4 +1,4 @@
-"""Allocated against used over time: for the chart, by day, and by hour of the week."""
+"""Allocated and used over time: for the chart, by day, and by hour of the week."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable

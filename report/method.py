@@ -1,4 +1,4 @@
-"""What the words of a report mean, and what was left out."""
+"""The definitions of a report's terms, and what was left out."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The numbers of a report that was kept, and in one line what another look at the same span says instead; pure."""
+"""What differs from an earlier report of the same span, in one line, and why; pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields

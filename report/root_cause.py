@@ -1,4 +1,4 @@
-"""What a maker wants to know of a part that fails: which part it is, and each time that it did; pure."""
+"""The page for a part's maker: which part it is, and each time that it failed; pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace

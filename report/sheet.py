@@ -1,4 +1,4 @@
-"""A table of the report as one value: every output writes the same cells, each in its own form."""
+"""A table of the report, which every output writes in its own form."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""What to say first: two sentences in plain words, and what to do about them."""
+"""The first two sentences: the verdict on a span, and what to do about it."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What was wasted, by whoever can act on it, and by team, user, project, partition and job."""
+"""Wasted GPU-hours by team, user, project, partition and job."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What jobs lost when a failure ended them: by what failed, since their last checkpoint where it is known."""
+"""Work that jobs lost to failures, by cause, since the last checkpoint where one is known."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

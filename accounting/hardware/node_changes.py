@@ -1,4 +1,4 @@
-"""What a node ran on before an incident, and what had changed: old and new; pure."""
+"""What changed on a node before an incident, old and new; pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

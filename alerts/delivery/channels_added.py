@@ -1,4 +1,4 @@
-"""What stands is told to a channel that was not there when it began.
+"""Sends standing incidents to a channel that was added after they began.
 
 The first channel, one more, or another name: what was decided before it came was decided without it.
 A process keeps its channels, so this is looked at once after each start; from then on every step is

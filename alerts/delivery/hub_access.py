@@ -1,4 +1,4 @@
-"""What the threads of alerts share, and how each of them goes on when the hub is away."""
+"""What the threads of alerts share, and how each goes on while the hub is away."""
 
 import secrets
 import threading

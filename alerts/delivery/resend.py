@@ -1,4 +1,4 @@
-"""Open alerts are sent again and again to receivers that forget what nobody repeats, as Alertmanager does."""
+"""Resends firing alerts to receivers that forget what is not repeated, as Alertmanager does."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""Looks at gpuvigil itself every few seconds, and once a day at what was held for digests."""
+"""Checks gpuvigil itself every few seconds, and the digests once a day."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, time, timedelta

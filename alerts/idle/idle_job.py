@@ -1,4 +1,4 @@
-"""Looks for holders of idle GPUs whose notice is due, where somebody writes to owners."""
+"""Finds holders of idle GPUs whose notice is due, where a channel writes to owners."""
 
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""What a rule of `decide` looks at, and what it says."""
+"""What a rule of `decide` sees, and what it answers."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Keeps the child that asks inference servers, and what it last said: where addresses are declared."""
+"""Supervises the child that scrapes inference servers, and keeps what it last said."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

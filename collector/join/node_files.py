@@ -1,4 +1,4 @@
-"""What a node keeps of the hub that it joined: three files, and none is replaced in silence."""
+"""The three files that a node keeps after joining; none is replaced silently."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Looks at the machine from time to time, by a child that may get stuck."""
+"""Inspects the machine from time to time, in a child that may get stuck."""
 
 import json
 import math

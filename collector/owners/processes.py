@@ -1,4 +1,4 @@
-"""Who holds a GPU, by the processes that compute on it: user, command and start from procfs.
+"""Holders of GPUs by the processes that compute on them: user, command and start from procfs.
 
 The kernel reads a command line out of the process's memory and waits for the lock on it, which a
 process that is stuck in the driver may hold for ever; a user's name may come from a directory

@@ -1,4 +1,4 @@
-"""Work that may never come back, done in a thread of its own, and waited for a short time only."""
+"""Runs work that may never return in a thread of its own, and waits only so long."""
 
 import queue
 import threading

@@ -1,4 +1,4 @@
-"""Starting a child process that somebody listens to, where there may be no room for one."""
+"""Starts and ends child processes whose output somebody reads."""
 
 import subprocess
 import threading

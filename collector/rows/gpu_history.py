@@ -1,4 +1,4 @@
-"""What is known of a node's GPUs, tick by tick: rows, and events where something changed."""
+"""The history of a node's GPUs, tick by tick: rows, and events where something changed."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence

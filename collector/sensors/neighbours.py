@@ -1,4 +1,4 @@
-"""Which of a node's ports is plugged into which switch, from what its interfaces have heard."""
+"""The switch that each port of a node is plugged into, as its interfaces have heard."""
 
 from collections.abc import Mapping, MutableMapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A person's word that a node was tested and may take jobs again."""
+"""A person's decision that a node was tested and may take jobs again."""
 
 from dataclasses import dataclass
 from datetime import datetime

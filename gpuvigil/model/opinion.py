@@ -1,4 +1,4 @@
-"""Whether somebody found a message useful, or noise."""
+"""A vote on a message: useful, or noise."""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""A person's or a scheduler's word that a node is not expected any more."""
+"""A decision, by a person or a scheduler, that a node is no longer expected."""
 
 from dataclasses import dataclass
 from datetime import datetime

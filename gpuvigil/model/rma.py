@@ -1,4 +1,4 @@
-"""How far the replacement of a part is: what a person said, or what was seen in its slot."""
+"""How far a part's return to its maker is: as a person said, or as its slot shows."""
 
 from dataclasses import dataclass
 from datetime import datetime

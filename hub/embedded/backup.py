@@ -1,4 +1,4 @@
-"""A copy of the whole store in another folder, taken while it is in use."""
+"""A backup of the whole store into another folder, taken while it is in use."""
 
 import shutil
 from pathlib import Path

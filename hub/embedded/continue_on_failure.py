@@ -1,4 +1,4 @@
-"""Several things that have nothing to do with each other: one that fails keeps no other back."""
+"""Independent steps: one that fails does not keep the others from running."""
 
 import threading
 

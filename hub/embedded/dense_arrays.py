@@ -1,4 +1,4 @@
-"""What is known of many lines, by slot: arrays of one length, with `nothing` where no line is."""
+"""Aggregates by slot: arrays of one length, with `nothing` where a slot has no line."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The names in a folder, on the disk before anybody relies on them."""
+"""fsync of a folder, so that the names in it survive a power loss."""
 
 import time
 from pathlib import Path

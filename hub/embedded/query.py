@@ -1,4 +1,4 @@
-"""How a question is answered: lines and roll-ups of sealed files, the hot table, and both as one."""
+"""How a question is answered: from sealed files, their roll-ups and the hot table."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A unit comes to be: both its files under a draft's name, onto the disk, then under its own."""
+"""Writes a unit: both its files under draft names, synced, then renamed."""
 
 import hashlib
 import secrets

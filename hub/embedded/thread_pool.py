@@ -1,4 +1,4 @@
-"""Threads that work for all who ask, so that a large question holds up no small one."""
+"""A shared thread pool in which a large question does not hold up a small one."""
 
 from collections import deque
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""What all who come share and none can use up alone: turns at work, and an answer."""
+"""Limits that all clients share: rates, turns at work, and answers."""
 
 import asyncio
 import math

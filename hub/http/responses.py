@@ -1,4 +1,4 @@
-"""What goes over the wire either way: whole bodies in, JSON and errors out."""
+"""HTTP bodies in, JSON and errors out."""
 
 import asyncio
 import json

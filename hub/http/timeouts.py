@@ -1,4 +1,4 @@
-"""Work that may take only so long: one timer for all of it, where each piece costs next to nothing."""
+"""Timeouts with one timer for all tasks, at next to no cost for each."""
 
 import asyncio
 from types import TracebackType

@@ -1,4 +1,4 @@
-"""The thread that makes backups of the records, and has what was repaired told."""
+"""The thread that backs up the records and reports repairs."""
 
 import sqlite3
 import threading

@@ -1,4 +1,4 @@
-"""The records: kept, asked for, followed, claimed and finished."""
+"""The records: written, found, followed, claimed and finished."""
 
 import json
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""Keeps the child that asks the kubelet: started when there is a socket to ask at, and again when it ends."""
+"""Supervises the child that asks the kubelet: started when there is a socket, restarted when it ends."""
 
 import os
 import stat
