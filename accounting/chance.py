@@ -1,4 +1,4 @@
-"""Rates of rare events, and how far chance alone takes them apart: exact, with nothing but `math`."""
+"""Rates of rare events, and what chance alone explains of their difference: exact, with nothing but `math`."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What each user and each team had of a span, and what became of it: pure, from usage and incidents.
+"""What each user and each team had in a span, and what became of it: pure, from usage and incidents.
 
 A team is what schedulers call an account, under Kubernetes the namespace. *Blocked* is held while an
 incident kept it from computing, by the idle rule's own excuses: the union of their times for each holder,

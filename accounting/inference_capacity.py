@@ -1,4 +1,4 @@
-"""Whether replicas of a model serve as many requests as their GPUs are for: pure, from what was measured.
+"""Whether a model has more replicas than its requests need: pure, from what was measured.
 
 A step is a minute or a few; of each, a replica says how many requests ran and waited and how full its
 key-value cache was, and its GPUs how active they were. The cache and the activity of several replicas add

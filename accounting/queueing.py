@@ -1,4 +1,4 @@
-"""Why jobs wait, and which free GPUs are kept from them by what: pure, from what schedulers tell.
+"""Why jobs wait, and what keeps free GPUs from them: pure, from what schedulers report.
 
 Slurm's words are the reason codes of squeue(1), those of Kubernetes the message of a pod's condition
 `PodScheduled`. A scheduler tells of a job that waits how many GPUs it asks for, and not on how many

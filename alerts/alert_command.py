@@ -11,10 +11,10 @@ from datetime import datetime, timedelta
 
 from accounting.people.typist import typed
 from gpuvigil.clock import EPOCH, SystemClock, moment
-from gpuvigil.config import AlertsSettings, Config, load
-from gpuvigil.config.startup import configured_anywhere, fail, parser, run_service
+from gpuvigil.config import AlertsSettings, Config
+from gpuvigil.config.startup import configured_anywhere, parser, run_command, run_service
 from gpuvigil.config.tuning import tried_on_the_past
-from gpuvigil.errors import ConfigError, GpuvigilError, HubRefused
+from gpuvigil.errors import ConfigError, HubRefused
 from gpuvigil.faults.trial import Feedback, feedback, on_trial, why
 from gpuvigil.hub_client import Hub, service_hubs
 from gpuvigil.lifecycle import Signal, State
@@ -32,7 +32,6 @@ from gpuvigil.model import (
     fingerprint,
     readable,
 )
-from gpuvigil.state_directory import config_of_up
 
 from .channels import configured
 from .decisions.attempts import tried_anew
@@ -72,11 +71,7 @@ def main(arguments: Sequence[str]) -> int:
     chosen = options.parse_args(arguments)
     if chosen.verb is None:
         return run_service(options, arguments, run)
-    try:
-        config = load(chosen.config if chosen.config is not None else config_of_up(None))
-        return _VERBS[chosen.verb](config, chosen)
-    except GpuvigilError as error:
-        return fail(options.prog, error)
+    return run_command(options, arguments, _VERBS[chosen.verb])
 
 
 def explained(

@@ -14,7 +14,7 @@ from datetime import datetime
 
 from accounting.cost.money import Prices
 from gpuvigil import __version__
-from gpuvigil.clock import Clock, SystemClock, to_text
+from gpuvigil.clock import Clock, SystemClock, micros, to_text
 from gpuvigil.config import Config
 from gpuvigil.errors import HubError
 from gpuvigil.hub_client import Hub, service_hubs
@@ -30,7 +30,7 @@ from .decisions.decide import decide
 from .delivery.channels_added import tell_what_stands
 from .delivery.dispatcher import Dispatcher, hand_out, notices_of
 from .delivery.exporter import exposition
-from .delivery.hub_access import CLAIM_LIMIT, LEASE_SECONDS, POLL_SECONDS, Desk
+from .delivery.hub_access import CLAIM_LIMIT, LEASE_SECONDS, POLL_SECONDS, Context
 from .delivery.resend import Resend, Resending
 from .delivery.self_check import Watch, call_dead_man
 from .messages.cost import LOOK_SECONDS
@@ -49,7 +49,7 @@ _Step = tuple[Record, Transition | None]
 def run(config: Config, _: Namespace, stop: threading.Event) -> None:
     """Start a thread per loop and a worker per channel, and keep the pulse until `stop`."""
     clock: Clock = SystemClock()
-    desk = Desk(
+    context = Context(
         connect=service_hubs(config.hub),
         owner=f"alerts-{socket.gethostname()}-{secrets.token_hex(4)}",
         settings=config.alerts,
@@ -59,155 +59,161 @@ def run(config: Config, _: Namespace, stop: threading.Event) -> None:
         seal=seal(config.alerts),
         prices=Prices(settings=config.cost),
     )
-    couriers = {c.route.name: Dispatcher(c, desk) for c in configured(config.alerts)}
-    steps = {**_steps(desk, couriers), **_idle_steps(config, desk, couriers)}
-    with _metrics(desk, list(couriers.values())):
+    dispatchers = {c.route.name: Dispatcher(c, context) for c in configured(config.alerts)}
+    steps = {**_steps(context, dispatchers), **_idle_steps(config, context, dispatchers)}
+    with _metrics(context, list(dispatchers.values())):
         threads = [
-            threading.Thread(target=desk.loop, args=item, name=item[0], daemon=True)
+            threading.Thread(target=context.loop, args=item, name=item[0], daemon=True)
             for item in steps.items()
         ]
         for thread in threads:
             thread.start()
-        desk.log.info("started", channels=", ".join(couriers) or "none", version=__version__)
-        _keep_pulse(desk, list(couriers.values()))
+        context.log.info("started", channels=", ".join(dispatchers) or "none", version=__version__)
+        _keep_pulse(context, list(dispatchers.values()))
         deadline = clock.monotonic() + DRAIN_SECONDS
         for thread in threads:
             thread.join(max(deadline - clock.monotonic(), 0.0))
-    desk.log.info("stopped")
+    context.log.info("stopped")
 
 
-def _steps(desk: Desk, couriers: Mapping[str, Dispatcher]) -> dict[str, Callable[[], None]]:
+def _steps(
+    context: Context, dispatchers: Mapping[str, Dispatcher]
+) -> dict[str, Callable[[], None]]:
     """What each thread does again and again, by the thread's name."""
-    settings = desk.settings
-    routes = [courier.channel.route for courier in couriers.values()]
-    deciding, claiming = desk.connect(), desk.connect()
+    settings = context.settings
+    routes = [dispatcher.channel.route for dispatcher in dispatchers.values()]
+    deciding, claiming = context.connect(), context.connect()
     lookout = Lookout(deciding, settings)
-    watching = Watch(desk, list(couriers.values()))
+    watching = Watch(context, list(dispatchers.values()))
     steps: dict[str, Callable[[], None]] = {
-        "decide": lambda: tell(deciding, desk, routes, lookout),
-        "claim": lambda: hand_out(claiming, desk, couriers),
+        "decide": lambda: tell(deciding, context, routes, lookout),
+        "claim": lambda: hand_out(claiming, context, dispatchers),
         "watch": watching.step,
     }
     if routes:
-        steps["new channels"] = _once_at_start(desk, routes)
-    for name, courier in couriers.items():
-        steps[f"channel {name}"] = courier.step
-        if isinstance(courier.channel, Resending):
-            steps[f"resend {name}"] = Resend(courier.channel, desk).step
-    if desk.prices:
-        pricing = desk.connect()
-        steps["models"] = lambda: look_at_models(pricing, desk)
+        steps["new channels"] = _once_at_start(context, routes)
+    for name, dispatcher in dispatchers.items():
+        steps[f"channel {name}"] = dispatcher.step
+        if isinstance(dispatcher.channel, Resending):
+            steps[f"resend {name}"] = Resend(dispatcher.channel, context).step
+    if context.prices:
+        pricing = context.connect()
+        steps["models"] = lambda: look_at_models(pricing, context)
     if settings.dead_man_url or settings.dead_man_url_file:
         ping = dead_man(settings)
-        steps["dead man"] = lambda: call_dead_man(ping, desk, watching)
+        steps["dead man"] = lambda: call_dead_man(ping, context, watching)
     return steps
 
 
-def _once_at_start(desk: Desk, routes: Sequence[Route]) -> Callable[[], None]:
+def _once_at_start(context: Context, routes: Sequence[Route]) -> Callable[[], None]:
     """Tell new channels what stands; then there is nothing more to do, as a process keeps its channels."""
-    hub = desk.connect()
-    lookout = Lookout(hub, desk.settings)
+    hub = context.connect()
+    lookout = Lookout(hub, context.settings)
 
     def step() -> None:
-        tell_what_stands(hub, desk, routes, lookout)
-        desk.stop.wait()
+        tell_what_stands(hub, context, routes, lookout)
+        context.stop.wait()
 
     return step
 
 
-def look_at_models(hub: Hub, desk: Desk) -> None:
+def look_at_models(hub: Hub, context: Context) -> None:
     """Look which models GPUs are, for what they cost, and wait."""
-    desk.models.look(hub)
-    desk.clock.wait(desk.stop, LOOK_SECONDS)
+    context.models.look(hub)
+    context.clock.wait(context.stop, LOOK_SECONDS)
 
 
 def _idle_steps(
-    config: Config, desk: Desk, couriers: Mapping[str, Dispatcher]
+    config: Config, context: Context, dispatchers: Mapping[str, Dispatcher]
 ) -> dict[str, Callable[[], None]]:
     """The look at idle GPUs, where a channel writes to owners."""
-    if not writes_to_owners([courier.channel.route for courier in couriers.values()]):
+    if not writes_to_owners([dispatcher.channel.route for dispatcher in dispatchers.values()]):
         return {}
     from gpuvigil.store.configured import hubs  # noqa: PLC0415 - only who asks the store needs Arrow
 
     from .idle.idle_job import IdleWatch  # noqa: PLC0415 - as above
 
-    return {"idle": IdleWatch(desk, hubs(config), config.analyzer.idle_below_percent).step}
+    return {"idle": IdleWatch(context, hubs(config), config.analyzer.idle_below_percent).step}
 
 
 @contextmanager
-def _metrics(desk: Desk, couriers: Sequence[Dispatcher]) -> Iterator[None]:
+def _metrics(context: Context, dispatchers: Sequence[Dispatcher]) -> Iterator[None]:
     """Serve `/metrics` where a port is set."""
-    settings = desk.settings
+    settings = context.settings
     if settings.metrics_port < 0:
         yield
         return
 
     def text() -> str:
-        return exposition([one.pulse() for one in couriers], desk.tally.counts())
+        return exposition([one.pulse() for one in dispatchers], context.tally.counts())
 
     with Exporter(settings.metrics_listen, settings.metrics_port, text, "alerts"):
         yield
 
 
-def tell(hub: Hub, desk: Desk, routes: Sequence[Route], lookout: Lookout) -> None:
+def tell(hub: Hub, context: Context, routes: Sequence[Route], lookout: Lookout) -> None:
     """Claim transitions, and keep a decision for each in the commit that ends its claim."""
     claimed = hub.claim(
         RecordKind.TRANSITION,
-        desk.owner,
+        context.owner,
         lease_seconds=LEASE_SECONDS,
         limit=CLAIM_LIMIT,
         wait_seconds=POLL_SECONDS,
     )
     if not claimed:
         return
-    situation = lookout.look(desk.clock.monotonic())
+    situation = lookout.look(context.clock.monotonic())
 
     def finish(steps: Sequence[_Step]) -> None:
-        notices = _decided(hub, desk, routes, situation, steps)
+        notices = _decided(hub, context, routes, situation, steps)
         records = [notice.to_record() for notice in notices]
-        hub.finish(RecordKind.TRANSITION, desk.owner, [one.id for one, _ in steps], records)
-        desk.tally.add(notices)
+        hub.finish(RecordKind.TRANSITION, context.owner, [one.id for one, _ in steps], records)
+        context.tally.add(notices)
         for notice in notices:
-            desk.log.info(
+            context.log.info(
                 "decided",
                 notice=notice.id,
                 verdict=notice.verdict.name.lower(),
                 state=notice.state.value,
             )
 
-    read = [(record, _read(record, desk)) for record in claimed]
+    read = [(record, _read(record, context)) for record in claimed]
     in_order = sorted(read, key=lambda step: step[1].number if step[1] else 0)
-    desk.in_parts(in_order, finish, lambda step: step[0].id)
-    desk.gather(len(claimed))
+    context.in_parts(in_order, finish, lambda step: step[0].id)
+    context.gather(len(claimed))
 
 
 def _decided(
-    hub: Hub, desk: Desk, routes: Sequence[Route], situation: Situation, steps: Sequence[_Step]
+    hub: Hub,
+    context: Context,
+    routes: Sequence[Route],
+    situation: Situation,
+    steps: Sequence[_Step],
 ) -> list[Notice]:
     """What becomes of the transitions; a held notice stands for each that cannot be read."""
     notices: dict[str, Notice] = {}
     for record, transition in steps:
         if transition is None:
-            held = _unreadable(record, desk.clock.now())
+            held = _unreadable(record, context.clock.now())
             notices[held.id] = held
             continue
         incident = transition.incident
         fresh = {id_: notice for id_, notice in notices.items() if notice.incident == incident}
         earlier = {**notices_of(hub, incident), **fresh}.values()
-        now = desk.clock.now()
-        for notice in decide(transition, routes, list(earlier), now, desk.settings, situation):
+        now = context.clock.now()
+        for notice in decide(transition, routes, list(earlier), now, context.settings, situation):
             notices[notice.id] = notice
     return list(notices.values())
 
 
-def _read(record: Record, desk: Desk) -> Transition | None:
+def _read(record: Record, context: Context) -> Transition | None:
     """The transition; None when this version does not understand it."""
     try:
         transition = Transition.from_record(record)
         Incident.from_record(Record.from_json(transition.snapshot))
         State(transition.to_state)
     except UNREADABLE as error:
-        desk.log.warning("transition cannot be read", id=record.id, error=repr(error))
+        context.log.warning("transition cannot be read", id=record.id, error=repr(error))
         return None
     return transition
 
@@ -228,29 +234,29 @@ def _unreadable(record: Record, now: datetime) -> Notice:
     )
 
 
-def _keep_pulse(desk: Desk, couriers: Sequence[Dispatcher]) -> None:
+def _keep_pulse(context: Context, dispatchers: Sequence[Dispatcher]) -> None:
     """Say every few seconds that alerts runs and how its channels do."""
-    hub, started_at = desk.connect(), to_text(desk.clock.now())
-    while not desk.stop.is_set():
-        now = desk.clock.now()
+    hub, started_at = context.connect(), to_text(context.clock.now())
+    while not context.stop.is_set():
+        now = context.clock.now()
         body = {
             "state": "running",
             "version": __version__,
-            "owner": desk.owner,
+            "owner": context.owner,
             "started_at": started_at,
-            "counts": desk.tally.counts(),
-            "channels": [courier.pulse() for courier in couriers],
+            "counts": context.tally.counts(),
+            "channels": [dispatcher.pulse() for dispatcher in dispatchers],
         }
         pulse = Record(
             kind=RecordKind.PULSE,
-            id=f"alerts:{desk.owner}",  # of each process its own
+            id=f"alerts:{context.owner}",  # of each process its own
             at=now,
             subject="alerts",
-            version=int(now.timestamp() * 1_000_000),
+            version=micros(now),
             body=body,
         )
         try:
             hub.write_records([pulse])
         except HubError as error:
-            desk.log.debug("no pulse", error=str(error))
-        desk.clock.wait(desk.stop, PULSE_SECONDS)
+            context.log.debug("no pulse", error=str(error))
+        context.clock.wait(context.stop, PULSE_SECONDS)

@@ -1,22 +1,22 @@
 """`gpuvigil explain`: the whole reasoning behind an incident, and what spoke against it."""
 
+import argparse
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import timedelta
 
 from accounting.hardware.repeat_offenders import SPAN
 from gpuvigil.clock import moment
-from gpuvigil.config import load
-from gpuvigil.config.startup import fail, parser
-from gpuvigil.errors import ConfigError, GpuvigilError
+from gpuvigil.config import Config
+from gpuvigil.config.startup import parser, run_command
+from gpuvigil.errors import ConfigError
 from gpuvigil.faults import FAULTS
 from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.hub_client import Hub, service_hubs
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.model import Incident, Opinion, RecordKind, Subject, Transition, readable
-from gpuvigil.state_directory import config_of_up
 
-from .correlation.all_detectors import DETECTORS, Detector
+from .correlation.all_detectors import DETECTORS
 from .correlation.breaker import is_whole
 
 _MOST = 100_000  # records of a kind
@@ -32,15 +32,13 @@ def main(arguments: Sequence[str]) -> int:
         "explain", "Explain why an incident was raised: rule, numbers, steps, and doubts."
     )
     options.add_argument("incident", help="the id of an incident, as messages and pages show it")
-    chosen = options.parse_args(arguments)
-    try:
-        config = load(chosen.config if chosen.config is not None else config_of_up(None))
-        with closing(service_hubs(config.hub)()) as hub:
-            for line in _lines(hub, chosen.incident):
-                print(line)
-    except GpuvigilError as error:
-        return fail(options.prog, error)
-    return 0
+    return run_command(options, arguments, _explain)
+
+
+def _explain(config: Config, chosen: argparse.Namespace) -> None:
+    with closing(service_hubs(config.hub)()) as hub:
+        for line in _lines(hub, chosen.incident):
+            print(line)
 
 
 def _lines(hub: Hub, identifier: str) -> Iterator[str]:
@@ -101,17 +99,13 @@ def _same_world(one: Subject, other: Subject) -> bool:
 
 
 def _rule(incident: Incident) -> Iterator[str]:
-    detector = _detector(incident.fault)
+    detector = next((it for it in DETECTORS if incident.fault in it.faults), None)
     if detector is not None:
         yield f"rule: {detector.name}: {detector.sentence}"
     condition = CONDITIONS.get(incident.condition)
     if condition is not None:
         yield f"condition: {condition.key}"
     yield f"where the rule comes from: {incident.source}"
-
-
-def _detector(fault: str) -> Detector | None:
-    return next((it for it in DETECTORS if fault in it.faults), None)
 
 
 def _doubts(

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from gpuvigil import __version__
-from gpuvigil.clock import Clock, SystemClock, to_text
+from gpuvigil.clock import Clock, SystemClock, micros, to_text
 from gpuvigil.config import AnalyzerSettings, Config
 from gpuvigil.config.startup import parser, run_service
 from gpuvigil.errors import HubError, HubRefused
@@ -399,6 +399,6 @@ def _pulse(now: datetime, body: dict[str, object]) -> Record:
         id="analyzer",
         at=now,
         subject="analyzer",
-        version=int(now.timestamp() * 1_000_000),
+        version=micros(now),
         body=body,
     )

@@ -1,4 +1,4 @@
-"""`gpuvigil annotation`: what was done to a cluster and when, so that charts show it."""
+"""`gpuvigil annotation`: mark on charts what was done to a cluster, and when."""
 
 import argparse
 import getpass
@@ -7,15 +7,14 @@ from datetime import datetime
 
 from accounting.people.typist import typed
 from gpuvigil.clock import SystemClock, moment
-from gpuvigil.config import load
-from gpuvigil.config.startup import configured_anywhere, fail, parser
-from gpuvigil.errors import ConfigError, GpuvigilError
+from gpuvigil.config import Config
+from gpuvigil.config.startup import configured_anywhere, parser, run_command
+from gpuvigil.errors import ConfigError
 from gpuvigil.hostlist import expand
 from gpuvigil.hub_client import Hub, service_hubs
 from gpuvigil.matching.annotations import checked, new_id
 from gpuvigil.model import Deed, RecordKind, readable
 from gpuvigil.model.annotation import Annotation
-from gpuvigil.state_directory import config_of_up
 
 from .silence_command import time
 
@@ -36,15 +35,13 @@ def main(arguments: Sequence[str]) -> int:
         "id", help="its id, as 'list' shows it"
     )
     configured_anywhere(verbs.choices.values())
-    chosen = options.parse_args(arguments)
-    try:
-        config = load(chosen.config if chosen.config is not None else config_of_up(None))
-        if chosen.verb == "add":
-            chosen.cluster = chosen.cluster or config.collector.cluster
-        _VERBS[chosen.verb](service_hubs(config.hub)(), chosen, SystemClock().now())
-    except GpuvigilError as error:
-        return fail(options.prog, error)
-    return 0
+    return run_command(options, arguments, _run)
+
+
+def _run(config: Config, chosen: argparse.Namespace) -> None:
+    if chosen.verb == "add":
+        chosen.cluster = chosen.cluster or config.collector.cluster
+    _VERBS[chosen.verb](service_hubs(config.hub)(), chosen, SystemClock().now())
 
 
 def _add(hub: Hub, chosen: argparse.Namespace, now: datetime) -> None:

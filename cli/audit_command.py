@@ -2,39 +2,32 @@
 
 import argparse
 import json
-import re
 from collections.abc import Sequence
 from contextlib import closing
-from datetime import timedelta
 
 from gpuvigil.clock import SystemClock, moment
-from gpuvigil.config import load
-from gpuvigil.config.startup import fail, parser
-from gpuvigil.errors import GpuvigilError
+from gpuvigil.config import Config
+from gpuvigil.config.startup import parser, run_command
 from gpuvigil.hub_client import service_hubs
 from gpuvigil.model import Audit, RecordKind, readable
-from gpuvigil.state_directory import config_of_up
+from gpuvigil.typed_times import length
 
-_UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _MOST = 100_000
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print the entries of a span, oldest first; returns the exit code."""
     options = parser("audit", "Show who signed in, acknowledged, silenced and changed people.")
-    options.add_argument(
-        "--last", type=_span, default="7d", metavar="LENGTH", help="15m, 6h, 7d or 2w; 7d"
-    )
+    options.add_argument("--last", default="7d", metavar="LENGTH", help="15m, 6h, 7d or 2w; 7d")
     options.add_argument("--person", help="of this person alone")
     options.add_argument("-o", dest="form", choices=("text", "json"), default="text")
-    chosen = options.parse_args(arguments)
-    try:
-        config = load(chosen.config if chosen.config is not None else config_of_up(None))
-        since = SystemClock().now() - chosen.last
-        with closing(service_hubs(config.hub)()) as hub:
-            records = hub.records(RecordKind.AUDIT, since=since, limit=_MOST)
-    except GpuvigilError as error:
-        return fail(options.prog, error)
+    return run_command(options, arguments, _show)
+
+
+def _show(config: Config, chosen: argparse.Namespace) -> None:
+    since = SystemClock().now() - length(chosen.last, "--last")
+    with closing(service_hubs(config.hub)()) as hub:
+        records = hub.records(RecordKind.AUDIT, since=since, limit=_MOST)
     found = readable(sorted(records, key=lambda one: one.at), Audit.from_record)
     shown = [one for one in found if chosen.person in {None, one.person}]
     if chosen.form == "json":
@@ -42,7 +35,6 @@ def main(arguments: Sequence[str]) -> int:
         print(json.dumps(told, indent=1))
     else:
         print("\n".join(map(line, shown)) or "nothing is written down in this time")
-    return 0
 
 
 def line(entry: Audit) -> str:
@@ -50,10 +42,3 @@ def line(entry: Audit) -> str:
     who = entry.person or "by link"
     rest = [entry.about, entry.detail, f"from {entry.address}" if entry.address else ""]
     return "  ".join([moment(entry.at), who, entry.deed.value, *filter(None, rest)])
-
-
-def _span(text: str) -> timedelta:
-    found = re.fullmatch(r"([1-9][0-9]{0,4})([mhdw])", text)
-    if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a length like 15m, 6h, 7d or 2w")
-    return timedelta(seconds=int(found[1]) * _UNITS[found[2]])

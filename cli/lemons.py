@@ -1,4 +1,4 @@
-"""`gpuvigil lemons`: nodes, slots and GPUs of which hardware failed again and again."""
+"""`gpuvigil lemons`: nodes, slots and GPUs whose hardware failed again and again."""
 
 from collections.abc import Iterable
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""`gpuvigil node`: put on record what a person decided about a node."""
+"""`gpuvigil node`: record a person's decision about a node."""
 
 import argparse
 import getpass
@@ -8,13 +8,12 @@ from pathlib import Path
 
 from accounting.hardware.acceptance_tests import Outcome, Verdict, judge, together
 from gpuvigil.clock import SystemClock, duration, from_text, moment
-from gpuvigil.config import load
-from gpuvigil.config.startup import configured_anywhere, fail, parser
-from gpuvigil.errors import ConfigError, GpuvigilError
+from gpuvigil.config import Config
+from gpuvigil.config.startup import configured_anywhere, parser, run_command
+from gpuvigil.errors import ConfigError
 from gpuvigil.hub_client import Hub, service_hubs
 from gpuvigil.lifecycle import STANDING
 from gpuvigil.model import Acceptance, Incident, RecordKind, Retirement, Subject, readable
-from gpuvigil.state_directory import config_of_up
 
 # A collector sends every few seconds, at the slowest every minute.
 _STILL_REPORTS = timedelta(minutes=3)
@@ -48,18 +47,16 @@ def main(arguments: Sequence[str]) -> int:
         verb.add_argument("--by", default="", help="who; default: the user who runs this")
         verb.set_defaults(act=act)
     configured_anywhere(verbs.choices.values())
-    chosen = options.parse_args(arguments)
-    try:
-        config = load(chosen.config if chosen.config is not None else config_of_up(None))
-        cluster = chosen.cluster or config.collector.cluster
-        hub, node = service_hubs(config.hub)(), Subject(cluster=cluster, node=chosen.node)
-        if not hub.inventory(node):
-            raise ConfigError(f"the hub knows no node {node.key}; name its cluster with --cluster")
-        chosen.by = chosen.by.strip() or getpass.getuser()
-        chosen.act(hub, node, chosen)
-    except GpuvigilError as error:
-        return fail(options.prog, error)
-    return 0
+    return run_command(options, arguments, _run)
+
+
+def _run(config: Config, chosen: argparse.Namespace) -> None:
+    cluster = chosen.cluster or config.collector.cluster
+    hub, node = service_hubs(config.hub)(), Subject(cluster=cluster, node=chosen.node)
+    if not hub.inventory(node):
+        raise ConfigError(f"the hub knows no node {node.key}; name its cluster with --cluster")
+    chosen.by = chosen.by.strip() or getpass.getuser()
+    chosen.act(hub, node, chosen)
 
 
 def _accept(hub: Hub, node: Subject, chosen: argparse.Namespace) -> None:

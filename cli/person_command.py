@@ -14,13 +14,12 @@ from accounting.people.typist import typed
 from dashboard.auth.accounts import Account, Accounts, new_person
 from dashboard.auth.keys import Keys
 from gpuvigil.clock import SystemClock
-from gpuvigil.config import Config, load, read_secret
-from gpuvigil.config.startup import configured_anywhere, fail, parser
+from gpuvigil.config import Config, read_secret
+from gpuvigil.config.startup import configured_anywhere, parser, run_command
 from gpuvigil.errors import ConfigError, GpuvigilError
 from gpuvigil.hub_client import service_hubs
 from gpuvigil.model import Deed
 from gpuvigil.private_files import UMASK, refuse_root_for
-from gpuvigil.state_directory import config_of_up
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -46,19 +45,16 @@ def main(arguments: Sequence[str]) -> int:
     )
     end.add_argument("name", help="the name they signed in with")
     configured_anywhere(verbs.choices.values())
-    chosen = options.parse_args(arguments)
-    os.umask(UMASK)
-    try:
-        config = load(chosen.config if chosen.config is not None else config_of_up(None))
+
+    def run(config: Config, chosen: argparse.Namespace) -> None:
+        os.umask(UMASK)
         chosen.secrets = config.dashboard.secrets_directory
         refuse_root_for(chosen.secrets, options.prog)
-        accounts = Accounts(chosen.secrets)
-        done = _VERBS[chosen.verb](accounts, chosen)
+        done = _VERBS[chosen.verb](Accounts(chosen.secrets), chosen)
         if done:
             _told(config, chosen.name, done, options.prog)
-    except GpuvigilError as error:
-        return fail(options.prog, error)
-    return 0
+
+    return run_command(options, arguments, run)
 
 
 def _with_rights(verb: argparse.ArgumentParser, *, required: bool) -> None:

@@ -1,4 +1,4 @@
-"""`gpuvigil rma`: which parts are on their way back to the maker, and how far they are."""
+"""`gpuvigil rma`: parts on their way back to the maker, and how far each is."""
 
 from collections.abc import Sequence
 from datetime import datetime

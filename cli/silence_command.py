@@ -1,23 +1,20 @@
-"""`gpuvigil silence`: what need not be told for a while, by whom, why and until when."""
+"""`gpuvigil silence`: mute matching alerts for a while."""
 
 import argparse
 import getpass
-import re
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from accounting.people.typist import typed
 from gpuvigil.clock import SystemClock, duration, from_text, moment
-from gpuvigil.config import load
-from gpuvigil.config.startup import configured_anywhere, fail, parser
-from gpuvigil.errors import ConfigError, GpuvigilError
+from gpuvigil.config import Config
+from gpuvigil.config.startup import configured_anywhere, parser, run_command
+from gpuvigil.errors import ConfigError
 from gpuvigil.hub_client import Hub, service_hubs
 from gpuvigil.matching.matchers import LABELS
 from gpuvigil.matching.silences import LONGEST, made
 from gpuvigil.model import Deed, Record, RecordKind, Silence, readable
-from gpuvigil.state_directory import config_of_up
-
-_UNITS = {"m": 60, "h": 3600, "d": 86_400}
+from gpuvigil.typed_times import length
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -28,7 +25,7 @@ def main(arguments: Sequence[str]) -> int:
     add.add_argument(
         "matcher", nargs="+", help=f'as node="n1" or rack=~"r1.*", of {", ".join(LABELS)}'
     )
-    add.add_argument("--for", dest="span", type=_span, required=True, help="30m, 4h or 2d")
+    add.add_argument("--for", dest="span", required=True, help="30m, 4h or 2d")
     add.add_argument("--reason", required=True, help="why")
     add.add_argument("--by", default="", help="who; default: the user who runs this")
     add.add_argument(
@@ -40,13 +37,11 @@ def main(arguments: Sequence[str]) -> int:
         "id", help="its id, as 'list' shows it"
     )
     configured_anywhere(verbs.choices.values())
-    chosen = options.parse_args(arguments)
-    try:
-        config = load(chosen.config if chosen.config is not None else config_of_up(None))
-        _VERBS[chosen.verb](service_hubs(config.hub)(), chosen, SystemClock().now())
-    except GpuvigilError as error:
-        return fail(options.prog, error)
-    return 0
+    return run_command(options, arguments, _run)
+
+
+def _run(config: Config, chosen: argparse.Namespace) -> None:
+    _VERBS[chosen.verb](service_hubs(config.hub)(), chosen, SystemClock().now())
 
 
 def line(silence: Silence, now: datetime) -> str:
@@ -65,8 +60,10 @@ def line(silence: Silence, now: datetime) -> str:
 
 
 def _add(hub: Hub, chosen: argparse.Namespace, now: datetime) -> None:
-    by = chosen.by or getpass.getuser()
-    silence = made(chosen.matcher, by, chosen.reason, chosen.starts_at or now, chosen.span, now)
+    by, span = chosen.by or getpass.getuser(), length(chosen.span, "--for")
+    if span > LONGEST:
+        raise ConfigError(f"--for {chosen.span}: a silence is of {LONGEST.days} days at most")
+    silence = made(chosen.matcher, by, chosen.reason, chosen.starts_at or now, span, now)
     hub.write_records([silence.to_record(), _entry(silence, "", now)])
     print(line(silence, now))
 
@@ -100,14 +97,6 @@ def _entry(silence: Silence, detail: str, now: datetime) -> Record:
 def _silences(hub: Hub) -> list[Silence]:
     found = readable(hub.records(RecordKind.SILENCE), Silence.from_record)
     return sorted(found, key=lambda one: (one.ends_at, one.id))
-
-
-def _span(text: str) -> timedelta:
-    found = re.fullmatch(r"([1-9][0-9]{0,4})([mhd])", text)
-    span = timedelta(seconds=int(found[1]) * _UNITS[found[2]]) if found else LONGEST * 2
-    if span > LONGEST:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time like 30m, 4h or 2d, at most 90d")
-    return span
 
 
 def time(text: str) -> datetime:

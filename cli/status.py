@@ -1,4 +1,4 @@
-"""`gpuvigil status`: what needs a person, worst first, and how the clusters are."""
+"""`gpuvigil status`: what needs attention, worst first, and the state of each cluster."""
 
 from collections.abc import Sequence
 

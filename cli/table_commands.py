@@ -4,6 +4,7 @@ import argparse
 import getpass
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -191,17 +192,13 @@ def usage_main(arguments: Sequence[str]) -> int:
         help="default: user; team is account",
     )
     commands.add_argument("--last", metavar="LENGTH", help="15m, 6h, 7d or 2w until --to; 7d")
-    commands.add_argument("--from", dest="start", metavar="TIME", help="2026-11-14, in UTC")
-    commands.add_argument("--to", dest="end", metavar="TIME", help="the same; default: now")
+    _add_from_to(commands)
 
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
         now, prices = SystemClock().now(), Prices(settings=config.cost)
         span = span_of(chosen.last, chosen.start, chosen.end, now)
-        names = query.clusters(hub)
-        _known(names, chosen.cluster)
-        wanted = [name for name in names if chosen.cluster in {None, name}]
         shape = usage.shape(chosen.by, prices, span)
-        answers = [answer(hub, name, *span, now, shape) for name in wanted]
+        answers = [answer(hub, name, *span, now, shape) for name in _wanted(hub, chosen)]
         return usage.grid(answers, chosen.by, prices)
 
     return _run(commands, arguments, grid)
@@ -228,8 +225,7 @@ def compare_main(arguments: Sequence[str]) -> int:
     kinds = [one.value for one in Attribute]
     commands.add_argument("--by", choices=kinds, default=kinds[0], help=f"{kinds[0]} if left out")
     commands.add_argument("--last", metavar="LENGTH", help="7d, 4w or 90d until --to; 28d")
-    commands.add_argument("--from", dest="start", metavar="TIME", help="2026-11-14, in UTC")
-    commands.add_argument("--to", dest="end", metavar="TIME", help="the same; default: now")
+    _add_from_to(commands)
     commands.add_argument(
         "--fault",
         action="append",
@@ -242,10 +238,8 @@ def compare_main(arguments: Sequence[str]) -> int:
         last = chosen.last or (_COMPARED if chosen.start is None else None)
         span = span_of(last, chosen.start, chosen.end, SystemClock().now())
         by, faults = Attribute(chosen.by), frozenset(chosen.fault or USUAL)
-        names = query.clusters(hub)
-        _known(names, chosen.cluster)
-        wanted = [name for name in names if chosen.cluster in {None, name}]
-        return compare.grid([compared(hub, name, by, span, faults) for name in wanted], by, faults)
+        found = [compared(hub, name, by, span, faults) for name in _wanted(hub, chosen)]
+        return compare.grid(found, by, faults)
 
     return _run(commands, arguments, grid)
 
@@ -338,6 +332,11 @@ def _parser(name: str, what: str) -> argparse.ArgumentParser:
     return commands
 
 
+def _add_from_to(commands: argparse.ArgumentParser) -> None:
+    commands.add_argument("--from", dest="start", metavar="TIME", help="2026-11-14, in UTC")
+    commands.add_argument("--to", dest="end", metavar="TIME", help="the same; default: now")
+
+
 def _run(commands: argparse.ArgumentParser, arguments: Sequence[str], grid: _Grid) -> int:
     return _answer(commands, commands.parse_args(arguments), grid)
 
@@ -358,11 +357,8 @@ def _tell(
 ) -> int:
     try:
         config = load(config_of_up(chosen.config))
-        hub = hubs(config)()
-        try:
+        with closing(hubs(config)()) as hub:
             said = say(hub, config)
-        finally:
-            hub.close()
     except GpuvigilError as error:
         return fail(commands.prog, error)
     try:
@@ -375,6 +371,13 @@ def _tell(
         sys.stdout = None  # Python would write the rest of it at its end
         return fail(commands.prog, GpuvigilError(why))
     return 0
+
+
+def _wanted(hub: Hub, chosen: argparse.Namespace) -> list[str]:
+    """The chosen cluster, or every one with usage."""
+    names = query.clusters(hub)
+    _known(names, chosen.cluster)
+    return [name for name in names if chosen.cluster in {None, name}]
 
 
 def _known(names: Iterable[str], wanted: str | None) -> None:

@@ -1,4 +1,4 @@
-"""What a terminal adds to a table: its width, colours, and a sign that a command is still at work."""
+"""Tables at a terminal: width, colours, and a sign that a command is still at work."""
 
 import os
 import sys

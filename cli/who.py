@@ -1,4 +1,4 @@
-"""`gpuvigil who NODE[:GPU]`: who holds the GPUs of a node, and how they are."""
+"""`gpuvigil who NODE[:GPU]`: who holds the GPUs of a node, and their state."""
 
 from dashboard.lists.fleet_now import Moment
 from dashboard.lists.table import Column, Grid, Value, held_for, length, percents, whole, yes_or_no

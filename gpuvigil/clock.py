@@ -1,4 +1,4 @@
-"""Where time comes from, so that tests own it."""
+"""The source of time, so that tests own it."""
 
 import re
 import threading

@@ -1,4 +1,4 @@
-"""How a service goes on whatever happens: it waits, longer every time, and says so once."""
+"""Retries with a growing wait: a service goes on whatever happens, and logs it once."""
 
 import threading
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Text from outside within Markdown: pure."""
+"""Escapes text from outside within Markdown: pure."""
 
 import re
 

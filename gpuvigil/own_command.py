@@ -1,4 +1,4 @@
-"""How a process of ours starts another: installed, or from the one file that a node runs."""
+"""The command line of a child process of ours: installed, or in the one file that a node runs."""
 
 import sys
 from zipimport import zipimporter

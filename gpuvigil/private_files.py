@@ -5,6 +5,7 @@ import pwd
 from pathlib import Path
 
 from .errors import ConfigError
+from .file_sync import sync
 
 UMASK = 0o077
 
@@ -24,15 +25,6 @@ def refuse_root_for(folder: Path, program: str) -> None:
     )
 
 
-def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def write_private(path: Path, text: str) -> None:
     """Replace a file in one step, also over a power loss; only its owner may read it."""
     write_private_bytes(path, text.encode())
@@ -48,6 +40,6 @@ def write_private_bytes(path: Path, content: bytes) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         draft.replace(path)
-        sync_folder(path.parent)
+        sync(path.parent)
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}") from None

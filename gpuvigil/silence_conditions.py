@@ -1,4 +1,4 @@
-"""What a node that stopped reporting turns out to be, and what is said of each."""
+"""The conditions of a node that stopped reporting, with a heading and an action for each."""
 
 from collections.abc import Mapping
 from enum import Enum

@@ -11,7 +11,7 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 def length(text: str, option: str) -> timedelta:
     """The length that `15m`, `6h`, `7d` or `2w` names; ConfigError for anything else."""
-    found = re.fullmatch(r"([1-9][0-9]{0,5})([mhdw])", text.strip().lower())
+    found = re.fullmatch(r"([1-9][0-9]{0,4})([mhdw])", text.strip().lower())
     if found is None:
         raise ConfigError(f"{option} {text!r} is no length: write 15m, 6h, 7d or 2w")
     number, unit = found.groups()

@@ -1,4 +1,4 @@
-"""The hub as a process: it opens everything, serves until it is told to stop, and closes it."""
+"""The hub process: open everything, serve until told to stop, close."""
 
 import argparse
 import gc
@@ -227,7 +227,6 @@ def build(
         *Status(store, book, committer, counters, settings, clock, backups=backups).routes(),
     ]
     inner = Starlette(routes=routes, exception_handlers=EXCEPTION_HANDLERS)
-    gate = Authentication(inner, ingest, tokens)
     return Parts(
         store=store,
         book=book,
@@ -238,7 +237,7 @@ def build(
             *([] if backups is None else [backups]),
         ],
         news=news,
-        app=gate,
+        app=Authentication(inner, ingest, tokens),
     )
 
 

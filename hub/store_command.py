@@ -1,4 +1,4 @@
-"""`gpuvigil store`: backup, restore, verify and stats, asked of a hub that runs or of its files."""
+"""`gpuvigil store`: backup, restore, verify and stats, through a running hub or on its files."""
 
 import argparse
 import json
@@ -9,16 +9,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from gpuvigil.config import HubSettings, load, secret_source
-from gpuvigil.config.startup import configured_anywhere, fail, parser
-from gpuvigil.errors import GpuvigilError, HubUnavailable, StoreError
+from gpuvigil.config import Config, HubSettings, secret_source
+from gpuvigil.config.startup import configured_anywhere, parser, run_command
+from gpuvigil.errors import HubUnavailable, StoreError
 from gpuvigil.hub_client import Hub
 from gpuvigil.hub_client.tls import trust
 from gpuvigil.private_files import UMASK
-from gpuvigil.state_directory import config_of_up
 
 from .embedded import Embedded
-from .endpoints import store as store_desk
+from .endpoints import store as store_endpoint
 from .http.bearer import tokens_file
 from .records import ends_file, in_postgresql, merge_ends, set_records_aside, wrong_inside
 
@@ -44,13 +43,12 @@ def main(arguments: Sequence[str]) -> int:
     verbs.add_parser("verify", help="read every byte, and set aside what is damaged")
     verbs.add_parser("stats", help="show lines, files and bytes")
     configured_anywhere(verbs.choices.values())
-    chosen = options.parse_args(arguments)
+    return run_command(options, arguments, _run)
+
+
+def _run(config: Config, chosen: argparse.Namespace) -> int:
     os.umask(UMASK)
-    try:
-        config = load(chosen.config if chosen.config is not None else config_of_up(None))
-        return _VERBS[chosen.verb](config.hub, chosen)
-    except GpuvigilError as error:
-        return fail(options.prog, error)
+    return _VERBS[chosen.verb](config.hub, chosen)
 
 
 def _backup(settings: HubSettings, chosen: argparse.Namespace) -> int:
@@ -58,7 +56,7 @@ def _backup(settings: HubSettings, chosen: argparse.Namespace) -> int:
     done = _asked(
         settings,
         ("POST", "/api/v1/store/backup", {"directory": str(to)}),
-        lambda store: store_desk.backup(store, settings, to),
+        lambda store: store_endpoint.backup(store, settings, to),
     )
     records = "telemetry and records" if done["records"] else "telemetry"
     print(f"copied {records} into {done['directory']}: {_bytes(done['bytes'])}")
@@ -77,8 +75,8 @@ def _restore(settings: HubSettings, chosen: argparse.Namespace) -> int:
         raise StoreError(f"{source} holds no backup: there is no {STORE} in it")
     places = {
         source / STORE: target / STORE,
-        source / store_desk.RECORDS: target / store_desk.RECORDS,
-        source / store_desk.TOKENS: tokens_file(settings),
+        source / store_endpoint.RECORDS: target / store_endpoint.RECORDS,
+        source / store_endpoint.TOKENS: tokens_file(settings),
         (source / STORE).with_suffix(".sealed"): (target / STORE).with_suffix(".sealed"),
     }
     for place in places.values():
@@ -93,7 +91,7 @@ def _restore(settings: HubSettings, chosen: argparse.Namespace) -> int:
     except OSError as error:
         raise StoreError(f"cannot write to {target}: {error.strerror or error}") from error
     with closing(_opened(settings)) as store:
-        return _told(store_desk.verify(store))
+        return _told(store_endpoint.verify(store))
 
 
 def _restore_records(settings: HubSettings, source: Path) -> int:
@@ -102,7 +100,7 @@ def _restore_records(settings: HubSettings, source: Path) -> int:
         raise StoreError("the records are in PostgreSQL: restore them with pg_restore")
     if (wrong := wrong_inside(source, thorough=True)) is not None:
         raise StoreError(f"{source} holds no records: {wrong}")
-    place = settings.data_directory / store_desk.RECORDS
+    place = settings.data_directory / store_endpoint.RECORDS
     # Locked while a hub, whatever its address, has them open.
     store = _opened(settings) if (settings.data_directory / STORE).exists() else None
     try:
@@ -132,7 +130,7 @@ def _copy(places: Mapping[Path, Path]) -> None:
 
 
 def _verify(settings: HubSettings, _chosen: argparse.Namespace) -> int:
-    return _told(_asked(settings, ("POST", "/api/v1/store/verify", {}), store_desk.verify))
+    return _told(_asked(settings, ("POST", "/api/v1/store/verify", {}), store_endpoint.verify))
 
 
 def _told(found: Mapping[str, Any]) -> int:
@@ -142,7 +140,7 @@ def _told(found: Mapping[str, Any]) -> int:
 
 
 def _stats(settings: HubSettings, _chosen: argparse.Namespace) -> int:
-    found = _asked(settings, ("GET", "/api/v1/store", None), store_desk.stats)
+    found = _asked(settings, ("GET", "/api/v1/store", None), store_endpoint.stats)
     names = ("measurement", "lines", "sealed", "files", "sealed bytes", "roll-ups")
     rows = [names] + [
         (

@@ -1,4 +1,4 @@
-"""`gpuvigil token`: who may come to the hub, asked of a hub that runs or of its database."""
+"""`gpuvigil token`: access tokens, through a running hub or in its database."""
 
 import argparse
 import json
@@ -12,12 +12,11 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from gpuvigil.clock import SystemClock
-from gpuvigil.config import Config, HubSettings, load
-from gpuvigil.config.startup import configured_anywhere, fail, parser
+from gpuvigil.config import Config, HubSettings
+from gpuvigil.config.startup import configured_anywhere, parser, run_command
 from gpuvigil.errors import ConfigError, GpuvigilError, HubUnavailable, StoreError
 from gpuvigil.hub_client import Hub, addresses, service_hubs
 from gpuvigil.private_files import UMASK, write_private
-from gpuvigil.state_directory import config_of_up
 
 from .http.bearer import Issued, Scope, tokens_file
 from .records import Ends, IssuedTokens, Transactions, ends_file, open_records
@@ -80,14 +79,12 @@ def main(arguments: Sequence[str]) -> int:
                 help="the old token holds on for 30s, 10m, 24h or 7d; 24h, if left out",
             )
     configured_anywhere(verbs.choices.values())
-    chosen = options.parse_args(arguments)
+    return run_command(options, arguments, _run)
+
+
+def _run(config: Config, chosen: argparse.Namespace) -> None:
     os.umask(UMASK)
-    try:
-        config = load(chosen.config if chosen.config is not None else config_of_up(None))
-        _VERBS[chosen.verb](_desk(config.hub), config, chosen)
-    except GpuvigilError as error:
-        return fail(options.prog, error)
-    return 0
+    _VERBS[chosen.verb](_tokens_of(config.hub), config, chosen)
 
 
 def _add_join(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
@@ -153,22 +150,22 @@ class _Local:
     """The tokens in the database of a hub that does not run."""
 
     def __init__(self, issued_tokens: IssuedTokens) -> None:
-        self._keyring = issued_tokens
+        self._issued_tokens = issued_tokens
 
     def all(self) -> list[Mapping[str, Any]]:
-        return [it.to_json() for it in self._keyring.all()]
+        return [it.to_json() for it in self._issued_tokens.all()]
 
     def create(self, scope: Scope, name: str, cluster: str, node: str) -> tuple[str, str]:
-        return _pair(_written(lambda: self._keyring.create(scope, name, cluster, node)))
+        return _pair(_written(lambda: self._issued_tokens.create(scope, name, cluster, node)))
 
     def create_join(self, uses: int, lasts: timedelta, name: str, cluster: str) -> tuple[str, str]:
-        return _pair(_written(lambda: self._keyring.create_join(uses, lasts, name, cluster)))
+        return _pair(_written(lambda: self._issued_tokens.create_join(uses, lasts, name, cluster)))
 
     def revoke(self, id_: str) -> None:
-        _written(lambda: self._keyring.revoke(id_))
+        _written(lambda: self._issued_tokens.revoke(id_))
 
     def rotate(self, id_: str, overlap: timedelta) -> tuple[str, str]:
-        return _pair(_written(lambda: self._keyring.rotate(id_, overlap)))
+        return _pair(_written(lambda: self._issued_tokens.rotate(id_, overlap)))
 
 
 def _pair(found: tuple[Issued, str]) -> tuple[str, str]:
@@ -184,8 +181,8 @@ def _written(work: Callable[[], Any]) -> Any:
         raise ConfigError(str(error)) from None
 
 
-def _desk(settings: HubSettings) -> _Remote | _Local:
-    """The hub's own desk; its database only where nothing listens at the hub's address.
+def _tokens_of(settings: HubSettings) -> _Remote | _Local:
+    """By the hub itself; by its database only where nothing listens at the hub's address.
 
     Any other trouble may be a hub that runs elsewhere, and does not know what is written here.
     """
@@ -242,18 +239,18 @@ def _opened(settings: HubSettings) -> IssuedTokens:
     return issued_tokens
 
 
-def _create(desk: _Remote | _Local, config: Config, chosen: argparse.Namespace) -> None:
+def _create(tokens: _Remote | _Local, config: Config, chosen: argparse.Namespace) -> None:
     scope, name = _whose(chosen)
     if (scope is Scope.NODE) != bool(chosen.node):
         raise ConfigError("--node NAME goes with the scope node, and with no other")
     if chosen.cluster and scope not in {Scope.NODE, Scope.SCHEDULER}:
         raise ConfigError("--cluster NAME goes with the scopes node and scheduler")
     cluster = chosen.cluster or (config.collector.cluster if chosen.node else "")
-    id_, token = desk.create(scope, name, cluster, chosen.node)
+    id_, token = tokens.create(scope, name, cluster, chosen.node)
     if chosen.file is None:
         _show((id_, token))
     else:
-        _keep(desk, chosen.file, id_, token)
+        _keep(tokens, chosen.file, id_, token)
 
 
 def _whose(chosen: argparse.Namespace) -> tuple[Scope, str]:
@@ -269,14 +266,14 @@ def _whose(chosen: argparse.Namespace) -> tuple[Scope, str]:
     return Scope(chosen.scope or ("node" if chosen.node else "viewer")), chosen.name
 
 
-def _join(desk: _Remote | _Local, config: Config, chosen: argparse.Namespace) -> None:
+def _join(tokens: _Remote | _Local, config: Config, chosen: argparse.Namespace) -> None:
     cluster = chosen.cluster or config.collector.cluster
-    _show(desk.create_join(chosen.uses, timedelta(seconds=chosen.lasts), chosen.name, cluster))
+    _show(tokens.create_join(chosen.uses, timedelta(seconds=chosen.lasts), chosen.name, cluster))
 
 
-def _list(desk: _Remote | _Local, _config: Config, _chosen: argparse.Namespace) -> None:
+def _list(tokens: _Remote | _Local, _config: Config, _chosen: argparse.Namespace) -> None:
     columns = ("id", "scope", "cluster", "node", "name", "created_at", "ends_at")
-    rows = [columns, *([str(it[key] or "-") for key in columns] for it in desk.all())]
+    rows = [columns, *([str(it[key] or "-") for key in columns] for it in tokens.all())]
     widths = [max(len(row[index]) for row in rows) for index in range(len(columns))]
     for row in rows:
         print(
@@ -284,13 +281,13 @@ def _list(desk: _Remote | _Local, _config: Config, _chosen: argparse.Namespace) 
         )
 
 
-def _revoke(desk: _Remote | _Local, _config: Config, chosen: argparse.Namespace) -> None:
-    desk.revoke(chosen.id)
+def _revoke(tokens: _Remote | _Local, _config: Config, chosen: argparse.Namespace) -> None:
+    tokens.revoke(chosen.id)
     print(f"revoked {chosen.id}")
 
 
-def _rotate(desk: _Remote | _Local, _config: Config, chosen: argparse.Namespace) -> None:
-    _show(desk.rotate(chosen.id, timedelta(seconds=chosen.overlap)))
+def _rotate(tokens: _Remote | _Local, _config: Config, chosen: argparse.Namespace) -> None:
+    _show(tokens.rotate(chosen.id, timedelta(seconds=chosen.overlap)))
 
 
 def _show(issued: tuple[str, str]) -> None:
@@ -298,12 +295,12 @@ def _show(issued: tuple[str, str]) -> None:
     print(issued[1])
 
 
-def _keep(desk: _Remote | _Local, file: Path, id_: str, token: str) -> None:
+def _keep(tokens: _Remote | _Local, file: Path, id_: str, token: str) -> None:
     """Put it into the file; one that nobody will ever read is revoked."""
     try:
         write_private(file, f"{token}\n")
     except ConfigError:
-        desk.revoke(id_)
+        tokens.revoke(id_)
         raise
     print(f"created {id_}: its token is in {file}")
 

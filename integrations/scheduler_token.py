@@ -1,4 +1,4 @@
-"""The token with which whoever asks a scheduler speaks to the hub."""
+"""The token with which a scheduler's integration speaks to the hub."""
 
 import os
 import shlex

@@ -1,4 +1,4 @@
-"""How what was asked of a scheduler or a fabric gets to the hub: by a spool, as what a collector tells."""
+"""Ships to the hub what a scheduler or a fabric answered: by a spool, as a collector does."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""Where GPU-hours were lost, by whoever can do something about it."""
+"""Lost GPU-hours, by who can do something about them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -107,15 +107,15 @@ def act(now: Sequence[Lost], before: Sequence[Lost] | None, facts: Facts) -> She
         Column(key="cost", label=facts.currency, kind=Kind.MONEY),
         Column(key="change", label=f"vs {facts.before_word}", kind=Kind.MORE, more_is="worse"),
     )
-    kept = [n for n in range(len(columns)) if columns[n].key != "cost" or facts.priced]
-    return Sheet(
+    sheet = Sheet(
         key="losses",
         heading="What was lost, and who can act",
         caption="A range means that more cannot be known: a job behind a bad link may or may not have waited for it",
-        columns=tuple(columns[n] for n in kept),
-        rows=tuple(tuple(row[n] for n in kept) for row in rows),
+        columns=columns,
+        rows=rows,
         currency=facts.currency,
     )
+    return sheet if facts.priced else sheet.without(["cost"])
 
 
 def _for(before: _Amount | None, facts: Facts) -> _Amount | None:

@@ -1,4 +1,4 @@
-"""Three things to do, by what they would save, and what became of those of the span before."""
+"""The three actions that would save most, and what became of the last report's."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,6 +8,7 @@ from accounting.hardware.repeat_offenders import Offender, failures, offenders
 from accounting.hardware.returns import newest
 from accounting.usage import Usage
 from gpuvigil.model import Incident, RmaState
+from gpuvigil.numbers_in_words import counted
 
 from . import formatting
 from .content import Action, Became
@@ -73,7 +74,7 @@ def _wastes_less(facts: Facts, key: _Key, before: _Rows, now: _Rows) -> tuple[st
 
 def _holds(facts: Facts, key: _Key, _: _Rows, __: _Rows) -> tuple[str, bool]:
     since = [it for it in failures(facts.lately) if it.node == key[1] and it.at >= facts.before.end]
-    times = formatting.counted(len(since), "time")
+    times = counted(len(since), "time")
     return (f"It failed {times} since." if since else "It has not failed since."), not since
 
 
@@ -126,7 +127,7 @@ def _ask(one: Wasted) -> tuple[_Key, Action]:
     held = one.held
     who = held.user or held.holder
     which = f" ({held.holder})" if held.user else ""
-    gpus = formatting.counted(held.still, "GPU")
+    gpus = counted(held.still, "GPU")
     action = Action(
         text=f"Ask {who}{which} whether {gpus} can be let go: {hours(exact(one.idle))} GPU-hours idle so far.",
         gpu_hours_a_day=held.still * _DAY,
@@ -191,7 +192,7 @@ def _failed(facts: Facts, past: Past, rows: _Rows) -> Iterator[tuple[_Key, Actio
         them = [one for one in past.incidents if one.id in ids]
         saved = exact(hit(them, held_by(rows), span) / _days(past.usage))
         name = node if it.name == node else f"{node}, {it.part.value} {it.name}"
-        again = formatting.counted(len(it.failures), "time")
+        again = counted(len(it.failures), "time")
         yield (
             (_AGAIN, node, ""),
             Action(

@@ -1,4 +1,4 @@
-"""What the hub keeps of reports that were sent."""
+"""Sent reports, as the hub keeps them."""
 
 from datetime import datetime
 

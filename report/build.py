@@ -1,4 +1,4 @@
-"""From what was read to what the report says."""
+"""Builds the report from what was read."""
 
 from collections.abc import Sequence
 
@@ -22,18 +22,17 @@ from .rounding import HOUR, decimals, near
 from .rule_feedback import worth
 from .sheet import Sheet
 from .summary import Case, verdict
-from .totals import Counted, counted
 from .waste import Wasted, groups, jobs, wasted
 from .work_lost import work_lost
 
 
 def build(facts: Facts) -> Report:
     """The report of one cluster."""
-    usage, before = counted(facts.usage), counted(facts.before)
+    usage, before = facts.usage, facts.before
     start, end = usage.start, usage.end
     cover = coverage(usage, before)
     rows, rows_before = wasted(facts.now, facts), wasted(facts.earlier, facts)
-    case, compared = _case(facts, (usage, before), (rows, rows_before), cover)
+    case, compared = _case(facts, (rows, rows_before), cover)
     digits, since = case.digits, cover.counted_since or start
     amounts = parts(usage.seconds, digits)
     worst, more_troubles = troubles(filter(is_hardware, facts.incidents), start, end)
@@ -101,14 +100,11 @@ def _sheets(
     return tuple(one for one in found if one is not None)
 
 
-_Both = tuple[Sequence[Wasted], Sequence[Wasted]]
-
-
 def _case(
-    facts: Facts, usages: tuple[Counted, Counted], rows: _Both, cover: Coverage
+    facts: Facts, rows: tuple[Sequence[Wasted], Sequence[Wasted]], cover: Coverage
 ) -> tuple[Case, str]:
     """What the verdict is about, and the sentence about the comparison."""
-    usage, before = usages
+    usage, before = facts.usage, facts.before
     digits = decimals(usage.seconds.installed / HOUR)
     now = figures(usage, cover, rows[0], sum(map(is_hardware, facts.incidents)), digits)
     earlier = coverage(before, before)

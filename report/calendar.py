@@ -1,4 +1,4 @@
-"""Weeks, months and quarters by the clock of a time zone: which one a span is, and which was before it; pure."""
+"""Weeks, months and quarters in a time zone: which one a span is, and which came before; pure."""
 
 import re
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""What of the GPUs that are owned was in service, and what the rest was lost to."""
+"""The owned GPUs in service, and what the others were lost to."""
 
 from accounting.usage import Seconds, share_percent
 from gpuvigil.schedulers.out_of_service import LostTo

@@ -1,4 +1,4 @@
-"""What the GPU-hours of a report cost, where the configuration has a price for them."""
+"""Notes on prices and carbon, where the configuration has a price for the GPUs of a report."""
 
 from collections.abc import Iterator
 

@@ -1,13 +1,12 @@
-"""How much of a span is known, and what the rest could have been."""
+"""Coverage: how much of a span is known, and the range that the rest leaves open."""
 
 import math
 from dataclasses import dataclass
 from datetime import datetime
 
-from accounting.usage import BUCKET
+from accounting.usage import BUCKET, Usage
 
 from .rounding import near
-from .totals import Counted
 
 # Below this a single number would claim more than is known.
 FULL_PERCENT = 95.0
@@ -47,7 +46,7 @@ class Coverage:
         return self.percent is not None and self.percent >= FULL_PERCENT
 
 
-def coverage(usage: Counted, before: Counted) -> Coverage:
+def coverage(usage: Usage, before: Usage) -> Coverage:
     """The coverage of `usage`; `before` tells whether counting had begun by then."""
     seconds = usage.seconds
     first = None if before.buckets or not usage.buckets else usage.buckets[0]
@@ -66,7 +65,7 @@ def coverage(usage: Counted, before: Counted) -> Coverage:
     )
 
 
-def _missing(usage: Counted, start: datetime) -> float:
+def _missing(usage: Usage, start: datetime) -> float:
     """GPU-seconds between the counted quarters, as if the GPUs had stayed as many."""
     if not usage.buckets:
         return 0.0
@@ -77,7 +76,7 @@ def _missing(usage: Counted, start: datetime) -> float:
     return missing + max((usage.end - reached).total_seconds(), 0.0) * gpus
 
 
-def allocated_range(usage: Counted, cover: Coverage) -> tuple[float, float] | None:
+def allocated_range(usage: Usage, cover: Coverage) -> tuple[float, float] | None:
     """Allocated percent if none, and if all, of what is not known had been allocated."""
     if cover.is_full or cover.whole <= 0 or usage.allocated_percent is None:
         return None
@@ -85,7 +84,7 @@ def allocated_range(usage: Counted, cover: Coverage) -> tuple[float, float] | No
     return near(100 * allocated / cover.whole), near(100 * (allocated + cover.unseen) / cover.whole)
 
 
-def used_range(usage: Counted, cover: Coverage) -> tuple[float, float] | None:
+def used_range(usage: Usage, cover: Coverage) -> tuple[float, float] | None:
     """Used percent of allocated if what is not known had been allocated and not, or fully, used."""
     seconds = usage.seconds
     unseen = cover.unseen + max(seconds.allocated - seconds.measured, 0.0)

@@ -1,4 +1,4 @@
-"""A team's edition: what it held, and nothing of anybody else."""
+"""A team's edition: what the team held, and nothing about anybody else."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Energy of the GPUs by team: of the boards, with what the site needs besides, its CO2, and against the span before."""
+"""GPU energy by team: of the boards, with PUE, CO2e, and the change since the span before."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -42,17 +42,14 @@ def energy(facts: Facts, rows: Sequence[Wasted], before: Sequence[Wasted] | None
         *(() if _grams(facts) else ("carbon_kg",)),
         *(() if _pue(facts) > 1 else ("site_kwh",)),
     }
-    kept = [n for n, one in enumerate(columns) if one.key not in absent]
-    table = [_row(name, them, found, earlier, facts) for them, name in lists]
-    total = _row("all", list(found), found, earlier, facts)
     return Sheet(
         key="energy",
         heading="Energy by team",
         caption=_caption(facts),
-        columns=tuple(columns[n] for n in kept),
-        rows=tuple(tuple(row[n] for n in kept) for row in table),
-        total=tuple(total[n] for n in kept),
-    )
+        columns=columns,
+        rows=tuple(_row(name, them, found, earlier, facts) for them, name in lists),
+        total=_row("all", list(found), found, earlier, facts),
+    ).without(absent)
 
 
 def _caption(facts: Facts) -> str:

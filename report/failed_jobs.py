@@ -1,4 +1,4 @@
-"""Jobs that a failure ended in a span, with the GPUs that they had and when they wrote their last checkpoint."""
+"""Jobs that a failure ended in a span, with their GPUs and their last checkpoint."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

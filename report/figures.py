@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from accounting.usage import Seconds, share_percent
+from accounting.usage import Seconds, Usage, share_percent
 from gpuvigil.model import GpuState
 from gpuvigil.schedulers.out_of_service import LostTo
 
 from .content import Figure, Part
 from .coverage import Coverage, allocated_range, used_range
 from .rounding import HOUR, energy_kwh, near, rounded, shared
-from .totals import Counted
 from .waste import Wasted
 
 STATES: tuple[tuple[GpuState, str, str], ...] = (
@@ -49,7 +48,7 @@ def parts(seconds: Seconds, digits: int) -> tuple[Part, ...]:
 
 
 def figures(
-    usage: Counted, cover: Coverage, rows: Sequence[Wasted], incidents: int, digits: int
+    usage: Usage, cover: Coverage, rows: Sequence[Wasted], incidents: int, digits: int
 ) -> tuple[Figure, ...]:
     """The six numbers, without changes."""
     return (
@@ -62,7 +61,7 @@ def figures(
     )
 
 
-def _allocated(usage: Counted, cover: Coverage) -> Figure:
+def _allocated(usage: Usage, cover: Coverage) -> Figure:
     low, high = allocated_range(usage, cover) or (None, None)
     return Figure(
         key="allocated_percent",
@@ -75,7 +74,7 @@ def _allocated(usage: Counted, cover: Coverage) -> Figure:
     )
 
 
-def _used(usage: Counted, cover: Coverage) -> Figure:
+def _used(usage: Usage, cover: Coverage) -> Figure:
     known = None if usage.used_percent is None else used_range(usage, cover)
     low, high = known or (None, None)
     return Figure(
@@ -90,7 +89,7 @@ def _used(usage: Counted, cover: Coverage) -> Figure:
     )
 
 
-def _idle(usage: Counted, rows: Sequence[Wasted], digits: int) -> Figure:
+def _idle(usage: Usage, rows: Sequence[Wasted], digits: int) -> Figure:
     blind = usage.seconds.unattributed > 0 and usage.seconds.allocated <= 0
     low = near(sum(one.idle for one in rows), digits)
     high = near(low + sum(one.held.idle_most - one.held.idle for one in rows), digits)
@@ -108,7 +107,7 @@ def _idle(usage: Counted, rows: Sequence[Wasted], digits: int) -> Figure:
     )
 
 
-def _service(usage: Counted, digits: int) -> Figure:
+def _service(usage: Usage, digits: int) -> Figure:
     """The first of them: what is not in service nobody can use."""
     seconds = usage.seconds
     lost = near(sum(map(seconds.lost, LostTo)) / HOUR, digits)
@@ -124,7 +123,7 @@ def _service(usage: Counted, digits: int) -> Figure:
     )
 
 
-def _incidents(usage: Counted, count: int) -> Figure:
+def _incidents(usage: Usage, count: int) -> Figure:
     return Figure(
         key="hardware_incidents",
         label="Hardware incidents",
@@ -135,7 +134,7 @@ def _incidents(usage: Counted, count: int) -> Figure:
     )
 
 
-def _energy(usage: Counted) -> Figure:
+def _energy(usage: Usage) -> Figure:
     seconds = usage.seconds
     measured = share_percent(seconds.powered, seconds.installed)
     partly = measured is not None and 0 < measured < 99.5

@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING
 
 from gpuvigil.clock import duration
 from gpuvigil.config.tuning import tried_on_the_past
+from gpuvigil.numbers_in_words import counted
 
 from .calendar import Calendar, midnight
 
 if TYPE_CHECKING:
-    from .content import Figure, Report, RuleWorth
+    from .content import Day, Figure, Report, RuleWorth
 
 NONE = "–"
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -17,6 +18,7 @@ WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MEGA_FROM = 1_000
 # Between a number and its unit: they stay on one line.
 GAP = "\u00a0"
+DAY_HEADS = ("Day", "Allocated", "Used of allocated", "Allocated GPU-h", "Unavailable GPU-h")
 
 
 def hours(value: float | None, digits: int) -> str:
@@ -168,9 +170,15 @@ def unjudged(report: "Report") -> str:
     )
 
 
-def counted(number: int, thing: str) -> str:
-    """`1 node`, `16 nodes`."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+def day_cells(one: "Day", digits: int) -> tuple[str, ...]:
+    """Below `DAY_HEADS`."""
+    return (
+        one.day,
+        percent(one.allocated_percent),
+        percent(one.used_of_allocated_percent),
+        hours(one.allocated_gpu_hours, digits),
+        hours(one.unavailable_gpu_hours, digits),
+    )
 
 
 def names(found: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""GPU-hours that incidents hit, each of them once: however many of them stand about one job at a time."""
+"""GPU-hours hit by incidents, each counted once however many incidents overlap."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Allocated against used over time: for the chart, by day, and by hour of the week."""
+"""Allocated and used over time: for the chart, by day, and by hour of the week."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -6,12 +6,11 @@ from datetime import datetime, timedelta, tzinfo
 from typing import TypeVar
 from zoneinfo import ZoneInfo
 
-from accounting.usage import BUCKET, Bucket, Seconds, share_percent
+from accounting.usage import BUCKET, Bucket, Seconds, Usage, share_percent
 
 from .calendar import step_of
 from .content import Day, Hour, Point
 from .rounding import HOUR, near, rounded, shared
-from .totals import Counted
 
 # The finest step that still can be told apart in the chart.
 _GRAINS: tuple[tuple[timedelta, str, timedelta], ...] = (
@@ -32,7 +31,7 @@ def grain(span: timedelta) -> tuple[str, timedelta]:
     return "day", timedelta(days=1)
 
 
-def points(usage: Counted, step: timedelta, zone: ZoneInfo) -> tuple[Point, ...]:
+def points(usage: Usage, step: timedelta, zone: ZoneInfo) -> tuple[Point, ...]:
     """A point per step of which at least half is known; days are those of a zone."""
     found = _added(usage.buckets, lambda start: step_of(start, step, zone))
     return tuple(
@@ -53,7 +52,7 @@ def used_of_known(seconds: Seconds) -> float | None:
     return rounded(share_percent(used, seconds.known), 1)
 
 
-def week(usage: Counted, zone: tzinfo) -> tuple[Hour, ...]:
+def week(usage: Usage, zone: tzinfo) -> tuple[Hour, ...]:
     """168 hours by the clock of a zone, Monday 00 first."""
     found = _added(usage.buckets, lambda start: _hour(start.astimezone(zone)))
     return tuple(
@@ -71,7 +70,7 @@ def _hour(local: datetime) -> tuple[int, int]:
     return local.weekday(), local.hour
 
 
-def days(usage: Counted, digits: int, lost_gpu_hours: float, zone: tzinfo) -> tuple[Day, ...]:
+def days(usage: Usage, digits: int, lost_gpu_hours: float, zone: tzinfo) -> tuple[Day, ...]:
     """A row per day of a zone; GPU-hours add up to those of the span, the lost ones as it says them."""
     found = sorted(
         _added(usage.buckets, lambda start: f"{start.astimezone(zone):%Y-%m-%d}").items()

@@ -6,6 +6,7 @@ from functools import partial
 from altair.utils.schemapi import debug_mode
 
 from gpuvigil.config.reporting import PAPERS
+from gpuvigil.numbers_in_words import counted
 from gpuvigil.web.markup import Html, joined, tag
 
 from . import charts, formatting, timeline
@@ -68,7 +69,7 @@ def _under(report: Report) -> str:
 
 
 def _team_under(report: Report) -> str:
-    return f"{report.span} · up to {formatting.counted(report.gpus, 'GPU')} at once"
+    return f"{report.span} · up to {counted(report.gpus, 'GPU')} at once"
 
 
 def _simulated(report: Report) -> Html:

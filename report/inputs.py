@@ -1,4 +1,4 @@
-"""Everything that a report is made of, read once through the hub."""
+"""The inputs of a report, read once through the hub."""
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

@@ -94,23 +94,9 @@ def _figure(one: Figure, report: Report) -> str:
 
 
 def _days(report: Report) -> Iterator[str]:
-    rows = [
-        (
-            one.day,
-            formatting.percent(one.allocated_percent),
-            formatting.percent(one.used_of_allocated_percent),
-            formatting.hours(one.allocated_gpu_hours, report.digits),
-            formatting.hours(one.unavailable_gpu_hours, report.digits),
-        )
-        for one in report.days
-    ]
-    heads = (
-        f"Day ({report.time_zone})",
-        "Allocated",
-        "Used of allocated",
-        "Allocated GPU-h",
-        "Unavailable GPU-h",
-    )
+    first, *numbers = formatting.DAY_HEADS
+    heads = (f"{first} ({report.time_zone})", *numbers)
+    rows = [formatting.day_cells(one, report.digits) for one in report.days]
     yield from _table("Allocated against used, by day", heads, rows)
 
 

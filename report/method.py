@@ -1,4 +1,4 @@
-"""What the words of a report mean, and what was left out."""
+"""The definitions of a report's terms, and what was left out."""
 
 from collections.abc import Sequence
 
@@ -7,6 +7,7 @@ from accounting.usage.sharing import QUIET_BELOW
 from gpuvigil import __version__
 from gpuvigil.clock import duration
 from gpuvigil.model import Incident, Severity
+from gpuvigil.numbers_in_words import counted
 
 from . import formatting
 from .content import Method
@@ -103,7 +104,7 @@ def _notes(
         )
     told = sum(one.severity is Severity.INFO and one.fault != IDLE for one in incidents)
     if told:
-        what = formatting.counted(told, "incident")
+        what = counted(told, "incident")
         notes.append(
             f"Not counted as hardware: {what} of severity info, mostly a program's own errors."
         )

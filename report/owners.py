@@ -1,4 +1,4 @@
-"""What each owner had: a user, else an account or a namespace, else the holder itself."""
+"""What each owner had: a user, else an account or a namespace, else the holder."""
 
 from collections import defaultdict
 from collections.abc import Iterable

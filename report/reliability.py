@@ -1,4 +1,4 @@
-"""How reliable the hardware was: failures by class, how long until the next, who fails again, what is away."""
+"""Hardware reliability: failures by class, time between them, repeat offenders, parts away."""
 
 from collections import defaultdict
 from collections.abc import Sequence

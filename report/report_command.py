@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -108,15 +108,12 @@ def _run(chosen: argparse.Namespace) -> None:
     now = clock.now()
     span, calendar = asked(chosen, now)
     config = load(config_of_up(chosen.config))
-    hub = hubs(config)()
-    try:
+    with closing(hubs(config)()) as hub:
         facts = read(
             with_pseudonyms(hub, config, clock), chosen.cluster, span, now, config, calendar
         )
         past = kept_since(hub, span[1])
         keep_entry(hub, _entry(form, chosen, now))
-    finally:
-        hub.close()
     made = [(one, build(one)) for one in facts]
     reports = [replace(it, revised=revised(one, it, past)) for one, it in made]
     content = render(form, reports, chosen.paper)

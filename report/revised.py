@@ -1,4 +1,4 @@
-"""The numbers of a report that was kept, and in one line what another look at the same span says instead; pure."""
+"""What differs from an earlier report of the same span, in one line, and why; pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -7,6 +7,7 @@ from typing import Any
 
 from accounting.cost.money import listed
 from gpuvigil.clock import from_text, to_text
+from gpuvigil.numbers_in_words import counted
 
 from . import formatting
 from .content import Report
@@ -78,7 +79,7 @@ def revised(facts: Facts, report: Report, past: Iterable[Kept]) -> str:
     if not moved:
         return ""
     made_at = from_text(then["made_at"])
-    more = f" and {formatting.counted(len(moved) - MOST, 'other number')}" if moved[MOST:] else ""
+    more = f" and {counted(len(moved) - MOST, 'other number')}" if moved[MOST:] else ""
     why = list(_why(then["sources"], facts, report, made_at))
     return (
         f"Since the report made {formatting.at(made_at)} {made_at:%Y} UTC: {'; '.join(moved[:MOST])}{more}."
@@ -119,7 +120,7 @@ def _why(then: Kept, facts: Facts, report: Report, made_at: datetime) -> Iterato
     again = sum(one.counted_at > made_at for one in facts.usage.buckets)
     late = now.known_gpu_hours - then["known_gpu_hours"]
     if again:
-        quarters = formatting.counted(again, "quarter")
+        quarters = counted(again, "quarter")
         yield f"{quarters} of an hour {'was' if again == 1 else 'were'} counted after it"
     if abs(late) >= _LEAST_HOURS:
         yield f"{_more(late, f'{abs(late):,.1f}')} GPU-hours are known, of data that came late"
@@ -135,7 +136,7 @@ def _why(then: Kept, facts: Facts, report: Report, made_at: datetime) -> Iterato
             yield f"{_more(difference, f'{size:,}')} {named} {verb} {what}"
     touched = sum(one.updated_at > made_at for one in facts.incidents)
     if touched and now.incidents == then["incidents"]:
-        yield f"{formatting.counted(touched, 'incident')} changed"
+        yield f"{counted(touched, 'incident')} changed"
     yield from _settings(then, now)
 
 

@@ -1,4 +1,4 @@
-"""What a maker wants to know of a part that fails: which part it is, and each time that it did; pure."""
+"""The page for a part's maker: which part it is, and each time that it failed; pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,6 @@ from gpuvigil.faults.xid_messages import read
 from gpuvigil.lifecycle import STANDING, Signal, State
 from gpuvigil.model import (
     Allocation,
-    Attribute,
     Event,
     EventKind,
     Evidence,
@@ -26,6 +25,7 @@ from gpuvigil.model import (
     Subject,
     Transition,
 )
+from gpuvigil.model.setup import TITLES
 
 from .root_cause_inputs import AROUND, MOST_EVENTS, Told, strikes
 
@@ -47,14 +47,6 @@ _DONE = {
 }
 # Of programs and of gpuvigil itself: nothing for a maker.
 _UNTOLD = frozenset({EventKind.OOM_KILL, EventKind.LOGS, EventKind.STOPPED, EventKind.COLLECTIVE})
-_WORDS = {
-    Attribute.MODEL: "GPU model",
-    Attribute.DRIVER: "Driver",
-    Attribute.VBIOS: "VBIOS",
-    Attribute.KERNEL: "Kernel",
-    Attribute.NIC_FIRMWARE: "Network firmware",
-    Attribute.RACK: "Rack",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,7 +238,7 @@ def versions(setups: Iterable[Setup], inventory: Inventory | None) -> Iterator[V
     current = Setup.of(inventory).values if inventory is not None else {}
     if ordered:
         current = {**ordered[-1].values, **current}
-    for attribute, word in _WORDS.items():
+    for attribute, word in TITLES.items():
         value = current.get(attribute)
         if value is None:
             continue

@@ -4,6 +4,7 @@ import argparse
 import getpass
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
@@ -70,8 +71,7 @@ def _run(verb: str, chosen: argparse.Namespace) -> None:
         raise ConfigError(f"--out {chosen.out}: there is no directory {chosen.out.parent}")
     config, clock = load(config_of_up(chosen.config)), SystemClock()
     now = clock.now()
-    hub = hubs(config)()
-    try:
+    with closing(hubs(config)()) as hub:
         page = page_of(with_pseudonyms(hub, config, clock), verb, chosen, now)
         names = ", with names" if page.with_people else ""
         entry = Audit(
@@ -82,8 +82,6 @@ def _run(verb: str, chosen: argparse.Namespace) -> None:
             at=now,
         )
         keep_entry(hub, entry.to_record())
-    finally:
-        hub.close()
     content = _RENDERERS[form](page).encode()
     if chosen.out is None:
         sys.stdout.buffer.write(content)

@@ -1,4 +1,4 @@
-"""What the hub knows of one node and its incidents, read once for a page that leaves the house.
+"""The inputs of a page for a maker: what the hub knows of one node and its incidents, read once.
 
 Names are taken out of everything together, when all of it is read: a sentence may name a person whom
 only another record tells of.

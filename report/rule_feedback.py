@@ -1,4 +1,4 @@
-"""Which rules are worth being told by: what people answered to their messages, the noisiest first."""
+"""Feedback on rules: what people answered to their messages, the noisiest rule first."""
 
 from collections import Counter
 from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""When a report under [[reports]] is due, and of which span it is."""
+"""When a report under [[reports]] is due, and which span it covers."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta

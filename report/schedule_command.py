@@ -3,23 +3,23 @@
 import argparse
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from datetime import datetime
 
 from gpuvigil.clock import Clock, SystemClock, moment
-from gpuvigil.config import Config, ReportSettings, load
-from gpuvigil.config.startup import fail, parser, run_service
-from gpuvigil.errors import ConfigError, GpuvigilError
+from gpuvigil.config import Config, ReportSettings
+from gpuvigil.config.startup import parser, run_command, run_service
+from gpuvigil.errors import ConfigError
 from gpuvigil.hub_client import Hub, service_hubs
 from gpuvigil.log import Log
 from gpuvigil.loop import Persistence, run_steps
 from gpuvigil.model import RecordKind, readable
 from gpuvigil.model.report_run import Letter, LetterState, ReportRun
-from gpuvigil.state_directory import config_of_up
 from gpuvigil.web.page_links import report_page
 
 from .archive import letters_of, runs
 from .schedule import cron_of
-from .sending import POLL_SECONDS, Office, receivers
+from .sending import POLL_SECONDS, ReportRunner, receivers
 
 _LOG = Log("report")
 _MOST = 20
@@ -32,16 +32,12 @@ def main(verb: str, arguments: Sequence[str]) -> int:
         return run_service(options, arguments, run)
     if verb == "send":
         options.add_argument("name", help="the report's name under [[reports]]")
-    chosen = options.parse_args(arguments)
-    try:
-        config = load(config_of_up(chosen.config))
-        hub = service_hubs(config.hub)()
-        try:
+
+    def act(config: Config, chosen: argparse.Namespace) -> int:
+        with closing(service_hubs(config.hub)()) as hub:
             return _send(config, hub, chosen) if verb == "send" else _list(config, hub)
-        finally:
-            hub.close()
-    except GpuvigilError as error:
-        return fail(options.prog, error)
+
+    return run_command(options, arguments, act)
 
 
 _ABOUT = {
@@ -56,17 +52,14 @@ def run(config: Config, _: argparse.Namespace, stop: threading.Event) -> None:
     for settings in config.reports:
         cron_of(settings)
     clock: Clock = SystemClock()
-    hub = service_hubs(config.hub)()
-    office = Office(hub=hub, config=config, clock=clock, log=_LOG)
+    with closing(service_hubs(config.hub)()) as hub:
+        runner = ReportRunner(hub=hub, config=config, clock=clock, log=_LOG)
 
-    def step() -> None:
-        if not office.step():
-            clock.wait(stop, POLL_SECONDS)
+        def step() -> None:
+            if not runner.step():
+                clock.wait(stop, POLL_SECONDS)
 
-    try:
         run_steps(Persistence(name="reports", clock=clock, stop=stop, log=_LOG), step)
-    finally:
-        hub.close()
 
 
 def _send(config: Config, hub: Hub, chosen: argparse.Namespace) -> int:
@@ -74,9 +67,9 @@ def _send(config: Config, hub: Hub, chosen: argparse.Namespace) -> int:
     if settings is None:
         there = ", ".join(one.name for one in config.reports) or "none"
         raise ConfigError(f"there is no report {chosen.name!r} under [[reports]]; there is {there}")
-    office = Office(hub=hub, config=config, clock=SystemClock(), log=_LOG)
-    made = office.due_now(settings)
-    while office.step():
+    runner = ReportRunner(hub=hub, config=config, clock=SystemClock(), log=_LOG)
+    made = runner.due_now(settings)
+    while runner.step():
         pass
     record, letters = hub.record(RecordKind.REPORT, made.id), letters_of(hub, made)
     kept = next(iter(readable(filter(None, [record]), ReportRun.from_record)), made)

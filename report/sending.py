@@ -1,4 +1,4 @@
-"""Reports that come by themselves: each is made once when it is due, and goes once to each receiver.
+"""Scheduled reports: each is made once when it is due, and sent once to each receiver.
 
 What is about to be handed over is written to the hub before, and what came of it after (`Letter`). So who
 dies in between finds on its return who has it, and one receiver of whom nobody can know: the mail server may
@@ -52,7 +52,7 @@ _OVER = frozenset({LetterState.SENT, LetterState.REFUSED})
 
 
 @dataclass(slots=True, kw_only=True)
-class Office:
+class ReportRunner:
     """Makes what is due and sends it; several may run, and each report is one's at a time."""
 
     hub: Hub

@@ -1,6 +1,6 @@
-"""A table of the report as one value: every output writes the same cells, each in its own form."""
+"""A table of the report, which every output writes in its own form."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -67,11 +67,16 @@ class Sheet:
     def shown(self) -> "Sheet":
         """As people read it: without changes against a span of which nothing is known."""
         listed = [row for _, row in self.cells()]
-        kept = [
-            n
+        return self.without(
+            one.key
             for n, one in enumerate(self.columns)
-            if not one.kind.is_change or any(row[n] is not None for row in listed)
-        ]
+            if one.kind.is_change and all(row[n] is None for row in listed)
+        )
+
+    def without(self, keys: Iterable[str]) -> "Sheet":
+        """The same without some columns."""
+        left_out = set(keys)
+        kept = [n for n, one in enumerate(self.columns) if one.key not in left_out]
         return replace(
             self,
             columns=tuple(self.columns[n] for n in kept),

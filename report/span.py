@@ -1,4 +1,4 @@
-"""Which span a report is about, from what was typed."""
+"""The span of a report, from what was typed."""
 
 import argparse
 from datetime import datetime, timedelta

@@ -1,19 +1,19 @@
-"""What to say first: two sentences in plain words, and what to do about them."""
+"""The first two sentences: the verdict on a span, and what to do about it."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
+from accounting.usage import Usage
 from gpuvigil.clock import duration
-from gpuvigil.numbers_in_words import HOLDERS_UNKNOWN, SOME_UNKNOWN
+from gpuvigil.numbers_in_words import HOLDERS_UNKNOWN, SOME_UNKNOWN, counted
 
 from . import formatting
 from .capacity import faults
 from .content import Figure, Sentence, Trouble
 from .coverage import Coverage
 from .rounding import near
-from .totals import Counted
 from .waste import Wasted
 
 # Less than this share of the span, or of its GPU-hours, says too little to judge.
@@ -32,7 +32,7 @@ LAST_COUNTED = timedelta(minutes=5)
 class Case:
     """What the verdict is about; numbers are already rounded."""
 
-    usage: Counted
+    usage: Usage
     cover: Coverage
     figures: dict[str, Figure]
     digits: int
@@ -137,7 +137,7 @@ def _too_little(case: Case) -> tuple[str, str]:
 
 
 def _all_free(case: Case) -> tuple[str, str]:
-    gpus = formatting.counted(case.usage.gpus, "GPU")
+    gpus = counted(case.usage.gpus, "GPU")
     return (
         f"Nobody held any of the {gpus} in this span.",
         f"{_rest(case)}",
@@ -149,7 +149,7 @@ def _no_holders(case: Case) -> tuple[str, str]:
     used = f" They used {case.text(energy.key)}." if energy.value else ""
     first = SOME_UNKNOWN if case.usage.seconds.allocated > 0 else HOLDERS_UNKNOWN
     return first, (
-        f"{formatting.counted(case.usage.gpus, 'GPU')} computed in"
+        f"{counted(case.usage.gpus, 'GPU')} computed in"
         f" {formatting.percent(_share(case.usage.seconds.active, case.usage.seconds.installed))} of the"
         f" time that was counted.{used}"
     )
@@ -254,10 +254,8 @@ def _rest(case: Case) -> str:
         said.append(f"{lost} were lost to faults")
     if count:
         verb = "was" if count == 1 else "were"
-        counted = formatting.counted(count, "hardware incident")
-        said.append(
-            f"there {verb} {case.read('figures/hardware_incidents', counted)}{_still(case)}"
-        )
+        found = case.read("figures/hardware_incidents", counted(count, "hardware incident"))
+        said.append(f"there {verb} {found}{_still(case)}")
     if said and said[0].startswith(f"{lost} were lost"):
         said[0] = said[0].replace(" were", " GPU-hours were", 1)
     text = f"{_start(formatting.names(said))}." if said else _NOTHING_WRONG

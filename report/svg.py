@@ -1,4 +1,4 @@
-"""From a chart to SVG inside HTML: Altair describes, vl-convert draws; nothing is fetched."""
+"""Charts as SVG inside HTML: Altair describes, vl-convert draws; nothing is fetched."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -19,23 +19,9 @@ _LEAST_SPAN = 10.0  # percentage points that fill its height
 
 def by_day(report: Report) -> Html:
     """Every day of the span."""
-    columns = (
-        (f"Day ({report.time_zone})", False),
-        ("Allocated", True),
-        ("Used of allocated", True),
-        ("Allocated GPU-h", True),
-        ("Unavailable GPU-h", True),
-    )
-    rows = [
-        _row(
-            one.day,
-            formatting.percent(one.allocated_percent),
-            formatting.percent(one.used_of_allocated_percent),
-            formatting.hours(one.allocated_gpu_hours, report.digits),
-            formatting.hours(one.unavailable_gpu_hours, report.digits),
-        )
-        for one in report.days
-    ]
+    first, *numbers = formatting.DAY_HEADS
+    columns = ((f"{first} ({report.time_zone})", False), *((head, True) for head in numbers))
+    rows = [_row(*formatting.day_cells(one, report.digits)) for one in report.days]
     return _table("The same by day", columns, rows)
 
 

@@ -1,10 +1,9 @@
-"""What was wasted, by whoever can act on it, and by team, user, project, partition and job."""
+"""Wasted GPU-hours by team, user, project, partition and job."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TypeVar
 
 from accounting.efficiency.efficiency import (
     BUSY_PERCENT,
@@ -29,7 +28,6 @@ _HARDLY_USED = frozenset(one.value for one in HARDLY_USED)
 _ABOUT_IDLE = _HARDLY_USED | {Advice.FEWER.value}
 # Where the advice of an hour only names what is wrong.
 _TO_DO = {Advice.LITTLE.value: "profile it: its kernels are small"}
-_Any = TypeVar("_Any")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,26 +251,26 @@ def _by(
         lists.append(
             (f"{len(rest):,} more", of_rest, [o for k in rest for o in earlier.get(k, ())])
         )
-    rows = tuple(
-        _group(key, (of_key, None if before is None else _sum(old)), trends.get(key), facts)
-        for key, of_key, old in lists
-    )
-    total = _group("all", whole, trends.get(""), facts)
-    return Sheet(
+    sheet = Sheet(
         key=facet.key,
         heading=facet.heading,
         caption=f"{facet.one}s, the most wasteful first: idle by the rule, or busy and doing little; without hours"
         " that a fault explains",
-        columns=_columns(facet.one, facts, trend=bool(trends)),
-        rows=tuple(_cut(row, facts, trend=bool(trends)) for row in rows),
-        total=_cut(total, facts, trend=bool(trends)),
+        columns=_columns(facet.one, facts),
+        rows=tuple(
+            _group(key, (of_key, None if before is None else _sum(old)), trends.get(key), facts)
+            for key, of_key, old in lists
+        ),
+        total=_group("all", whole, trends.get(""), facts),
         currency=facts.currency,
     )
+    absent = [] if trends else ["used_trend"]
+    return sheet.without(absent if facts.priced else [*absent, "wasted_cost"])
 
 
 def jobs(now: Sequence[Wasted], facts: Facts) -> Sheet | None:
     """The ten that wasted most, each with why and what would help; None where nobody wasted anything."""
-    total = _hours(now)
+    total = sum(one.hours for one in now)
     worst = [one for one in now if one.held.is_one and one.hours > LEAST_SHARE * total][:MOST_JOBS]
     if not worst:
         return None
@@ -284,22 +282,23 @@ def jobs(now: Sequence[Wasted], facts: Facts) -> Sheet | None:
         Column(key="gpus", label="GPUs", kind=Kind.COUNT),
         Column(key="gpu_hours", label="Held GPU-h", kind=Kind.HOURS),
         Column(key="wasted_gpu_hours", label="Wasted GPU-h", kind=Kind.HOURS),
-        *_money(facts, "wasted_cost", "Wasted"),
+        Column(key="wasted_cost", label=f"Wasted {facts.currency}", kind=Kind.MONEY),
         Column(key="reason", label="Why"),
         Column(key="advice", label="What would help"),
     )
-    return Sheet(
+    sheet = Sheet(
         key="jobs",
         heading="Jobs that wasted most",
         caption=f"{_many(len(worst))} of {sum(one.held.is_one for one in now):,} jobs:"
         f" {share:.0f} % of all GPU-hours that their holders wasted",
         columns=columns,
-        rows=tuple(_job(one, facts) for one in worst),
+        rows=tuple(map(_job, worst)),
         currency=facts.currency,
     )
+    return sheet if facts.priced else sheet.without(["wasted_cost"])
 
 
-def _job(one: Wasted, facts: Facts) -> tuple[Cell, ...]:
+def _job(one: Wasted) -> tuple[Cell, ...]:
     held = one.held
     return (
         held.holder,
@@ -308,7 +307,7 @@ def _job(one: Wasted, facts: Facts) -> tuple[Cell, ...]:
         float(held.gpus),
         exact(held.allocated),
         exact(one.hours),
-        *([] if not facts.priced else [None if one.cost is None else exact(one.cost)]),
+        None if one.cost is None else exact(one.cost),
         reason(one),
         advice(one),
     )
@@ -356,8 +355,8 @@ def _group(
     )
 
 
-def _columns(one: str, facts: Facts, *, trend: bool) -> tuple[Column, ...]:
-    all_of_them = (
+def _columns(one: str, facts: Facts) -> tuple[Column, ...]:
+    return (
         Column(key="name", label=one),
         Column(key="gpu_hours", label="Held GPU-h", kind=Kind.HOURS),
         Column(key="used", label="Used", kind=Kind.PERCENT, bar=True),
@@ -378,19 +377,6 @@ def _columns(one: str, facts: Facts, *, trend: bool) -> tuple[Column, ...]:
         ),
         Column(key="used_trend", label=f"Used, {facts.trend_word}", kind=Kind.TREND),
     )
-    return _cut(all_of_them, facts, trend=trend)
-
-
-def _cut(row: tuple[_Any, ...], facts: Facts, *, trend: bool) -> tuple[_Any, ...]:
-    """Without the columns of money and of weeks before, where there are none."""
-    kept = row if trend else row[:8]
-    return kept if facts.priced else (*kept[:5], *kept[6:])
-
-
-def _money(facts: Facts, key: str, label: str) -> tuple[Column, ...]:
-    if not facts.priced:
-        return ()
-    return (Column(key=key, label=f"{label} {facts.currency}", kind=Kind.MONEY),)
 
 
 def _grouped(rows: Iterable[Wasted], name: Callable[[Wasted], str]) -> dict[str, list[Wasted]]:
@@ -418,10 +404,6 @@ def _trends(
     }
     whole = tuple(week.get("", {}).get("") for week in facts.history)
     return {**found, "": (*whole, all_now.used_percent)}
-
-
-def _hours(them: Iterable[Wasted]) -> float:
-    return sum(one.hours for one in them)
 
 
 def _many(number: int) -> str:

@@ -1,11 +1,11 @@
-"""What jobs lost when a failure ended them: by what failed, since their last checkpoint where it is known."""
+"""Work that jobs lost to failures, by cause, since the last checkpoint where one is known."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from accounting.jobs.losses import Loss
+from gpuvigil.numbers_in_words import counted
 
-from .formatting import counted
 from .inputs import Facts
 from .sheet import Cell, Column, Kind, Sheet, exact
 

@@ -47,7 +47,7 @@ def _how(found: Mapping[str, Any]) -> Iterator[str]:
     yield "an event. Somebody takes four in ten of the warnings and critical incidents, after 2 to 90 minutes, and half of the drained nodes were"
     yield f"[silenced](alerts.md) before ({found['silences']} silences). That is {found['incidents']:,} incidents with {found['transitions']:,} transitions."
     yield ""
-    yield "What alerts makes of them is its own code: claims, decisions, outbox (in memory; a test holds it to SQLite), couriers with their pace, and the digest, in simulated"
+    yield "What alerts makes of them is its own code: claims, decisions, outbox (in memory; a test holds it to SQLite), dispatchers with their pace, and the digest, in simulated"
     yield "time, towards channels that write down what they are given. The incidents count as real, since pagers hear of no others. The notices to holders of idle GPUs"
     yield "rest on telemetry, which is not kept for the month: they are not played, so that a channel for owners alone hears nothing here."
     yield ""

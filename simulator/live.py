@@ -7,11 +7,10 @@ since all nodes are sent for from this machine.
 """
 
 import heapq
-import json
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -20,7 +19,7 @@ import numpy as np
 from collector.spool.batches import Sender
 from collector.spool.body import IDENTITY, Body
 from collector.spool.queue import Spool
-from gpuvigil.clock import EPOCH, Clock, from_text, to_text
+from gpuvigil.clock import EPOCH, Clock, to_text
 from gpuvigil.config import SimulatorSettings
 from gpuvigil.log import Log
 from gpuvigil.model import SIMULATED_CLUSTER, Allocation, Record
@@ -37,7 +36,7 @@ from .fleet.steps import Tells, tells
 from .fleet.switches import LOOK_SECONDS, SwitchLooks
 from .fleet.topology import Topology
 from .live_faults import changes, switch_changes
-from .player import READER, SWITCHES_PER_BODY, FaultTeller
+from .player import READER, SWITCHES_PER_BODY, FaultTeller, Story
 
 log = Log("simulator")
 
@@ -61,18 +60,13 @@ _RECORDS_PER_BODY = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
-    """What outlives a program: which fleet was played since when, and until when it was told."""
+class FleetStory(Story):
+    """Which fleet was played since when, and until when it was told."""
 
-    nodes: int
-    gpus_per_node: int
-    seed: int
     fault_rate: float
-    origin: datetime
-    told_at: datetime
 
     @classmethod
-    def begin(cls, settings: SimulatorSettings, now: datetime) -> "Story":
+    def begin(cls, settings: SimulatorSettings, now: datetime) -> "FleetStory":
         return cls(
             nodes=settings.nodes,
             gpus_per_node=settings.gpus_per_node,
@@ -81,23 +75,6 @@ class Story:
             origin=now.replace(microsecond=0) - timedelta(seconds=_LEAD_SECONDS),
             told_at=now,
         )
-
-    @classmethod
-    def read(cls, path: Path) -> "Story | None":
-        """The story of the file; None when there is none, or none that can be read."""
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-            for name in ("origin", "told_at"):
-                values[name] = from_text(values[name])
-            return cls(**values)
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-
-    def write(self, path: Path) -> None:
-        values = {**asdict(self), "origin": to_text(self.origin), "told_at": to_text(self.told_at)}
-        draft = path.with_suffix(".new")
-        draft.write_text(json.dumps(values), encoding="utf-8")
-        draft.replace(path)
 
     def settings(self) -> FleetSettings:
         return FleetSettings(
@@ -171,7 +148,7 @@ def held(fleet: Fleet, at: datetime) -> dict[str, Allocation]:
 
 def nodes(settings: SimulatorSettings) -> Sequence[Node]:
     """The fleet's nodes, where faults can be injected."""
-    return _nodes(Topology(Story.begin(settings, EPOCH).settings()))
+    return _nodes(Topology(FleetStory.begin(settings, EPOCH).settings()))
 
 
 def _nodes(topology: Topology) -> Sequence[Node]:
@@ -203,7 +180,7 @@ class _Playing(Playing):
 class LiveFleet:
     """A story from a moment on; `due` gives what has reached the hub's door since the last call."""
 
-    def __init__(self, story: Story, tick_seconds: float, now: datetime, run: str) -> None:
+    def __init__(self, story: FleetStory, tick_seconds: float, now: datetime, run: str) -> None:
         self.story = story
         self._fleet = story.fleet()
         self._tick_seconds = tick_seconds
@@ -308,11 +285,11 @@ def play(
 ) -> None:
     """Put into the spools what the fleet's nodes would send, and who reads its switches, until `stop`."""
     path = settings.spool_directory / _STORY_NAME
-    before = Story.read(path)
+    before = FleetStory.read(path)
     number = 0
     while not stop.is_set():
         now = clock.now()
-        story = Story.begin(settings, now)
+        story = FleetStory.begin(settings, now)
         live = LiveFleet(story, settings.tick_seconds, now, f"{int(now.timestamp()):x}")
         number += 1
         log.info("simulating", nodes=settings.nodes, story=number)
@@ -330,7 +307,7 @@ def _tell(
     faults: Callable[[], Sequence[InjectedFault]],
     clock: Clock,
     stop: threading.Event,
-) -> Story:
+) -> FleetStory:
     """One story until it is over; returns how far it was told."""
     story = live.story
     while not stop.is_set() and not story.is_over(clock.now()):

@@ -4,10 +4,10 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Self
 
 from collector.spool.batches import Sender
 from collector.spool.body import Body
@@ -56,24 +56,18 @@ class Story:
         )
 
     @classmethod
-    def read(cls, path: Path) -> "Story | None":
+    def read(cls, path: Path) -> Self | None:
         """The story of the file; None when there is none, or none that can be read."""
         try:
-            values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            values["origin"] = from_text(values["origin"])
-            values["told_at"] = from_text(values["told_at"])
+            values = json.loads(path.read_text(encoding="utf-8"))
+            for name in ("origin", "told_at"):
+                values[name] = from_text(values[name])
             return cls(**values)
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def write(self, path: Path) -> None:
-        values = {
-            "nodes": self.nodes,
-            "gpus_per_node": self.gpus_per_node,
-            "seed": self.seed,
-            "origin": to_text(self.origin),
-            "told_at": to_text(self.told_at),
-        }
+        values = {**asdict(self), "origin": to_text(self.origin), "told_at": to_text(self.told_at)}
         draft = path.with_suffix(".new")
         draft.write_text(json.dumps(values), encoding="utf-8")
         draft.replace(path)

@@ -74,6 +74,12 @@ def test_the_engine_bounds_and_restarts_every_container(up: Site) -> None:
 
 
 @embedded
+def test_the_image_makes_a_report_as_pdf(up: Site) -> None:
+    made = "from report.pdf_format import pdf; print(pdf('<p>GPU</p>')[:5].decode())"
+    assert up.project.podman("exec", name("report"), "python", "-c", made).strip() == "%PDF-"
+
+
+@embedded
 def test_what_takes_more_memory_than_its_container_may_is_ended(up: Site) -> None:
     before = up.project.state("collector", "State.Pid")
     limit = int(up.project.state("collector", "HostConfig.MemorySwap"))

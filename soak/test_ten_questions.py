@@ -43,7 +43,7 @@ from gpuvigil.model import (
 from gpuvigil.store.hub import HubStore
 from gpuvigil.web import page_links
 from simulator.fleet.jobs import Job, team_of
-from simulator.live import Story
+from simulator.live import FleetStory
 from soak.hand import PHONE, Hand
 from soak.results import recorded
 from tests.polling import wait_until
@@ -403,9 +403,9 @@ def broken(product: Product, chance: random.Random) -> dict[str, Any]:
     return {"lost": topology.gpu_subject(job.gpus[0]), "slow": slow, "silent": silent, "held": job}
 
 
-def story_of(state: Path) -> Story | None:
+def story_of(state: Path) -> FleetStory | None:
     found = next(state.rglob("fleet-story.json"), None)
-    return None if found is None else Story.read(found)
+    return None if found is None else FleetStory.read(found)
 
 
 def told(demo: Demo) -> bool:

@@ -27,6 +27,11 @@ INCLUDED = (
     "openssh-server",
     "iproute2",
     "procps",
+    # What the image of compose.yaml draws a PDF with.
+    "libpango-1.0-0",
+    "libpangoft2-1.0-0",
+    "libharfbuzz-subset0",
+    "fonts-dejavu-core",
 )
 IMAGE = "localhost/debian:12"
 KEPT_DAYS = 7

@@ -19,6 +19,7 @@ import tomllib
 from gpuvigil.command_line import COMMANDS
 from gpuvigil.config import load
 from tests.composed import COMPOSE, ROOT, SERVICES, of_profile, substituted
+from tests.containers import INCLUDED
 
 OURS = {name: it for name, it in SERVICES.items() if "build" in it}
 OTHERS = {name: it for name, it in SERVICES.items() if "build" not in it}
@@ -107,8 +108,17 @@ def test_the_image_copies_every_package_and_is_not_run_by_root() -> None:
     assert copied == {pattern.removesuffix("*") for pattern in packages}
     assert copied > FOLDERS
     assert "\nUSER gpuvigil\n" in text
-    # What speaks to VictoriaMetrics, InfluxDB and a kubelet is an extra each.
-    assert "'.[all,influxdb]'" in text
+    # What speaks to VictoriaMetrics and InfluxDB, and what draws a PDF, is an extra each.
+    assert "'.[all,influxdb,pdf]'" in text
+
+
+def test_the_image_has_what_a_pdf_needs_of_its_system() -> None:
+    (listed,) = re.findall(r'^ARG PDF="(.+)"$', (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    packages = ROOT / "packaging" / "packages" / "server" / "nfpm.yaml"
+    (suggested,) = re.findall(r"suggests: \[(.+)\]", packages.read_text())
+    assert set(listed.split()) == {*suggested.split(", "), "fonts-dejavu-core"}
+    # The engine that builds it in tests fetches nothing.
+    assert set(listed.split()) <= set(INCLUDED)
 
 
 @pytest.fixture

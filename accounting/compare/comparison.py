@@ -1,4 +1,4 @@
-"""Faults per 1,000 node-days for each value of an attribute, and what of it is more than chance.
+"""Faults per 1,000 node-days for each value of an attribute, and which difference is more than chance.
 
 A pure function of what was heard, what failed and what nodes had at that time.
 """

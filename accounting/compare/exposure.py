@@ -1,4 +1,4 @@
-"""For how long a node was heard with each version that it had."""
+"""How long each node was heard with each version that it had."""
 
 from bisect import bisect_right
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""Which incidents speak against what a node runs on, and which of them are one failure."""
+"""Which incidents count against what a node runs on, and which of them are one failure."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence

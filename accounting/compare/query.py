@@ -1,4 +1,4 @@
-"""What `gpuvigil compare` asks of the hub: usage, what nodes ran on, and incidents."""
+"""The data behind `gpuvigil compare`, from the hub: usage, what nodes ran on, and incidents."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping

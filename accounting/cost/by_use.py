@@ -1,4 +1,4 @@
-"""What GPU-hours at 0 % cost: pure, from usage and prices."""
+"""The cost of GPU-hours at 0 %: pure, from usage and prices."""
 
 from collections import defaultdict
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Prices of a simulated cluster: invented, so that an example shows money, and never anybody's own.
+"""Invented prices of a simulated cluster, so that an example shows money; never a site's own.
 
 A configuration that names the simulated cluster in a price has its own instead. A purchase of 30,000
 USD for a GPU with its share of node and network, 2.5 USD for an hour of one in a cloud: round numbers.

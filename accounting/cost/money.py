@@ -7,7 +7,6 @@ it draws: `purchase / (years * 8,766 h) + watts / 1,000 * pue * electricity`. Wh
 figure of the configuration, so that an hour costs the same whoever had it.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -177,11 +176,6 @@ def listed(prices: Prices, cluster: str, models: Iterable[str], at: datetime) ->
             yield f"{name}: no price"
         else:
             yield f"{name}: {found.per_gpu_hour:,.2f} {prices.currency} a GPU-hour ({found.owner}: {found.how})"
-
-
-def period_of(changes: tuple[datetime, ...], at: datetime) -> int:
-    """The number of the period between changes of price that a time lies in."""
-    return bisect_right(changes, at)
 
 
 def _fits(one: PriceSettings, cluster: str, model: str, at: datetime) -> bool:

@@ -1,4 +1,4 @@
-"""Jobs that are busy and get little out of their GPUs, and what could be done: pure, from what was measured.
+"""Busy jobs that get little out of their GPUs, and what would help: pure, from what was measured.
 
 A GPU's utilisation says that a kernel ran, and not how much of the GPU it filled. That the activity of the
 multiprocessors (SM) under 50 % "likely indicates ineffective GPU usage" is said by NVIDIA's DCGM user

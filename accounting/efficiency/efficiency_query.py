@@ -1,4 +1,4 @@
-"""What is asked of the store about GPUs that may do little, and how its rows are read."""
+"""The question to the store about inefficient GPUs, and how its rows are read."""
 
 from dataclasses import replace
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""What each holder had over a span, and how much of it was idle by the rule, whether or not anybody was told.
+"""What each holder had over a span, and how much of it was idle by the rule, whether or not anybody was notified.
 
 The idle rule asks for a GPU that is held and computes nothing for half an hour. Spells that lasted so long
 are counted with each quarter (`Share.idle_long`); what such a spell had in quarters before the one in which

@@ -1,4 +1,4 @@
-"""What is asked of the store about GPUs that may be idle, and why they are by its rows: pure."""
+"""The question to the store about idle GPUs, and the reason that its rows give: pure."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Why a held GPU computes nothing, and when its holder should hear of it: pure, from what was measured.
+"""Why a held GPU is idle, and when its holder should hear of it: pure, from what was measured.
 
 Thresholds of the defaults: notices at 60 and 105 minutes and an end at 120 are those of Princeton's
 job_defense_shield (docs/alert/cancel_gpu_jobs.md); 30 minutes for pods that of wseaton/gpu-pruner.

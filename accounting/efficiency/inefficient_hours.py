@@ -1,4 +1,4 @@
-"""Who was busy and got little out of their GPUs, hour by hour: what is kept for reports.
+"""Inefficient holders, hour by hour, as kept for reports.
 
 An hour is judged once, when it is over, of holders that had their GPUs alone and all the while: by
 `efficiency.judge`, as `gpuvigil inefficient` does it. Who had them for a part of it is judged by the whole quarters

@@ -1,4 +1,4 @@
-"""Who has a GPU in order to be there when it is asked for: services, and people who sit in front of it.
+"""Holders that keep a GPU ready for requests: services, and people in front of a session.
 
 That such a GPU is used for little of the time says nothing against its holder. Names are all there is
 where nobody scrapes the server or has declared it: the lists are short, and what they miss is declared

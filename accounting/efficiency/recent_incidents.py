@@ -1,4 +1,4 @@
-"""Incidents that are just over: who stopped over a fault need not go on when it ends."""
+"""Incidents that were resolved recently: a job that a fault stopped need not go on when it ends."""
 
 from datetime import datetime
 

@@ -1,4 +1,4 @@
-"""What the output of a node's acceptance tests says: pure. gpuvigil runs none of them.
+"""Verdicts from the output of a node's acceptance tests: pure. gpuvigil runs none of them.
 
 `dcgmi diag`, text and `-j`: NVIDIA's "DCGM Diagnostics" user guide and the comment on its JSON in DCGM's
 nvvs/include/NvvsCommon.h (`test_categories`, `tests`, `results` with `status` Pass, Fail, Warn or Skip).

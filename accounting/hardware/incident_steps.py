@@ -1,4 +1,4 @@
-"""What happened in an incident's life, step by step, as people read it; pure."""
+"""The steps of an incident's life, as people read them; pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

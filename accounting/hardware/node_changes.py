@@ -1,23 +1,14 @@
-"""What a node ran on before an incident, and what had changed: old and new; pure."""
+"""What changed on a node before an incident, old and new; pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from gpuvigil.model import Attribute, Setup
+from gpuvigil.model.setup import TITLES, Setup
 
 # A roll-out that was longer ago is seldom to blame, and `gpuvigil compare` judges those.
 LOOKED_BACK = timedelta(days=30)
-
-_WORDS = {
-    Attribute.DRIVER: "Driver",
-    Attribute.VBIOS: "VBIOS",
-    Attribute.KERNEL: "Kernel",
-    Attribute.NIC_FIRMWARE: "Network firmware",
-    Attribute.MODEL: "GPU model",
-    Attribute.RACK: "Rack",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +28,7 @@ def changed(setups: Iterable[Setup], until: datetime) -> Sequence[Changed]:
     """
     ordered = sorted((one for one in setups if one.at <= until), key=lambda one: one.at)
     found = [
-        Changed(at=after.at, what=_WORDS[attribute], old=before.values[attribute], new=value)
+        Changed(at=after.at, what=TITLES[attribute], old=before.values[attribute], new=value)
         for before, after in pairwise(ordered)
         for attribute, value in after.values.items()
         if before.values.get(attribute, value) != value and after.at > until - LOOKED_BACK

@@ -1,4 +1,4 @@
-"""Repeat offenders: where hardware failed again and again, and whether it is the GPU, its slot or its node.
+"""Repeat offenders: hardware that failed again and again, and whether it is the GPU, its slot or its node.
 
 A pure function of the incidents of 30 days. Meta found its lemon nodes by what happened within 28 (Kokolis
 et al., "Revisiting Reliability in Large-Scale Machine Learning Research Clusters", 2024): Xids, tickets,

@@ -1,4 +1,4 @@
-"""What bounds a job over a span: pure, from what was measured of its GPUs, its nodes and their ports.
+"""What bounds a job over a span: pure, from what its GPUs, nodes and ports measured.
 
 What the job's own ranks tell of their steps comes first: how long a step took, how long a rank itself
 worked in it, how long it waited for input, and the time that lies in no step. Without them counters say

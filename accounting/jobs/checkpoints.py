@@ -1,4 +1,4 @@
-"""When jobs that ended wrote their last checkpoint, as far as the first of their nodes tells: asked of the store."""
+"""The last checkpoint of jobs that ended, from the store, as far as the first of their nodes reports it."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""What ended jobs lost, by cause: pure, from what a scheduler told of their ends and what stood on their nodes.
+"""What ended jobs lost, by cause: pure, from how a scheduler says that they ended and the incidents on their nodes.
 
 A job that its node or a person ended loses what it did since its last checkpoint. Where none is known
 of it is at most all that it did, and that is how it is said.

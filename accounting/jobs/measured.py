@@ -1,4 +1,4 @@
-"""What is asked of the store about jobs, and how its rows become what one job did: pure."""
+"""The questions to the store about jobs, and how their rows become one job's figures: pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A job's pace: what it gets done now, held against what it got done within the hour before: pure.
+"""A job's pace now against its pace within the hour before: pure.
 
 By its own steps where its ranks tell of them; else by what its GPUs send each other, and where
 that is nothing by what their multiprocessors do.

@@ -1,4 +1,4 @@
-"""What a site has set about names."""
+"""A site's settings for names."""
 
 import hashlib
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Whose names there are, so that they can be taken out of sentences; threads may share it."""
+"""The names of people that are known, so that they can be taken out of sentences; threads may share it."""
 
 import re
 import threading

@@ -1,4 +1,4 @@
-"""A person who is signed in, and what each role may see and do."""
+"""A signed-in person, and what each role may see and do."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

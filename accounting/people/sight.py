@@ -1,4 +1,4 @@
-"""What of a record one person may see: the one place where names are taken out.
+"""Redaction: what one person may see of a record; the one place where names are taken out.
 
 Operators see names, everybody their own and their team's. To the roles of own jobs and of teams all
 others are one; to viewers they are nobody in particular. After `pseudonyms_after` nobody sees a name.

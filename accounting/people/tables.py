@@ -1,4 +1,4 @@
-"""The columns of usage that name people: they lie in a record as one packed text."""
+"""The columns of usage that name people, packed as one text in a record."""
 
 from collections.abc import Mapping
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""Who types a command: whom the system says it is, whatever their environment claims."""
+"""Who runs a command, by the system's word and not by the environment's."""
 
 import os
 import pwd

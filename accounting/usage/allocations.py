@@ -1,4 +1,4 @@
-"""Who held GPUs in a span, asked of the hub without all that was over long before."""
+"""Holders of GPUs in a span, from the hub, without what ended long before."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Places and holders as Arrow tables, and those as text within a record."""
+"""Places and holders as Arrow tables, and as text within a record."""
 
 import base64
 from binascii import a2b_base64

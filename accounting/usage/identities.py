@@ -1,4 +1,4 @@
-"""Who is who in a quarter: GPUs by number, and what follows from their names alone."""
+"""GPUs by number within a quarter of an hour, and what follows from their names alone."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

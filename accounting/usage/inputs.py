@@ -1,4 +1,4 @@
-"""What the count of usage needs from the hub: rows, and the records around them."""
+"""The inputs of counting usage, from the hub: rows, and the records around them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpuvigil.clock import from_text, to_text
+from gpuvigil.clock import from_text, micros, to_text
 from gpuvigil.model import Record, RecordKind
 
 from .amounts import AMOUNTS, OTHERS, Place, Seconds
@@ -76,7 +76,7 @@ class Ledger:
             at=self.start,
             subject=cluster_key(self.cluster),
             # Of two counts of one moment the fuller one stays.
-            version=int(self.counted_at.timestamp() * 1_000_000) + self.quarters,
+            version=micros(self.counted_at) + self.quarters,
             body={
                 "state": state,
                 "counted_at": to_text(self.counted_at),

@@ -1,4 +1,4 @@
-"""What `gpuvigil usage` asks: a span as one ledger, from as few records as there are."""
+"""The question behind `gpuvigil usage`: a span as one ledger, from as few records as possible."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What is kept from quarter to quarter of one cluster.
+"""A cache between consecutive quarters of one cluster.
 
 Quarters that follow each other mostly have the same GPUs, and working through ten thousand names
 takes as long as all that is measured of them: so the last answer is kept while the question is the same.

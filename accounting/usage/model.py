@@ -8,10 +8,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any
 from urllib.parse import quote, unquote
 
-from gpuvigil.clock import EPOCH, from_text, to_text
+from gpuvigil.clock import EPOCH, from_text, micros, to_text
 from gpuvigil.model import SIMULATED_CLUSTER, Record, RecordKind
 
 from .amounts import Place, Seconds, Share, share_percent, summed
@@ -61,7 +62,7 @@ class Bucket:
             id=f"{cluster_key(self.cluster)}|{to_text(self.start)}",
             at=self.start,
             subject=cluster_key(self.cluster),
-            version=int(self.counted_at.timestamp() * 1_000_000),
+            version=micros(self.counted_at),
             body={
                 "gpus": self.gpus,
                 "nodes": self.nodes,
@@ -110,7 +111,7 @@ class Bucket:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Usage:
     """One cluster from `start` to `end`, both on a quarter of an hour or cut at now.
 
@@ -126,17 +127,17 @@ class Usage:
     def simulated(self) -> bool:
         return self.cluster == SIMULATED_CLUSTER
 
-    @property
+    @cached_property
     def seconds(self) -> Seconds:
-        """All of it."""
+        """All of it: adding up months of quarters is work."""
         return sum((bucket.seconds for bucket in self.buckets), Seconds())
 
-    @property
+    @cached_property
     def gpus(self) -> int:
         """The most that were installed at once."""
         return max((bucket.gpus for bucket in self.buckets), default=0)
 
-    @property
+    @cached_property
     def nodes(self) -> int:
         return max((bucket.nodes for bucket in self.buckets), default=0)
 
@@ -151,14 +152,9 @@ class Usage:
         return share_percent(self.seconds.used, self.seconds.measured)
 
     @property
-    def in_service_percent(self) -> float | None:
-        """See `Seconds.in_service_percent`."""
-        return self.seconds.in_service_percent
-
-    @property
-    def coverage_percent(self) -> float | None:
-        """GPU-hours whose state was known, of those that were installed while anybody counted."""
-        return share_percent(self.seconds.known, self.seconds.installed)
+    def time(self) -> timedelta:
+        """How much of the span was counted at all."""
+        return sum((bucket.counted for bucket in self.buckets), timedelta())
 
     @property
     def shares(self) -> tuple[Share, ...]:

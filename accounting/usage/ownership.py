@@ -1,4 +1,4 @@
-"""Who held which GPU when, cut into pieces that belong to one holder each."""
+"""Who held which GPU when, in pieces with one holder each."""
 
 import math
 from collections import defaultdict

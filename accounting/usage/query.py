@@ -1,4 +1,4 @@
-"""The one question about usage: pages and reports have their numbers from here."""
+"""The one query for usage: pages and reports have their numbers from here."""
 
 from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime, timedelta

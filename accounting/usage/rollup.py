@@ -1,4 +1,4 @@
-"""The hour, the six and the day of a quarter, once they are over: written with it, and again whenever it is."""
+"""Roll-ups of usage by hour, by six hours and by day, made again whenever a quarter in them is counted."""
 
 from datetime import datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""What each holder had of a bucket."""
+"""The share of each holder in a bucket."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What was said in the log is said once, as long as it is so."""
+"""Logs each fact once, for as long as it holds."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Where a channel leads: its secret address, as it is now, and the addresses that none may lead to."""
+"""A channel's secret address as it is now, and the addresses that none may have."""
 
 import ipaddress
 import os

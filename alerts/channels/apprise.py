@@ -12,7 +12,6 @@ from gpuvigil.errors import ConfigError
 
 from ..messages.channel import Delivered, Outcome, Pace, Retry
 from ..messages.message import Message
-from ..routing.case import Route
 from .address import url_of
 from .http_post import route_of
 from .shared_parts import LONGEST_TITLE, answers, links, title
@@ -25,6 +24,9 @@ class Apprise:
 
     def __init__(self, settings: AppriseSettings) -> None:
         self._settings = settings
+        self.route, self.pace = route_of(settings), PACE
+        # Apprise connects and reads with time-outs of its own, of four seconds each.
+        self.timeout_seconds = settings.timeout_seconds
         try:
             self._library: Any = importlib.import_module("apprise")
         except ModuleNotFoundError:
@@ -32,19 +34,6 @@ class Apprise:
                 f"the channel {settings.name!r} needs Apprise: install gpuvigil[apprise]"
             ) from None
         self._service()
-
-    @property
-    def route(self) -> Route:
-        return route_of(self._settings)
-
-    @property
-    def timeout_seconds(self) -> float:
-        # Apprise connects and reads with time-outs of its own, of four seconds each.
-        return self._settings.timeout_seconds
-
-    @property
-    def pace(self) -> Pace:
-        return PACE
 
     def deliver(self, message: Message) -> Outcome:
         said = [f"{question}: {answer}" for question, answer in answers(message)]

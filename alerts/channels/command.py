@@ -14,7 +14,6 @@ from gpuvigil.errors import ConfigError
 
 from ..messages.channel import Delivered, Outcome, Pace, Refused, Retry
 from ..messages.message import Message
-from ..routing.case import Route
 from .http_post import route_of
 from .webhook import payload
 
@@ -27,25 +26,14 @@ class Command:
     """The channel to one program."""
 
     def __init__(self, settings: CommandSettings, external_url: str) -> None:
-        self._settings = settings
-        self._external_url = external_url
+        self._settings, self._external_url = settings, external_url
+        self.route, self.pace = route_of(settings), Pace()
+        self.timeout_seconds = settings.timeout_seconds
         if not os.access(settings.command[0], os.X_OK):
             raise ConfigError(
                 f"the channel {settings.name!r} cannot run {settings.command[0]}: there is no such"
                 " program, or it may not be run"
             )
-
-    @property
-    def route(self) -> Route:
-        return route_of(self._settings)
-
-    @property
-    def timeout_seconds(self) -> float:
-        return self._settings.timeout_seconds
-
-    @property
-    def pace(self) -> Pace:
-        return Pace()
 
     def deliver(self, message: Message) -> Outcome:
         settings = self._settings

@@ -3,6 +3,7 @@
 Format: healthchecks.io, "Pinging API": a POST to the check's address, whatever its body.
 """
 
+from collections.abc import Callable
 from datetime import datetime
 
 from gpuvigil.config import AlertsSettings, PostSettings
@@ -11,24 +12,13 @@ from ..messages.channel import Outcome
 from .http_post import Post, Posting
 
 
-class DeadMan:
-    """The address that is called; ConfigError when it cannot be one."""
+def dead_man(settings: AlertsSettings) -> Callable[[datetime], Outcome]:
+    """What says at `alerts.dead_man_url` that all is well; ConfigError when there can be no such address.
 
-    def __init__(self, settings: AlertsSettings) -> None:
-        self._post = Posting(
-            PostSettings(
-                name="dead_man",
-                url=settings.dead_man_url,
-                url_file=settings.dead_man_url_file,
-            ),
-            lambda _: [],
-        )
-
-    def call(self, now: datetime) -> Outcome:
-        """Say that all is well; ConfigError when its file cannot be read at the moment."""
-        return self._post.send([Post(payload={"from": "gpuvigil"})], "dead_man", now)
-
-
-def dead_man(settings: AlertsSettings) -> DeadMan:
-    """By `alerts.dead_man_url`."""
-    return DeadMan(settings)
+    The call raises ConfigError when the address cannot be read from its file at the moment.
+    """
+    address = PostSettings(
+        name="dead_man", url=settings.dead_man_url, url_file=settings.dead_man_url_file
+    )
+    post = Posting(address, lambda _: [])
+    return lambda now: post.send([Post(payload={"from": "gpuvigil"})], "dead_man", now)

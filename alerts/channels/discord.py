@@ -6,9 +6,7 @@ limits" (title 256, field name 256, value 1,024, all of them 6,000 characters), 
 which makes no sound; what is new, worse, or still there is a message of its own.
 """
 
-import json
 import re
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -89,11 +87,7 @@ def plain(text: str, longest: int) -> str:
 
 def judge(answer: Answer) -> Outcome:
     """What Discord's answer means; its own code for what is wrong counts for more than the status."""
-    outcome = outcome_of(answer)
-    value: Any = None
-    with suppress(ValueError):
-        value = json.loads(answer.content)
-    said = value if isinstance(value, dict) else {}
+    outcome, said = outcome_of(answer), answer.said
     if isinstance(outcome, Delivered):
         receipt = said.get("id")
         return Delivered(

@@ -24,7 +24,6 @@ from gpuvigil.model import Severity
 
 from ..messages.channel import Delivered, Outcome, Pace, Refused, Retry
 from ..messages.message import Message
-from ..routing.case import Route
 from .address import in_ascii, is_forbidden
 from .http_post import route_of
 from .shared_parts import answers, links, title
@@ -46,7 +45,13 @@ class Email:
     """The channel to one mail server and those who read there."""
 
     def __init__(self, settings: EmailSettings) -> None:
-        self._settings = settings
+        self._settings, self.pace = settings, PACE
+        owners = bool(settings.owner_template)
+        self.route = replace(
+            route_of(settings), owners=owners, owners_only=owners and not settings.to
+        )
+        # Each of connecting, signing in and sending has the setting's time; there may be two letters.
+        self.timeout_seconds = settings.timeout_seconds * (3 + (owners and bool(settings.to)))
         here = _is_here(settings.server)
         if settings.security == "none" and not here:
             raise ConfigError(
@@ -57,23 +62,6 @@ class Email:
         # Who has what some of its readers have not, by the notice, and how often that was tried.
         self._reached: dict[str, set[str]] = {}
         self._tries: Counter[str] = Counter()
-
-    @property
-    def route(self) -> Route:
-        owners = bool(self._settings.owner_template)
-        return replace(
-            route_of(self._settings), owners=owners, owners_only=owners and not self._settings.to
-        )
-
-    @property
-    def timeout_seconds(self) -> float:
-        # Each of connecting, signing in and sending has the setting's time; there may be two letters.
-        sendings = 1 + bool(self._settings.to and self._settings.owner_template)
-        return self._settings.timeout_seconds * (2 + sendings)
-
-    @property
-    def pace(self) -> Pace:
-        return PACE
 
     def deliver(self, message: Message) -> Outcome:
         settings = self._settings

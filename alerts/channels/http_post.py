@@ -55,6 +55,15 @@ class Answer:
     word: str = ""
     content: bytes = b""  # what a receiver answers that is asked for more than a status
 
+    @property
+    def said(self) -> Mapping[str, Any]:
+        """The body, where it is a JSON object."""
+        try:
+            value = json.loads(self.content)
+        except ValueError:
+            return {}
+        return value if isinstance(value, dict) else {}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Post:
@@ -103,7 +112,8 @@ class Posting:
         self._settings = settings
         self._posts = posts
         self._judge = judge
-        self._pace = pace
+        self.route, self.pace = route_of(settings), pace
+        self.timeout_seconds = settings.timeout_seconds
         self._sign = sign
         self._reads = reads
         check(url_of(settings), settings)
@@ -115,18 +125,6 @@ class Posting:
             follow_redirects=False,
             trust_env=False,
         )
-
-    @property
-    def route(self) -> Route:
-        return route_of(self._settings)
-
-    @property
-    def timeout_seconds(self) -> float:
-        return self._settings.timeout_seconds
-
-    @property
-    def pace(self) -> Pace:
-        return self._pace
 
     def deliver(self, message: Message) -> Outcome:
         try:

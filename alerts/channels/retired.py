@@ -1,4 +1,4 @@
-"""Addresses that were given up by who ran them, each with what to use instead.
+"""Endpoints that their operators have retired, each with what to use instead.
 
 Sources: Microsoft, "Retirement of Office 365 connectors within Microsoft Teams"; PagerDuty, "Events
 API v1"; Alertmanager's changelog, 0.27 (API v1 removed); Discord, "API reference" (discordapp.com);

@@ -1,4 +1,4 @@
-"""What every channel says in its own form: the questions with their answers, and the links."""
+"""What every channel says in its own form: questions with their answers, and links."""
 
 from urllib.parse import urlsplit
 

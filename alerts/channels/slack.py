@@ -17,7 +17,6 @@ from gpuvigil.model import Severity
 
 from ..messages.channel import Delivered, Outcome, Pace, Refused, Retry
 from ..messages.message import LISTED, Message
-from ..routing.case import Route
 from ..routing.notice import is_idle_notice
 from .http_post import Answer, Post, Posting, outcome_of
 from .shared_parts import answers, headline, links, title
@@ -67,11 +66,8 @@ class Slack(Posting):
         super().__init__(settings, self._posts, judge=judge, pace=PACE)
         self._slack = settings
         if settings.mentions_file is not None:
+            self.route = replace(self.route, owners=True)
             mentions(settings.mentions_file)
-
-    @property
-    def route(self) -> Route:
-        return replace(super().route, owners=self._slack.mentions_file is not None)
 
     def deliver(self, message: Message) -> Outcome:
         return unheard(message, self._slack) or super().deliver(message)

@@ -5,16 +5,12 @@ a channel). Bringing up to date makes no sound, so what is worth one is said in 
 and the worst also in the channel. Slack answers 200 also to what it does not take; `error` says why.
 """
 
-import json
-from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from gpuvigil.config import SlackSettings
 
 from ..messages.channel import Delivered, Outcome, Pace, Refused, Retry
 from ..messages.message import Message
-from ..routing.case import Route
 from .address import in_ascii, secret_of
 from .http_post import Answer, Post, Posting, outcome_of
 from .shared_parts import headline
@@ -52,14 +48,11 @@ class SlackBot(Posting):
     def __init__(self, settings: SlackSettings) -> None:
         api = replace(settings, url=settings.api_url, url_file=None, url_variable="")
         super().__init__(api, self._posts, judge=judge, pace=PACE, reads=True)
+        # Bringing up to date disturbs nobody.
+        owners = settings.mentions_file is not None
+        self.route = replace(self.route, every_change=True, owners=owners)
         self._bot = settings
         self._token()
-
-    @property
-    def route(self) -> Route:
-        # Bringing up to date disturbs nobody.
-        owners = self._bot.mentions_file is not None
-        return replace(super().route, every_change=True, owners=owners)
 
     def deliver(self, message: Message) -> Outcome:
         nobody = unheard(message, self._bot)
@@ -101,11 +94,7 @@ class SlackBot(Posting):
 
 def judge(answer: Answer) -> Outcome:
     """What Slack's answer means: what it says in its body, and its status where it says nothing."""
-    outcome = outcome_of(answer)
-    value: Any = None
-    with suppress(ValueError):
-        value = json.loads(answer.content)
-    said = value if isinstance(value, dict) else {}
+    outcome, said = outcome_of(answer), answer.said
     if isinstance(outcome, Delivered) and said.get("ok") is True:
         ts = said.get("ts")
         return Delivered(receipt=ts if isinstance(ts, str) else None)

@@ -36,7 +36,7 @@ def begun(notice: Notice, now: datetime, patience_seconds: float) -> Notice:
     )
 
 
-def settled(  # noqa: PLR0913 - each is known to the courier alone
+def settled(  # noqa: PLR0913 - each is known to the dispatcher alone
     notice: Notice,
     outcome: Outcome,
     now: datetime,

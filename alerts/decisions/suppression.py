@@ -1,4 +1,4 @@
-"""The rules that keep a message back, for a while or for good, whatever the incident's story is.
+"""Suppression: the rules that hold a message back, for a while or for good, whatever its incident's story is.
 
 They are asked in turn by `decide`, of notices that would begin to tell somebody; an end is told to
 whoever was told of the beginning, also in a silence or at night.

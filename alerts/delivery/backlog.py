@@ -1,4 +1,4 @@
-"""How many notices a channel takes in hand, and when the others are looked at again; pure.
+"""The backlog of a channel: how many notices it takes in hand, and when the others are looked at again; pure.
 
 What a receiver cannot take at once stays in the hub, due at the time at which it will probably have
 its turn: a backlog of ten thousand is not claimed again and again for the ten that can go out.

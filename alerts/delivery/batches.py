@@ -1,4 +1,4 @@
-"""More than the hub says, or takes, at once: in as many requests as that takes."""
+"""Reads and writes more than the hub takes at once, in as many requests as needed."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""What stands is told to a channel that was not there when it began.
+"""Sends standing incidents to a channel that was added after they began.
 
 The first channel, one more, or another name: what was decided before it came was decided without it.
 A process keeps its channels, so this is looked at once after each start; from then on every step is
@@ -21,7 +21,7 @@ from ..routing.case import Route
 from ..routing.notice import Notice, NoticeState, Verdict
 from ..routing.situation import Lookout
 from .dispatcher import notices_of
-from .hub_access import Desk
+from .hub_access import Context
 
 # More incidents than can stand, and than steps of gpuvigil's own are kept.
 _MOST = 100_000
@@ -66,24 +66,24 @@ def due_again(notices: Collection[Notice], routes: Sequence[Route], now: datetim
     ]
 
 
-def tell_what_stands(hub: Hub, desk: Desk, routes: Sequence[Route], lookout: Lookout) -> None:
+def tell_what_stands(hub: Hub, context: Context, routes: Sequence[Route], lookout: Lookout) -> None:
     """Decide what stands for the channels that are new, the most severe first; and what is over and still due."""
     standing = _standing(hub)
     for incident in [*standing, *_still_due(hub, standing)]:
-        if desk.stop.is_set():
+        if context.stop.is_set():
             return
         notices = list(notices_of(hub, incident).values())
-        now = desk.clock.now()
+        now = context.clock.now()
         stands = incident in standing
         decided = due_again(notices, routes, now) if stands else []
         new = newcomers(notices, routes) if stands else left_behind(notices, routes)
         step = _step(hub, incident, decided_last(notices)) if new else None
         if step is not None:
-            situation = lookout.look(desk.clock.monotonic())
-            decided += decide(step, new, notices, now, desk.settings, situation)
-        if decided and desk.keep(hub, decided):
+            situation = lookout.look(context.clock.monotonic())
+            decided += decide(step, new, notices, now, context.settings, situation)
+        if decided and context.keep(hub, decided):
             channels = ", ".join(sorted({str(one.channel) for one in decided}))
-            desk.log.info("stood before its channel", incident=incident, channels=channels)
+            context.log.info("stood before its channel", incident=incident, channels=channels)
 
 
 def _step(hub: Hub, incident: str, number: int | None) -> Transition | None:

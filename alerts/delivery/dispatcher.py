@@ -24,7 +24,7 @@ from ..routing.notice import Notice, NoticeState, is_idle_end, is_idle_notice, r
 from ..routing.situation import Lookout
 from ..routing.update_policy import title, told_owners
 from .backlog import IN_HAND_SECONDS, Backlog, most_in_hand
-from .hub_access import CLAIM_LIMIT, LEASE_SECONDS, POLL_SECONDS, Desk
+from .hub_access import CLAIM_LIMIT, LEASE_SECONDS, POLL_SECONDS, Context
 
 # How long after a channel's time-out an attempt's outcome may still be on its way to the hub.
 RECORDING_SECONDS = 5.0
@@ -34,11 +34,11 @@ _MOST_NOTICES = 100_000
 class Dispatcher:
     """One channel's worker: what it has in hand is delivered one by one, the most severe first."""
 
-    def __init__(self, channel: Channel, desk: Desk) -> None:
+    def __init__(self, channel: Channel, context: Context) -> None:
         self.channel = channel
-        self._desk = desk
-        self._hub = desk.connect()
-        self._lookout = Lookout(self._hub, desk.settings)
+        self._context = context
+        self._hub = context.connect()
+        self._lookout = Lookout(self._hub, context.settings)
         self._in_hand: dict[str, Record] = {}  # the newest version that was claimed of each
         self._backlog = Backlog.empty(channel.pace, _RANKS)
         self._lock = threading.Lock()
@@ -50,7 +50,7 @@ class Dispatcher:
         self._last_error = ""
         self._attempts = self._failures = 0
         self._seconds = 0.0
-        self._bucket = Bucket.full(channel.pace, desk.clock.monotonic())
+        self._bucket = Bucket.full(channel.pace, context.clock.monotonic())
 
     def take(self, record: Record) -> bool:
         """Take a claimed notice in hand, if there is room; one that already is stays in the queue.
@@ -73,10 +73,10 @@ class Dispatcher:
 
     def later(self, notice: Notice) -> Notice:
         """The notice when it has to wait for its turn; of one thread."""
-        now = self._desk.clock.monotonic()
+        now = self._context.clock.monotonic()
         rank = notice.severity.rank
         self._backlog, seconds = self._backlog.give(rank, now, now + self._rests_seconds())
-        due_at = self._desk.clock.now() + timedelta(seconds=seconds)
+        due_at = self._context.clock.now() + timedelta(seconds=seconds)
         pause = self._pause
         if pause.until is not None and self._rests_seconds() > IN_HAND_SECONDS:
             return put_back(notice, pause, due_at)
@@ -88,11 +88,11 @@ class Dispatcher:
         The receiver's pace is kept before a notice is looked at, so that the newest state is what goes
         out; a short rest of the receiver's is waited for, with all that is in hand.
         """
-        clock = self._desk.clock
-        if clock.wait(self._desk.stop, self._bucket.wait_seconds(clock.monotonic())):
+        clock = self._context.clock
+        if clock.wait(self._context.stop, self._bucket.wait_seconds(clock.monotonic())):
             return
         rest = self._rests_seconds()
-        if rest <= IN_HAND_SECONDS and clock.wait(self._desk.stop, rest):
+        if rest <= IN_HAND_SECONDS and clock.wait(self._context.stop, rest):
             return
         try:
             *_, id_ = self._queue.get(timeout=POLL_SECONDS / 4)
@@ -104,7 +104,7 @@ class Dispatcher:
 
     def _rests_seconds(self) -> float:
         """How long the receiver is left alone from now on."""
-        return self._pause.left(self._desk.clock.now()).total_seconds()
+        return self._pause.left(self._context.clock.now()).total_seconds()
 
     def pulse(self) -> dict[str, object]:
         """How the channel does, for people."""
@@ -133,23 +133,23 @@ class Dispatcher:
             for one in everything.values()
             if one.channel == notice.channel and one.id != notice.id
         )
-        now = self._desk.clock.now()
+        now = self._context.clock.now()
         case = Case(
             notice=notice,
             route=self.channel.route,
             siblings=siblings,
             now=now,
-            settings=self._desk.settings,
-            situation=self._lookout.look(self._desk.clock.monotonic()),
+            settings=self._context.settings,
+            situation=self._lookout.look(self._context.clock.monotonic()),
             others=tuple(one for one in everything.values() if one.channel != notice.channel),
             told_to_owner=self._told_to_owner(notice, now),
         )
         ruling = judge(case)
         if not ruling.send_now:
-            self._desk.finish(self._hub, ruled(notice, ruling, now))
+            self._context.finish(self._hub, ruled(notice, ruling, now))
         elif self._pause.holds(now):
             left = self._pause.left(now)
-            self._desk.finish(self._hub, put_back(notice, self._pause, now + left))
+            self._context.finish(self._hub, put_back(notice, self._pause, now + left))
         else:
             self._send(ruled(notice, ruling, now), case)
 
@@ -169,28 +169,28 @@ class Dispatcher:
         return tuple(one.sent_at for one in theirs if one.sent_at and not is_idle_end(one.incident))
 
     def _send(self, notice: Notice, case: Case) -> None:
-        desk, now, siblings = self._desk, self._desk.clock.now(), case.siblings
+        context, now, siblings = self._context, self._context.clock.now(), case.siblings
         going = begun(notice, now, self.channel.timeout_seconds + RECORDING_SECONDS)
-        desk.finish(self._hub, going, replaced(going, siblings, now))
-        outcome = tried(lambda: self.channel.deliver(said(going, case, desk, now)))
-        ended = desk.clock.now()
-        self._bucket = self._bucket.take(desk.clock.monotonic())
-        self._pause = self._pause.after(outcome, ended, desk.chance())
+        context.finish(self._hub, going, replaced(going, siblings, now))
+        outcome = tried(lambda: self.channel.deliver(said(going, case, context, now)))
+        ended = context.clock.now()
+        self._bucket = self._bucket.take(context.clock.monotonic())
+        self._pause = self._pause.after(outcome, ended, context.chance())
         told_at = case.told_to_all_at(going.verdict)
-        chance = desk.chance()
+        chance = context.chance()
         after = settled(
             going,
             outcome,
             ended,
             chance,
-            desk.settings,
+            context.settings,
             case.repeat_seconds,
             told_at=told_at,
             reminders=case.reminders_after(going.verdict),
         )
         self._last_sent_at = after[0].sent_at or self._last_sent_at
         self._count(outcome, (ended - now).total_seconds())
-        desk.keep(self._hub, after)
+        context.keep(self._hub, after)
         self._say(after[0], (ended - now).total_seconds())
 
     def _count(self, outcome: Outcome, seconds: float) -> None:
@@ -201,7 +201,7 @@ class Dispatcher:
             self._last_error = outcome.reason
 
     def _say(self, notice: Notice, seconds: float) -> None:
-        say = self._desk.log.info if notice.sent_at else self._desk.log.warning
+        say = self._context.log.info if notice.sent_at else self._context.log.warning
         say(
             notice.state.value if notice.sent_at else "not delivered",
             notice=notice.id,
@@ -212,47 +212,47 @@ class Dispatcher:
         )
 
 
-def said(notice: Notice, case: Case, desk: Desk, now: datetime) -> Message:
+def said(notice: Notice, case: Case, context: Context, now: datetime) -> Message:
     """What the channel of a case is told by its notice; ConfigError when the links' key is away."""
     return message(
         notice,
         now,
-        desk.settings.external_url,
+        context.settings.external_url,
         receipt_of(notice, case.siblings),
-        seal=desk.seal,
-        runbook_url=desk.settings.runbook_url,
+        seal=context.seal,
+        runbook_url=context.settings.runbook_url,
         told_owners=told_owners(case.told),
         told_as=title(case.last_told) if case.last_told else "",
         owners_only=case.route.owners_only,
-        cost=cost_words(desk.prices, notice.to_incident(), desk.models.known, now),
+        cost=cost_words(context.prices, notice.to_incident(), context.models.known, now),
     )
 
 
-def hand_out(hub: Hub, desk: Desk, couriers: Mapping[str, Dispatcher]) -> None:
-    """Claim what is due and give it to the couriers; what has no channel any more is dead.
+def hand_out(hub: Hub, context: Context, dispatchers: Mapping[str, Dispatcher]) -> None:
+    """Claim what is due and give it to the dispatchers; what has no channel any more is dead.
 
-    What a courier has no room for goes back at once, all in one commit.
+    What a dispatcher has no room for goes back at once, all in one commit.
     """
     claimed = hub.claim(
         RecordKind.NOTICE,
-        desk.owner,
+        context.owner,
         lease_seconds=LEASE_SECONDS,
         limit=CLAIM_LIMIT,
         wait_seconds=POLL_SECONDS,
     )
     back: list[Notice] = []
     for record in claimed:
-        courier = couriers.get(str(record.body.get("channel")))
-        if courier is not None and courier.take(record):
+        dispatcher = dispatchers.get(str(record.body.get("channel")))
+        if dispatcher is not None and dispatcher.take(record):
             continue
         try:
             notice = Notice.from_record(record)
-            back.append(orphaned(notice) if courier is None else courier.later(notice))
+            back.append(orphaned(notice) if dispatcher is None else dispatcher.later(notice))
         except UNREADABLE as error:
-            desk.log.warning("notice cannot be read", id=record.id, error=repr(error))
+            context.log.warning("notice cannot be read", id=record.id, error=repr(error))
     if back:
-        desk.finish_all(hub, back)
-    desk.gather(len(claimed))
+        context.finish_all(hub, back)
+    context.gather(len(claimed))
 
 
 _RANKS = len(Severity)

@@ -1,4 +1,4 @@
-"""What the threads of alerts share, and how each of them goes on when the hub is away."""
+"""What the threads of alerts share, and how each goes on while the hub is away."""
 
 import secrets
 import threading
@@ -52,7 +52,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
+class Context:
     """One alerts process: who it is to the hub, what it was told, and when it is to stop."""
 
     connect: Callable[[], Hub]  # a client of its own for each thread

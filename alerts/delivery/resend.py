@@ -1,4 +1,4 @@
-"""Open alerts are sent again and again to receivers that forget what nobody repeats, as Alertmanager does."""
+"""Resends firing alerts to receivers that forget what is not repeated, as Alertmanager does."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -13,7 +13,7 @@ from ..messages.message import Message
 from ..routing.case import Case, Route
 from ..routing.notice import Notice, NoticeState
 from .dispatcher import notices_of, said
-from .hub_access import Desk
+from .hub_access import Context
 
 # Incidents that ended last, among which those of the last minutes are.
 NEWEST_ENDED = 300
@@ -37,28 +37,28 @@ class Resending(Protocol):
 class Resend:
     """One such channel's loop: every `resend_seconds` all that it was told of and still counts."""
 
-    def __init__(self, channel: Resending, desk: Desk) -> None:
+    def __init__(self, channel: Resending, context: Context) -> None:
         self._channel = channel
-        self._desk = desk
-        self._hub = desk.connect()
+        self._context = context
+        self._hub = context.connect()
 
     def step(self) -> None:
         """Wait, then send it all again."""
-        desk, channel = self._desk, self._channel
-        if desk.clock.wait(desk.stop, channel.resend_seconds):
+        context, channel = self._context, self._channel
+        if context.clock.wait(context.stop, channel.resend_seconds):
             return
-        now, name = desk.clock.now(), channel.route.name
+        now, name = context.clock.now(), channel.route.name
         found = (self._told(one, now) for one in _incidents(self._hub, now - channel.ended_for))
         cases = [one for one in found if one is not None]
         if not cases:
             return
         outcome = tried(
-            lambda: channel.resend([said(one.notice, one, desk, now) for one in cases], now)
+            lambda: channel.resend([said(one.notice, one, context, now) for one in cases], now)
         )
         if isinstance(outcome, Delivered):
-            desk.log.debug("resent", channel=name, messages=len(cases))
+            context.log.debug("resent", channel=name, messages=len(cases))
         else:
-            desk.log.warning("not resent", channel=name, error=outcome.reason)
+            context.log.warning("not resent", channel=name, error=outcome.reason)
 
     def _told(self, incident: str, now: datetime) -> Case | None:
         """What the channel was told last of an incident, beside all that it was told before."""
@@ -71,7 +71,7 @@ class Resend:
             return None
         others = tuple(one for one in notices if one is not last)
         return Case(
-            notice=last, route=route, siblings=others, now=now, settings=self._desk.settings
+            notice=last, route=route, siblings=others, now=now, settings=self._context.settings
         )
 
 

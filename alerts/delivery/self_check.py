@@ -1,6 +1,6 @@
-"""Looks at gpuvigil itself every few seconds, and once a day at what was held for digests."""
+"""Checks gpuvigil itself every few seconds, and the digests once a day."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, time, timedelta
 
 from gpuvigil.clock import EPOCH, from_text
@@ -12,8 +12,7 @@ from gpuvigil.matching.matchers import labels_of
 from gpuvigil.model import Incident, Record, RecordKind, Transition, readable
 from gpuvigil.model.selftest_nodes import without_marked
 
-from ..channels.dead_man import DeadMan
-from ..messages.channel import Delivered
+from ..messages.channel import Delivered, Outcome
 from ..messages.damaged_records import PULSE, repairs
 from ..messages.self_monitoring import (
     Trouble,
@@ -36,7 +35,7 @@ from ..routing.route import path
 from ..routing.situation import Lookout
 from .batches import all_of
 from .dispatcher import Dispatcher
-from .hub_access import Desk
+from .hub_access import Context
 
 LOOK_SECONDS = 5.0
 _LOSES_DATA = where(lambda row: row.loses_data)
@@ -63,11 +62,11 @@ def drops_data(one: Incident) -> bool:
 class Watch:
     """One process's look at everybody, its own channels included."""
 
-    def __init__(self, desk: Desk, couriers: Sequence[Dispatcher]) -> None:
-        self._desk = desk
-        self._couriers = couriers
-        self._hub = desk.connect()
-        self._lookout = Lookout(self._hub, desk.settings)
+    def __init__(self, context: Context, dispatchers: Sequence[Dispatcher]) -> None:
+        self._context = context
+        self._couriers = dispatchers
+        self._hub = context.connect()
+        self._lookout = Lookout(self._hub, context.settings)
         self._digested: dict[str, datetime] = {}  # by channel, until when
         self._nodes: Sequence[Mapping[str, object]] = ()
         self._full: Sequence[str] = ()
@@ -79,8 +78,8 @@ class Watch:
 
     def step(self) -> None:
         """Look, write down what has changed, and wait."""
-        desk = self._desk
-        now = desk.clock.now()
+        context = self._context
+        now = context.clock.now()
         pulses = {one.id: one for one in self._hub.records(RecordKind.PULSE)}
         nodes, listening = self._heard_of(), self._listening(now)
         shared = {
@@ -90,7 +89,8 @@ class Watch:
         steps: list[Transition | None] = [
             self._change(name, trouble, now)
             for name, trouble in shared.items()
-            if not (name == "collectors" and trouble and self._is_told_of(nodes))
+            # Nobody needs two messages of one silence: the analyzer may have told of it.
+            if not (name == "collectors" and trouble and is_told_of(nodes, self._standing()))
         ]
         # The dead man goes on: what the other detectors find is told.
         steps.append(self._change("detectors", detectors_trouble(pulses.get("analyzer")), now))
@@ -99,7 +99,7 @@ class Watch:
         steps += self._of_records(pulses.get(PULSE), now)
         steps += [self._of_channel(one.pulse(), now) for one in self._couriers]
         steps += self._of_gone_channels(pulses.values(), now)
-        day = last_day(desk.settings.digest_at, now)
+        day = last_day(context.settings.digest_at, now)
         digests = {name: self._digest(name, *day) for name in self._undigested(day[1])}
         steps += digests.values()
         records = [one.to_record() for one in steps if one is not None]
@@ -109,15 +109,15 @@ class Watch:
         self._digested.update(dict.fromkeys(digests, day[1]))
         if not any(shared.values()):
             self.well_at = now
-        desk.clock.wait(desk.stop, LOOK_SECONDS)
+        context.clock.wait(context.stop, LOOK_SECONDS)
 
     def _of_readers(
         self, nodes: Iterable[Mapping[str, object]], now: datetime, listening: datetime
     ) -> Iterator[Transition | None]:
         """Of each cluster, whether its schedulers are still asked and its switches are still read; once a minute."""
-        if self._desk.clock.monotonic() - self._asked < STATUS_SECONDS:
+        if self._context.clock.monotonic() - self._asked < STATUS_SECONDS:
             return
-        self._asked = self._desk.clock.monotonic()
+        self._asked = self._context.clock.monotonic()
         for cluster in sorted({str(node["cluster"]) for node in nodes}):
             newest: dict[str, Record] = {}
             # Those of switches are many, and the newest tells of all.
@@ -131,14 +131,14 @@ class Watch:
 
     def _heard_of(self) -> Sequence[Mapping[str, object]]:
         """The nodes, with when the hub heard of each; at most a minute old."""
-        now = self._desk.clock.monotonic()
+        now = self._context.clock.monotonic()
         if now - self._looked >= STATUS_SECONDS:
             self._nodes, self._looked = without_marked(self._hub.status())["nodes"], now
         return self._nodes
 
     def _full_spools(self) -> Sequence[str]:
         """Nodes against which it stands that their collector drops what it measured; once a minute."""
-        now = self._desk.clock.monotonic()
+        now = self._context.clock.monotonic()
         if now - self._counted >= STATUS_SECONDS:
             full = {
                 one.subject.node for one in self._standing() if drops_data(one) and one.subject.real
@@ -163,10 +163,6 @@ class Watch:
         before = last_step(self._hub, f"self-{name}")
         return ended(before, now) if trouble is None else opened(trouble, before, now)
 
-    def _is_told_of(self, nodes: Sequence[Mapping[str, object]]) -> bool:
-        """Whether the analyzer has told of it: nobody needs two messages of one silence."""
-        return is_told_of(nodes, self._standing())
-
     def _of_records(self, pulse: Record | None, now: datetime) -> Sequence[Transition | None]:
         """Repairs of the hub's records, whenever it tells of another or of the end of one."""
         if pulse is None or pulse.version == self._repairs_version:
@@ -185,7 +181,7 @@ class Watch:
 
     def _of_gone_channels(self, pulses: Iterable[Record], now: datetime) -> Sequence[Transition]:
         """The ends of what an earlier configuration's channels left standing; once a minute."""
-        at = self._desk.clock.monotonic()
+        at = self._context.clock.monotonic()
         if at - self._cleared < STATUS_SECONDS:
             return []
         names = {one.channel.route.name for one in self._couriers}
@@ -197,7 +193,9 @@ class Watch:
     def _undigested(self, end: datetime) -> list[str]:
         """The channels whose digest until `end` was not told, as far as is known here."""
         routes = [one.channel.route for one in self._couriers]
-        return [name for name in digesting(self._desk, routes) if self._digested.get(name) != end]
+        return [
+            name for name in digesting(self._context, routes) if self._digested.get(name) != end
+        ]
 
     def _digest(self, channel: str, begin: datetime, end: datetime) -> Transition | None:
         """What was held for a channel's digest of a day, unless it was told."""
@@ -209,8 +207,8 @@ class Watch:
 
     def _standing_for(self, channel: str) -> list[Incident]:
         """What stands of which some route tells the channel: others' incidents are not its readers'."""
-        settings = self._desk.settings
-        racks = self._lookout.look(self._desk.clock.monotonic()).racks
+        settings = self._context.settings
+        racks = self._lookout.look(self._context.clock.monotonic()).racks
         return [
             one
             for one in self._standing()
@@ -238,12 +236,12 @@ def last_day(digest_at: str, now: datetime) -> tuple[datetime, datetime]:
     return end - timedelta(days=1), end
 
 
-def digesting(desk: Desk, channels: Iterable[Route]) -> list[str]:
+def digesting(context: Context, channels: Iterable[Route]) -> list[str]:
     """The channels that some route gives a digest, and those of `channels` that hear of what is on trial.
 
     That is everybody but who is woken, and who writes to owners alone.
     """
-    given = [name for one in desk.settings.routes if one.digest for name in one.receivers]
+    given = [name for one in context.settings.routes if one.digest for name in one.receivers]
     read = [one.name for one in channels if not (one.pager or one.owners_only)]
     return list(dict.fromkeys([*given, *read]))
 
@@ -256,17 +254,17 @@ def last_step(hub: Hub, incident: str) -> Transition | None:
     return max(steps, key=lambda one: one.number, default=None)
 
 
-def call_dead_man(ping: DeadMan, desk: Desk, watch: Watch) -> None:
+def call_dead_man(ping: Callable[[datetime], Outcome], context: Context, watch: Watch) -> None:
     """Call as long as this process has lately seen that all is well, then wait."""
-    now, every = desk.clock.now(), desk.settings.dead_man_seconds
+    now, every = context.clock.now(), context.settings.dead_man_seconds
     if watch.well_at is not None and now - watch.well_at < timedelta(seconds=30):
         try:
-            outcome = ping.call(now)
+            outcome = ping(now)
         except ConfigError as error:
-            desk.log.warning("dead man not called", error=str(error))
+            context.log.warning("dead man not called", error=str(error))
         else:
             if not isinstance(outcome, Delivered):
-                desk.log.warning("dead man not called", error=outcome.reason)
-        desk.clock.wait(desk.stop, every)
+                context.log.warning("dead man not called", error=outcome.reason)
+        context.clock.wait(context.stop, every)
         return
-    desk.clock.wait(desk.stop, 1.0)
+    context.clock.wait(context.stop, 1.0)

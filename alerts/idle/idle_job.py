@@ -1,4 +1,4 @@
-"""Looks for holders of idle GPUs whose notice is due, where somebody writes to owners."""
+"""Finds holders of idle GPUs whose notice is due, where a channel writes to owners."""
 
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
@@ -21,7 +21,7 @@ from gpuvigil.model import (
 from gpuvigil.schedulers.jobs import filled, jobs_since
 
 from ..delivery.dispatcher import notices_of
-from ..delivery.hub_access import Desk
+from ..delivery.hub_access import Context
 from ..delivery.self_check import last_step
 from ..messages.self_monitoring import analyzer_trouble
 from ..routing.notice import NoticeState, is_idle_end
@@ -55,8 +55,8 @@ _SUSPENDED = "SUSPENDED"
 class IdleWatch:
     """One process's look at who holds idle GPUs; `below_percent` as the idle detector has it."""
 
-    def __init__(self, desk: Desk, connect: Callable[[], Hub], below_percent: float) -> None:
-        self._desk = desk
+    def __init__(self, context: Context, connect: Callable[[], Hub], below_percent: float) -> None:
+        self._context = context
         self._hub = connect()
         self._below = below_percent
         self._sent: dict[str, datetime] = {}  # by the notice's incident
@@ -67,7 +67,7 @@ class IdleWatch:
 
     def step(self) -> None:
         """Write down what is due, and wait; on a large fleet, where a look is long, for longer."""
-        clock, log = self._desk.clock, self._desk.log
+        clock, log = self._context.clock, self._context.log
         began = clock.monotonic()
         found = self.due(clock.now())
         if found:
@@ -75,7 +75,7 @@ class IdleWatch:
             for one in found:
                 log.info("idle notice", incident=one.incident, stage=one.reason)
         took = clock.monotonic() - began
-        clock.wait(self._desk.stop, max(LOOK_SECONDS, took * WAIT_PER_LOOK))
+        clock.wait(self._context.stop, max(LOOK_SECONDS, took * WAIT_PER_LOOK))
 
     def due(self, now: datetime) -> list[Transition]:
         """The notices that are due now; HubError where the hub does not answer."""
@@ -92,7 +92,7 @@ class IdleWatch:
         asked: list[tuple[Held, Terms]] = []
         stand: set[str] = set()  # notices whose holders are still to be told
         for held in holders:
-            of_holder = terms(self._desk.settings.idle, held)
+            of_holder = terms(self._context.settings.idle, held)
             if of_holder is None or self._was_suspended(held, of_holder, now):
                 continue
             stand |= {held.notice(stage) for stage, _ in of_holder.policy.stages()}
@@ -136,7 +136,7 @@ class IdleWatch:
             try:
                 one = self._notice(held, of_holder, look)
             except StoreError as error:
-                self._desk.log.warning("idle GPUs not looked at", error=str(error))
+                self._context.log.warning("idle GPUs not looked at", error=str(error))
                 break
             made += [one] if one else []
         return made

@@ -1,4 +1,4 @@
-"""What was measured of those who hold idle GPUs, asked of the store once for all of a look."""
+"""Samples of all who hold idle GPUs, in one question to the store."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence

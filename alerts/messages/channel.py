@@ -1,4 +1,4 @@
-"""The seam to the people's side: a channel takes a message and says how that went."""
+"""The channel protocol: a channel takes a message and returns its outcome."""
 
 import traceback
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What an incident costs while it stands, in words for a message: pure, but for the look at models."""
+"""What an incident costs while it is open, in words for a message: pure, but for looking up models."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""What alerts has to say of damaged records that the hub has repaired; pure."""
+"""Incidents about damaged records that the hub has repaired; pure."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""What alerts has to say of gpuvigil itself, and once a day of what is merely information; pure.
+"""Incidents about gpuvigil itself, and the daily digests; pure.
 
 It goes the same way as what the analyzer finds: as a transition that alerts claims, decides and
 delivers. Ids and numbers follow from what is kept, so that two processes say the same thing once.

@@ -1,4 +1,4 @@
-"""What a rule of `decide` looks at, and what it says."""
+"""What a rule of `decide` sees, and what it answers."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -227,7 +227,8 @@ class Case:
         verdicts = [one.verdict for one in self.told_to_all]
         verdicts += [] if verdict in {None, Verdict.NEWLY_HIT} else [verdict]
         that_count = [one for one in verdicts if one is not Verdict.CHANGED]
-        return sum(1 for _ in takewhile(_reminds, reversed(that_count)))
+        reminders = takewhile(lambda it: it is Verdict.STILL_STANDING, reversed(that_count))
+        return len(list(reminders))
 
     @property
     def reminded_from(self) -> datetime | None:
@@ -246,7 +247,3 @@ class Case:
 
 # Messages after which the reminder that waited keeps its time.
 _NOT_COUNTED = frozenset({Verdict.NEWLY_HIT, Verdict.CHANGED})
-
-
-def _reminds(verdict: Verdict) -> bool:
-    return verdict is Verdict.STILL_STANDING

@@ -1,4 +1,4 @@
-"""Which of what stands explains an incident, so that it need not be told meanwhile."""
+"""Inhibition: which open incident explains another, so that the other is not sent meanwhile."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Which way the messages about an incident go: the routes that fit it, a path per channel; pure."""
+"""Routing: the routes that match an incident, and a path for each channel; pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

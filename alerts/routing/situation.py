@@ -1,4 +1,4 @@
-"""What is to be known beside an incident to decide about it: silences, racks, what else stands."""
+"""What a decision needs besides its incident: silences, racks, other open incidents."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""What of a change is worth a message of its own, where nothing that was said can be mended; pure.
+"""Which change deserves a message of its own, where what was sent cannot be edited; pure.
 
 Jobs come and go over a GPU that fails: in a simulated month nine changes in ten were that, hundreds
 about one GPU (docs/decisions/0034). Somebody is told what would make them act otherwise.

@@ -1,4 +1,4 @@
-"""When a route is closed (its quiet hours) or open, by hours of a week in their own time zone; pure."""
+"""Quiet hours and active hours of a route, by hours of a week in their own time zone; pure."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, time, timedelta, timezone

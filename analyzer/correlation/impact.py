@@ -15,6 +15,7 @@ from gpuvigil.model import (
     Severity,
     Subject,
 )
+from gpuvigil.numbers_in_words import counted
 
 from ..evidence.crossing import crossing
 from ..window.fault_kinds import AT_SWITCHES, OF_LINKS, OF_PORTS, SILENCES, SWITCHES
@@ -79,7 +80,7 @@ def _between_switches(window: Window, finding: Finding) -> str:
     gpus = _together([it.gpus for it in over.jobs])
     nodes = _together([it.nodes for it in over.jobs])
     feels = "may stand still" if finding.severity is Severity.CRITICAL else "may be slower"
-    return f"{names} {feels} ({_count(gpus, 'GPU')} on {_count(nodes, 'node')})"
+    return f"{names} {feels} ({counted(gpus, 'GPU')} on {counted(nodes, 'node')})"
 
 
 def _hit(window: Window, finding: Finding, gpus: Iterable[Subject]) -> list[Allocation]:
@@ -176,7 +177,7 @@ def _text(
     """Empty where nobody has it, nor had it when it began."""
     standing = sorted(holdings, key=_largest)
     names = _names([holding.name for holding in standing])
-    own = f"{_count(len({a.subject for a in now}), 'GPU')} held by {names}"
+    own = f"{counted(len({a.subject for a in now}), 'GPU')} held by {names}"
     # Its jobs may run on: only what was there when it was last heard can be said.
     if finding.fault in SILENCES:
         return f"{own} when last heard" if names else "held by nobody when last heard"
@@ -213,14 +214,10 @@ def _loss(finding: Finding, standing: Sequence[Holding]) -> str:
         much = (
             f"{'moves' if len(standing) == 1 else 'move up to'} {100.0 * finding.lost:.0f} % less"
         )
-        return f"{much} data ({_count(gpus, 'GPU')} on {_count(nodes, 'node')})"
+        return f"{much} data ({counted(gpus, 'GPU')} on {counted(nodes, 'node')})"
     if gpus == 1 and finding.subject in standing[0].gpus:
         return "waits for this GPU" if finding.fault in STOPPING else "may suffer from it"
     verb = "may suffer from"
     if finding.fault in STOPPING:
         verb = "waits for" if gpus == 1 else "wait for"
-    return f"{_count(gpus, 'GPU')} on {_count(nodes, 'node')} {verb} {place}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    return f"{counted(gpus, 'GPU')} on {counted(nodes, 'node')} {verb} {place}"

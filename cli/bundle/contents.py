@@ -1,4 +1,4 @@
-"""What is in a bundle: of a support case, and of a pilot's evidence."""
+"""The contents of a bundle, for support and for a pilot's evidence."""
 
 import json
 import platform

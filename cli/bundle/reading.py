@@ -1,4 +1,4 @@
-"""What a bundle is made of, read once; what does not answer is a line in it."""
+"""The inputs of a bundle, read once; what does not answer becomes a line in it."""
 
 import os
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What may leave a site: numbers, and words that we know to be ours; every other word is hashed or left out.
+"""Redaction: numbers and words that are known to be ours may leave a site; every other word is hashed or left out.
 
 A name is hashed with a key that is made for one bundle and kept nowhere: the same name is the same
 word in one bundle, in the next it is another, and nobody can try names until one fits.

@@ -1,4 +1,4 @@
-"""What a site's names and secrets are, so that none of them leaves it."""
+"""A site's names and secrets, so that none of them leaves it."""
 
 import getpass
 import os

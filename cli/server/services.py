@@ -2,7 +2,6 @@
 
 import http.client
 import ssl
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -10,6 +9,7 @@ from urllib.parse import urlsplit
 
 from gpuvigil.config import Config
 from gpuvigil.errors import GpuvigilError
+from gpuvigil.systemd import last_line, run
 
 SERVICES = ("hub", "analyze", "alert", "dashboard", "report")
 _SECONDS = 120.0
@@ -17,31 +17,9 @@ _ANSWER_SECONDS = 5.0
 _LOOK_SECONDS = 0.5
 
 
-def run(*words: str) -> tuple[int, str]:
-    """A program's exit code, and all that it said."""
-    try:
-        done = subprocess.run(
-            words,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=_SECONDS,
-            check=False,
-            cwd="/",
-        )
-    except FileNotFoundError:
-        raise GpuvigilError(
-            f"there is no {words[0]} here: docs/install.md has the steps without"
-        ) from None
-    except subprocess.TimeoutExpired:
-        raise GpuvigilError(f"{' '.join(words)} does not end") from None
-    return done.returncode, done.stdout.strip()
-
-
 def check() -> None:
     """GpuvigilError unless systemd knows the unit."""
-    if run("systemctl", "cat", "gpuvigil@hub.service")[0] != 0:
+    if run(["systemctl", "cat", "gpuvigil@hub.service"])[0] != 0:
         raise GpuvigilError(
             "systemd knows no gpuvigil@.service: install the package gpuvigil-server first"
         )
@@ -50,9 +28,9 @@ def check() -> None:
 def start() -> None:
     """Start all, now and at every boot; those that run are left alone."""
     units = [f"gpuvigil@{name}.service" for name in SERVICES]
-    run("systemctl", "reset-failed", *units)
+    run(["systemctl", "reset-failed", *units])
     for verb in ("enable", "start"):
-        code, said = run("systemctl", verb, *units)
+        code, said = run(["systemctl", verb, *units])
         if code != 0:
             last = said.splitlines()[-1] if said else f"exit code {code}"
             raise GpuvigilError(f"systemctl {verb}: {last}; see journalctl -u 'gpuvigil@*' -n 20")
@@ -70,11 +48,13 @@ def wait_until_ready(config: Config, seconds: float = _SECONDS) -> None:
     for name, (url, authority) in asked.items():
         while not _answers(url, authority):
             if time.monotonic() >= deadline:
-                raise GpuvigilError(f"the {name} is not ready after {seconds:.0f} s; {_last(name)}")
+                last = last_line(f"gpuvigil@{name}")
+                raise GpuvigilError(f"the {name} is not ready after {seconds:.0f} s; {last}")
             time.sleep(_LOOK_SECONDS)
     for name in SERVICES:
-        if run("systemctl", "is-active", f"gpuvigil@{name}.service")[0] != 0:
-            raise GpuvigilError(f"gpuvigil@{name} does not run; {_last(name)}")
+        if run(["systemctl", "is-active", f"gpuvigil@{name}.service"])[0] != 0:
+            last = last_line(f"gpuvigil@{name}")
+            raise GpuvigilError(f"gpuvigil@{name} does not run; {last}")
 
 
 def _answers(url: str, authority: Path | None) -> bool:
@@ -94,19 +74,10 @@ def _answers(url: str, authority: Path | None) -> bool:
         return False
 
 
-def _last(name: str) -> str:
-    unit = f"gpuvigil@{name}"
-    of = f"_SYSTEMD_UNIT={unit}.service"
-    code, said = run("journalctl", of, "-q", "-n", "1", "-o", "cat", "--no-pager")
-    if code != 0 or not said:
-        return f"see journalctl -u {unit}"
-    return f"its last line: {said.splitlines()[-1]} (journalctl -u {unit} has more)"
-
-
 def sign_in_link(user: str, file: Path) -> str:
     """An address that signs its opener in, made as the services' user: its files are theirs."""
     own = [sys.executable, "-P", "-m", "gpuvigil", "url", "--config", str(file)]
-    code, said = run("runuser", "-u", user, "--", *own)
+    code, said = run(["runuser", "-u", user, "--", *own])
     if code != 0:
         raise GpuvigilError(f"no sign-in link can be made: {said}")
     return said
@@ -114,4 +85,4 @@ def sign_in_link(user: str, file: Path) -> str:
 
 def is_known(user: str) -> bool:
     """Whether this machine has the user."""
-    return run("id", "-u", user)[0] == 0
+    return run(["id", "-u", user])[0] == 0

@@ -1,4 +1,4 @@
-"""What `gpuvigil server init` writes into /etc/gpuvigil: what is not there yet, and nothing else."""
+"""The files that `gpuvigil server init` writes into /etc/gpuvigil, where they are missing."""
 
 import json
 import os

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TextIO
 
 from gpuvigil import __version__
+from gpuvigil.numbers_in_words import counted
 from gpuvigil.state_directory import state_directory
 
 from .machine import Driver
@@ -24,7 +25,7 @@ def banner(
     driver: Driver | None, nodes: int, gpus_per_node: int, *, from_prometheus: bool = False
 ) -> str:
     """The first lines: which version, and whose GPUs will be seen."""
-    cluster = f"simulated cluster ({_count(nodes, 'node')} x {_count(gpus_per_node, 'GPU')})"
+    cluster = f"simulated cluster ({counted(nodes, 'node')} x {counted(gpus_per_node, 'GPU')})"
     if from_prometheus:
         shown = "Showing what Prometheus has of its nodes; nothing is collected here"
     elif driver is None:
@@ -46,7 +47,3 @@ def where(link: str, state: Path, program: str, place: tuple[int, int] | None) -
     rows += [("State", str(state)), ("Logs", str(state / "log")), ("Stop", "Ctrl-C")]
     lines = "\n".join(f"  {name:<7}{text}" for name, text in rows)
     return f"\n{lines}\n"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

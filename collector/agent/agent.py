@@ -49,14 +49,14 @@ from .control_socket import Reply, Request
 from .exporter import Exporter
 from .hub_restore import Had
 from .inbox import Inbox, Message, Work
-from .kernel_log_listener import KernelEar
-from .log_collection import LogKeeper
+from .kernel_log_listener import KernelLogListener
+from .log_collection import LogCollector
 from .maintenance import Maintenance
 from .missing_driver import Driverless, expects_gpus, unsupported
 from .newest_samples import Newest
 from .node_row import NodeRow
 from .pci_bus import Bus
-from .reader_supervisor import ReaderKeeper
+from .reader_supervisor import ReaderSupervisor
 from .shutdown_event import last_word
 
 log = Log("collector")
@@ -106,7 +106,7 @@ class Agent:
         self._kernel = KernelBook(
             settings.spool_directory / "kernel_log.json", self._node, known.gpus, clock
         )
-        self._ear = KernelEar(self._kernel, clock, self.post, self._tell)
+        self._listener = KernelLogListener(self._kernel, clock, self.post, self._tell)
         self._owners = Owners(
             self._node,
             settings.proc_root,
@@ -118,7 +118,7 @@ class Agent:
         self._inference, self._served = Inference.of(settings, clock), InferenceBook(self._node)
         self._machine, self._logs, self._ranks = (
             Machine(settings, clock),
-            LogKeeper(settings, self._events, clock, self.post, self._tell),
+            LogCollector(settings, self._events, clock, self.post, self._tell),
             looker(settings, self._events, clock, self.post, self._tell),
         )
         self._sensor, self._steps = (
@@ -131,13 +131,13 @@ class Agent:
             Inbox(),
             Driverless(settings, known),
         )
-        self._keeper, self._newest = (
-            ReaderKeeper(settings, clock, self._inbox),
+        self._reader, self._newest = (
+            ReaderSupervisor(settings, clock, self._inbox),
             Newest(clock, settings.tick_seconds),
         )
-        children = self._keeper, self._machine
+        children = self._reader, self._machine
         self._own_row = NodeRow(self._node, settings, clock, known, spool, children=children)
-        self._maintenance = Maintenance(self._keeper, known, clock)
+        self._maintenance = Maintenance(self._reader, known, clock)
         self._control = Control(self, self._gpus, self._maintenance, known)
         self.exporter, self._page = Exporter(), Page.of(settings, self._node, known.gpus)
         self._remembered = clock.monotonic()
@@ -171,7 +171,9 @@ class Agent:
             "dropped_bodies": self._spool.dropped,
             "spool_refused_since": None if refusal is None else to_text(refusal.since),
             "spool_refused_why": None if refusal is None else refusal.why,
-            "driverless": None if self._known.driverless_since is None else _unbound(self._bus),
+            "driverless": None
+            if self._known.driverless_since is None
+            else [gpu.words for gpu in self._bus.gpus if gpu.for_nvidia],
             "unsupported": unsupported(self._bus.gpus),
         }
 
@@ -189,12 +191,12 @@ class Agent:
     def run(self, stop: threading.Event) -> None:
         """Watch the node until `stop`."""
         self._tell_boot()
-        self._ear.listen(self._kernel_source(), stop)
+        self._listener.listen(self._kernel_source(), stop)
         began = self._clock.monotonic()
         try:
             while not stop.is_set():
                 if self._settings.gpus:
-                    self._keeper.keep()
+                    self._reader.keep()
                     self._kubelet.keep()
                 self._inference.keep()
                 self._look_at_maintenance()
@@ -202,19 +204,19 @@ class Agent:
                 self._look_at_ranks()
                 self._look_at_machine()
                 self._take(self._inbox.next(self._pause_seconds()))
-                self._ear.look()
+                self._listener.look()
                 self._tick_without_reader(began)
         finally:
             if stop.is_set():
                 self._say_goodbye()
-            self._keeper.stop()
+            self._reader.stop()
             self._kubelet.stop()
             self._inference.stop()
             self._machine.stop()
             self._logs.stop()
             self._ranks.stop()
             self._steps.close()
-            self._ear.tell(self._kernel.flush())
+            self._listener.tell(self._kernel.flush())
             self._remember()
 
     def _say_goodbye(self) -> None:
@@ -242,8 +244,8 @@ class Agent:
         """A driver that was let go just now is told of at once."""
         if self._maintenance.look():
             self._changed = True
-            if self._keeper.released:
-                self._tick(self._keeper.absence(self._clock.now()))
+            if self._reader.released:
+                self._tick(self._reader.absence(self._clock.now()))
             self._remember()
 
     def _obey(self, request: Request, reply: Reply) -> None:
@@ -277,13 +279,13 @@ class Agent:
 
     def _take(self, found: tuple[int, Message] | Work | None) -> None:
         if isinstance(found, tuple):
-            self._hear(self._keeper.note(*found))
+            self._hear(self._reader.note(*found))
         elif found is not None:
             found()
 
     def _hear(self, message: Message | None) -> None:
         if isinstance(message, XidSeen):
-            self._ear.tell(self._kernel.xid(self._gpus.xid(message)))
+            self._listener.tell(self._kernel.xid(self._gpus.xid(message)))
         elif message is not None:
             self._tick(message)
 
@@ -299,19 +301,19 @@ class Agent:
     def _tick_without_reader(self, began: float) -> None:
         """Node and ports are told on time also when the reader is not there to set the pace."""
         tick_seconds = self._settings.tick_seconds
-        alone = not self._settings.gpus or self._keeper.resting
+        alone = not self._settings.gpus or self._reader.resting
         if self._ticked is None:
             # The first tick of a reader comes when the driver has started, or takes too long.
             due = began + (0.0 if alone else 1.0 + self._settings.driver_timeout_seconds)
         else:
-            outage = self._keeper.outage_seconds() is not None
+            outage = self._reader.outage_seconds() is not None
             late = not alone and not outage
             due = self._ticked + tick_seconds * (1.5 if late else 1.0)
             if outage and not self._outage:
                 due = 0.0  # what has just become certain waits for no tick
             self._outage = outage
         if self._clock.monotonic() >= due:
-            self._tick(self._keeper.absence(self._clock.now()))
+            self._tick(self._reader.absence(self._clock.now()))
 
     def _look_at_ports(self, *, for_rows: bool = False) -> None:
         """Their counters are read when rows are made of them, in between only their state."""
@@ -329,7 +331,7 @@ class Agent:
         self._changed |= self._driverless.take(tick, self._bus.gpus, now)
         if self._bus.has_appeared(tick):
             log.info("a GPU has appeared, the driver is asked anew")
-            self._keeper.renew()
+            self._reader.renew()
 
     def _tick(self, tick: Tick | None) -> None:
         """Everything that is told once a tick."""
@@ -342,14 +344,14 @@ class Agent:
         self._look_at_ports(for_rows=True)
         self._look_at_bus(tick, now)
         self._gpus.see_steps(self._steps.read(_processes(tick), now))
-        news = self._gpus.take(tick, now, self._keeper.outage_seconds())
+        news = self._gpus.take(tick, now, self._reader.outage_seconds())
         self._changed |= news.changed
         for event in news.events:
             if event.kind in {EventKind.GPU_BACK, EventKind.GPU_RESET}:
-                self._ear.tell(self._kernel.calm(event.subject))
+                self._listener.tell(self._kernel.calm(event.subject))
         self._tell(news.events)
         if tick is not None and _names_all(tick):
-            self._ear.settle()
+            self._listener.settle()
         served = self._served.rows(self._inference.take(_processes(tick)), now)
         others = [*self._ports.rows(now), *served, self._own_row.row(tick, news, now)]
         rows = [*news.rows, *others]
@@ -418,7 +420,7 @@ class Agent:
                 self._settings.sysfs_root,
             ),
             nics=self._nics.read(self._known.ports.values(), self._bus.gpus),
-            driver=self._driver if self._has_driver() else None,
+            driver=None if self._state in {"", NO_DRIVER} else self._driver,
             driver_state="not answering" if silent else self._state or NO_DRIVER,
             kernel=os.uname().release,  # in a container that is still the host's
             rack=self._settings.rack or None,
@@ -428,9 +430,6 @@ class Agent:
             expects_gpus=expects_gpus(self._known, self._node.node),
         )
         self._record([inventory.to_record()])
-
-    def _has_driver(self) -> bool:
-        return self._state not in {"", NO_DRIVER}
 
     def _remember(self) -> None:
         self._remembered = self._clock.monotonic()
@@ -470,11 +469,6 @@ def _processes(tick: Tick | None) -> dict[str, tuple[int, ...]]:
         for gpu in (() if tick is None else tick.gpus)
         if gpu.identity is not None and gpu.processes is not None
     }
-
-
-def _unbound(bus: Bus) -> list[str]:
-    """NVIDIA's GPUs on the bus and what holds them, for people."""
-    return [gpu.words for gpu in bus.gpus if gpu.for_nvidia]
 
 
 def _names_all(tick: Tick) -> bool:

@@ -1,4 +1,4 @@
-"""What a running agent can be told on its own machine, and what it answers."""
+"""The commands that a running agent takes on its own machine, and its answers."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol

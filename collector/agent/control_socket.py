@@ -1,4 +1,4 @@
-"""A running agent's door for commands on its own machine: one JSON line in, one JSON line out.
+"""A running agent's control socket: one JSON line in, one JSON line out.
 
 A Unix socket in the spool directory, which only the agent's user and root may enter.
 """

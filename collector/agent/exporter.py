@@ -14,6 +14,7 @@ from functools import cache, lru_cache
 from gpuvigil import metrics
 from gpuvigil.errors import ConfigError
 from gpuvigil.log import Log
+from gpuvigil.web.metrics_page import labels_text
 from gpuvigil.web.metrics_server import MetricsServer
 
 from ..rows.catalogue_rows import Row
@@ -89,9 +90,4 @@ def _head(metric: metrics.Metric) -> str:
 # More subjects than a node has: an eight-GPU node has 144 NVLinks.
 @lru_cache(maxsize=4096)
 def _labels(tags: tuple[str, ...], values: tuple[str, ...]) -> str:
-    pairs = ",".join(f'{tag}="{_escaped(v)}"' for tag, v in zip(tags, values, strict=True))
-    return f"{{{pairs}}}"
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    return labels_text(dict(zip(tags, values, strict=True)))

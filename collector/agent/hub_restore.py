@@ -1,4 +1,4 @@
-"""Asks the hub what this node had and who held it, when the node itself has forgotten it."""
+"""Restores from the hub what this node had and who held it, when the node itself has forgotten it."""
 
 import random
 import threading

@@ -1,4 +1,4 @@
-"""What other threads have for the agent's main loop, in the order of arrival."""
+"""The queue of the agent's main loop, filled by other threads."""
 
 import queue
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The kernel log in the agent: read by a thread of its own, told of by the main loop.
+"""The agent's kernel log: read by a thread of its own, handled by the main loop.
 
 A report names a GPU by its address. At a node's first start nobody knows yet which GPU is where; what
 the kernel has said of an unknown address waits for that, a few seconds at most. The thread waits with
@@ -19,7 +19,7 @@ _LOOK_SECONDS = 1.0  # how soon the thread sees that it shall stop
 _UNKNOWN_SECONDS = 5.0  # for the driver to say which GPUs there are
 
 
-class KernelEar:
+class KernelLogListener:
     """Hands batches of the kernel log to the book; all but its thread is of the main loop alone."""
 
     def __init__(

@@ -64,7 +64,7 @@ class Ended:
         return f"not collected: {self.failed}" if self.failed else f"collected in {self.file}"
 
 
-class LogKeeper:
+class LogCollector:
     """One run at a time, in a thread; all else in the agent's main loop."""
 
     def __init__(

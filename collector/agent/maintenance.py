@@ -12,7 +12,7 @@ from gpuvigil.clock import Clock
 from gpuvigil.errors import GpuvigilError
 from gpuvigil.log import Log
 
-from .reader_supervisor import ReaderKeeper
+from .reader_supervisor import ReaderSupervisor
 from .saved_state import Remembered
 
 log = Log("collector")
@@ -32,9 +32,9 @@ Outcome = Callable[[float | NotReleasedError], None]
 class Maintenance:
     """Whether the driver is left alone, and until when; for the main loop."""
 
-    def __init__(self, keeper: ReaderKeeper, known: Remembered, clock: Clock) -> None:
+    def __init__(self, reader: ReaderSupervisor, known: Remembered, clock: Clock) -> None:
         """Goes on with a release that an earlier agent was asked for."""
-        self._keeper = keeper
+        self._reader = reader
         self._known = known
         self._clock = clock
         self._ends = 0.0
@@ -44,7 +44,7 @@ class Maintenance:
         left = 0.0 if until is None else (until - clock.now()).total_seconds()
         if left > 0:
             self._ends = clock.monotonic() + min(left, LONGEST_SECONDS)
-            keeper.release()
+            reader.release()
         else:
             known.released_until = None
 
@@ -53,7 +53,7 @@ class Maintenance:
         """How soon to look again; None when there is no hurry."""
         if self._waiting:
             return _SOON_SECONDS
-        return self._ends - self._clock.monotonic() if self._keeper.released else None
+        return self._ends - self._clock.monotonic() if self._reader.released else None
 
     def release(self, seconds: float, tell: Outcome) -> None:
         """Let the driver go for so long from now on; `tell` is called with how long that took.
@@ -64,30 +64,30 @@ class Maintenance:
         self._ends = self._asked + seconds
         self._known.released_until = self._clock.now() + timedelta(seconds=seconds)
         self._waiting.append(tell)
-        self._keeper.release()
+        self._reader.release()
 
     def attach(self) -> bool:
         """End the release now; false when there is none."""
-        if not self._keeper.released:
+        if not self._reader.released:
             return False
         log.info("driver is read again")
         self._known.released_until = None
-        self._keeper.attach()
+        self._reader.attach()
         return True
 
     def look(self) -> bool:
         """Do what is due; true when the driver was let go or taken again just now."""
         now = self._clock.monotonic()
-        if self._waiting and self._keeper.gone:
+        if self._waiting and self._reader.gone:
             log.info("driver is released", seconds=round(self._ends - now, 1))
             self._tell(now - self._asked)
             return True
         if self._waiting and now - self._asked >= _PATIENCE_SECONDS:
             # It would be a lie to call the GPUs released, and a second reader is not started anyhow.
             self.attach()
-            self._tell(NotReleasedError(_stuck(self._keeper.pid)))
+            self._tell(NotReleasedError(_stuck(self._reader.pid)))
             return True
-        return self._keeper.released and now >= self._ends and self.attach()
+        return self._reader.released and now >= self._ends and self.attach()
 
     def _tell(self, outcome: float | NotReleasedError) -> None:
         waiting, self._waiting = self._waiting, []

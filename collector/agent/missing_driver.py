@@ -1,4 +1,4 @@
-"""Since when NVIDIA GPUs are on the PCI bus of this node and no driver is loaded for them."""
+"""Since when this node has NVIDIA GPUs on its PCI bus and no driver for them."""
 
 import os
 from collections.abc import Iterable

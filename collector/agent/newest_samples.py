@@ -1,4 +1,4 @@
-"""What the reader last said of every GPU, for who checks this node on a machine without a free core."""
+"""The reader's newest samples of every GPU, for a node check that gets no core of its own."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Which configuration a command on a node uses when none is named: the one that the service uses."""
+"""The configuration that a command on a node uses when none is named: the service's."""
 
 import os
 from collections.abc import Mapping

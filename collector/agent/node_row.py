@@ -14,7 +14,7 @@ from ..samples.messages import Tick
 from ..sensors.host import read_host, read_processors
 from ..sensors.storage import Storage
 from ..spool.queue import Spool
-from .reader_supervisor import ReaderKeeper
+from .reader_supervisor import ReaderSupervisor
 from .saved_state import Remembered
 
 
@@ -29,11 +29,11 @@ class NodeRow:
         known: Remembered,
         spool: Spool,
         *,
-        children: tuple[ReaderKeeper, Machine],
+        children: tuple[ReaderSupervisor, Machine],
     ) -> None:
         self._node, self._proc_root, self._known = node, settings.proc_root, known
         self._spool = spool
-        self._keeper, self._machine = children
+        self._reader, self._machine = children
         self._storage = Storage(settings.proc_root, settings.sysfs_root, clock.monotonic)
 
     def row(self, tick: Tick | None, news: GpuNews, now: datetime) -> Row:
@@ -46,7 +46,7 @@ class NodeRow:
             "gpus_answering": news.answering,
             "driver_answering": None if answering is None else int(answering),
             "driver_silent_seconds": news.driver_silent_seconds,
-            "reader_restarts": self._count("reader_restarts", self._keeper.restarts),
+            "reader_restarts": self._count("reader_restarts", self._reader.restarts),
             "sweep_seconds": None if tick is None else tick.sweep_seconds,
             "spool_bytes": spool.bytes,
             "spool_oldest_seconds": spool.oldest_seconds(now),

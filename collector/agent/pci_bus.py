@@ -1,4 +1,4 @@
-"""The GPUs on the PCI bus, tick by tick, by the kernel alone: also while the driver hangs."""
+"""The GPUs on the PCI bus, tick by tick, from sysfs alone: also while the driver hangs."""
 
 from pathlib import Path
 

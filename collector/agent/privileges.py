@@ -1,4 +1,4 @@
-"""What a collector that is nobody in particular cannot measure, and which privilege would give it."""
+"""What a collector without privileges cannot measure, and which privilege it lacks."""
 
 import os
 from dataclasses import dataclass

@@ -8,9 +8,9 @@ file, so that this also counts for a reader that an earlier agent had to leave b
 import fcntl
 import os
 import select
-import subprocess
 from contextlib import suppress
 from datetime import datetime
+from enum import Enum
 from functools import partial
 
 from gpuvigil import own_command
@@ -19,10 +19,9 @@ from gpuvigil.config import CollectorSettings
 from gpuvigil.log import Log
 
 from ..processes import cpu_time
-from ..processes.spawn import Child, started
+from ..processes.spawn import Child, end, started
 from ..samples.messages import CHANGED, LOADED, RELEASED, STARTING, Tick, contents, load
 from .inbox import Inbox, Message
-from .reader_health import Verdict, judge
 
 log = Log("collector")
 
@@ -39,7 +38,15 @@ _LOCK_FILE = "reader.lock"
 _MODULE_FILE = "module/nvidia/version"
 
 
-class ReaderKeeper:
+class Verdict(Enum):
+    """What to do with a reader that runs."""
+
+    KEEP = "keep"
+    FROZEN = "reader says nothing"
+    STUCK = "no driver call of the reader comes back"
+
+
+class ReaderSupervisor:
     """One reader at most; `keep` is for the main thread, which the kernel ties the child to."""
 
     def __init__(self, settings: CollectorSettings, clock: Clock, inbox: Inbox) -> None:
@@ -183,10 +190,7 @@ class ReaderKeeper:
 
     def stop(self) -> None:
         """End the reader; one that cannot be ended is left to the kernel."""
-        if self._child is not None:
-            self._child.kill()
-            with suppress(subprocess.TimeoutExpired):
-                self._child.wait(1.0)
+        end(self._child)
 
     def _start(self, now: float) -> None:
         try:
@@ -283,7 +287,7 @@ class ReaderKeeper:
             log.warning("reader is replaced", why=verdict.value)
             self._kill(now)
             if self._last is not None:
-                self._last = _starting(self._last)
+                self._last = Tick(at=self._last.at, state=STARTING, driver=self._last.driver)
 
     def _kill(self, now: float) -> None:
         if self._child is not None:
@@ -309,5 +313,12 @@ class ReaderKeeper:
         self._rest_seconds = min(2 * self._rest_seconds, _LONGEST_REST_SECONDS)
 
 
-def _starting(tick: Tick) -> Tick:
-    return Tick(at=tick.at, state=STARTING, driver=tick.driver)
+def judge(
+    heard_seconds_ago: float, silent_seconds: float | None, patience_seconds: float
+) -> Verdict:
+    """`silent_seconds` is the reader's own word on its calls, `heard_seconds_ago` the age of it."""
+    if heard_seconds_ago >= patience_seconds:
+        return Verdict.FROZEN
+    if silent_seconds is not None and silent_seconds >= patience_seconds:
+        return Verdict.STUCK
+    return Verdict.KEEP

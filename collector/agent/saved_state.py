@@ -1,4 +1,4 @@
-"""What a node knew before its collector started again: GPUs, ports, holders, counters.
+"""State that outlives the collector: GPUs, ports, holders, counters.
 
 One small JSON file beside the spool, so that a GPU that was there stays visible when it is lost. When
 the file is gone, the hub is asked for the node's last inventory. Hardware that was taken out on

@@ -1,4 +1,4 @@
-"""What a collector says before it ends in order: that it was stopped, or that the machine goes down."""
+"""The event before an orderly end: the collector was stopped, or the machine goes down."""
 
 import subprocess
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Who asks, and what an exit code means to them.
+"""The callers of a node check, and what an exit code means to each.
 
 nagios        0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN; first line with performance data
               (Monitoring Plugins, "Development Guidelines")

@@ -1,4 +1,4 @@
-"""What a check's evidence is called: a key for programs, which stays, and words for people."""
+"""Names of a check's evidence: a stable key for programs, words for people."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

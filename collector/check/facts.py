@@ -1,4 +1,4 @@
-"""What a look at this node saw: the one input of all rules."""
+"""What one look at this node found: the only input of the rules."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

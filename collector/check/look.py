@@ -1,4 +1,4 @@
-"""Looking at the node, in a child process that may get stuck; meanwhile the collector is asked."""
+"""Looks at the node in a child process that may get stuck, and asks the collector meanwhile."""
 
 import os
 import socket

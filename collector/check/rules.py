@@ -1,4 +1,4 @@
-"""From what was seen to what is wrong: pure functions of the facts, without any history."""
+"""The rules of the node check: pure functions from facts to findings, without history."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace

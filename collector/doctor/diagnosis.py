@@ -1,4 +1,4 @@
-"""One line of the doctor: what, how it is, and what to do about it."""
+"""One line of the doctor: what it is about, its state, and what to do."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The hub from here: whether it answers, from where its address is, its clock, and our token."""
+"""The hub as seen from here: whether it answers, where its address comes from, its clock, our token."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Who is asked on this node whose GPUs are: its inference servers and its kubelet."""
+"""Sources of owners on this node: its inference servers and its kubelet."""
 
 from gpuvigil.config import CollectorSettings
 from gpuvigil.errors import ConfigError

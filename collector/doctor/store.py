@@ -1,4 +1,4 @@
-"""The store that telemetry goes to past the hub: whether it would take lines from here."""
+"""The store beside the hub: whether it would take lines from here."""
 
 import re
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""Rows of what inference servers say: one for each replica and GPU that serves it."""
+"""Rows for inference servers: one for each replica and GPU that serves it."""
 
 from collections.abc import Iterable
 from datetime import datetime

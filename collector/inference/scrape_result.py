@@ -1,4 +1,4 @@
-"""What a server's page said, as it travels from the child that asked to the collector."""
+"""A scrape's result, as the child hands it to the collector."""
 
 import json
 import math

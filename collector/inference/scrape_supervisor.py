@@ -1,8 +1,6 @@
-"""Keeps the child that asks inference servers, and what it last said: where addresses are declared."""
+"""Supervises the child that scrapes inference servers, and keeps what it last said."""
 
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +9,7 @@ from gpuvigil.clock import Clock
 from gpuvigil.config import CollectorSettings
 from gpuvigil.log import Log
 
-from ..processes.spawn import started
+from ..processes.spawn import Child, end, started
 from . import scrape_result
 from .address import Address, address
 from .binding import limited, of_its_user, serving
@@ -59,7 +57,7 @@ class Inference:
         self._seconds = seconds
         self._proc = proc_root
         self._clock = clock
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
         self._not_before = 0.0
         self._rest_seconds = 1.0
         self._processes: _Processes = {}
@@ -101,10 +99,7 @@ class Inference:
 
     def stop(self) -> None:
         """End the child."""
-        if self._child is not None:
-            self._child.kill()
-            with suppress(subprocess.TimeoutExpired):
-                self._child.wait(1.0)
+        end(self._child)
 
     def _start(self, now: float) -> None:
         command = own_command.command("endpoints", "collector.inference.scrape_child")
@@ -115,7 +110,7 @@ class Inference:
             log.warning("inference servers are not asked", why=str(error))
             self._pause(now)
 
-    def _listen(self, child: "subprocess.Popen[bytes]") -> None:
+    def _listen(self, child: Child) -> None:
         """In a thread of its own, which also looks up who serves: no tick waits for procfs."""
         assert child.stdout is not None
         with child.stdout as lines:

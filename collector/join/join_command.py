@@ -14,6 +14,8 @@ from gpuvigil.errors import ConfigError, GpuvigilError, HubUnavailable
 from gpuvigil.hub_client.authority import certificate_in
 from gpuvigil.hub_client.joining import is_join_token
 from gpuvigil.model import Inventory, Record, Subject
+from gpuvigil.numbers_in_words import counted
+from gpuvigil.systemd import last_line
 
 from ..agent.node_config import SERVICE_CONFIG
 from ..doctor.diagnosis import can_work, lines
@@ -161,16 +163,12 @@ def _first_data(asked: Asked, node: Subject, before: Record | None, seconds: flo
         if now is not None and (before is None or now.version != before.version):
             return now
         if unit.gives_up():
-            raise GpuvigilError(f"the collector does not stay up; {unit.last_lines()}")
+            raise GpuvigilError(f"the collector does not stay up; {last_line(unit.UNIT)}")
         if time.monotonic() >= deadline:
-            raise GpuvigilError(f"{said} after {seconds:.0f} s; {unit.last_lines()}")
+            raise GpuvigilError(f"{said} after {seconds:.0f} s; {last_line(unit.UNIT)}")
         time.sleep(_LOOK_SECONDS)
 
 
 def _with_what(record: Record) -> str:
     found = Inventory.from_record(record)
-    return f"{_counted(len(found.gpus), 'GPU')} and {_counted(len(found.ports), 'network port')}"
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    return f"{counted(len(found.gpus), 'GPU')} and {counted(len(found.ports), 'network port')}"

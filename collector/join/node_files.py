@@ -1,4 +1,4 @@
-"""What a node keeps of the hub that it joined: three files, and none is replaced in silence."""
+"""The three files that a node keeps after joining; none is replaced silently."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpuvigil.config import load
 from gpuvigil.errors import ConfigError
-from gpuvigil.private_files import sync_folder
+from gpuvigil.file_sync import sync
 
 CONFIGURATION, TOKEN, AUTHORITY = "collector.toml", "collector-token", "ca.pem"
 PENDING = "collector-token.joining"
@@ -130,7 +130,7 @@ def _put(file: Path, text: str, mode: int) -> str:
     if keeps:
         file.replace(old)
     draft.replace(file)
-    sync_folder(file.parent)
+    sync(file.parent)
     if before is None:
         return f"written    {file}"
     return f"replaced   {file}" + (f" (before: {old})" if keeps else "")

@@ -1,4 +1,4 @@
-"""A node's own token for a join token, so that a join that is tried again takes no second use."""
+"""Exchanges a join token for the node's own; trying again takes no second use."""
 
 from collections.abc import Callable
 from pathlib import Path

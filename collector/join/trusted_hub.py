@@ -1,4 +1,4 @@
-"""Whether the hub at an address is the one that was meant, and takes our token: before anything is written."""
+"""Checks, before anything is written, that the hub at an address is the intended one and takes our token."""
 
 import hmac
 import http.client

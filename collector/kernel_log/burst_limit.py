@@ -1,4 +1,4 @@
-"""Events that come too fast: the first of each sort is told at once, the others by their count.
+"""Rate limit for events: the first of each sort is told at once, the others by their count.
 
 What makes a sort is the reporter's to say: an Xid's code, its decoded gravity, unit and link. Of more
 sorts at once than are kept apart, those of one kind, subject, code and gravity are one.

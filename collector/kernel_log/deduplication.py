@@ -1,4 +1,4 @@
-"""Xids that the kernel log and NVML both report: which report of one answers which of the other."""
+"""Deduplication of Xids that both the kernel log and NVML report."""
 
 from collections import deque
 from collections.abc import Iterator

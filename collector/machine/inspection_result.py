@@ -1,4 +1,4 @@
-"""What one look at the machine has seen, as a line between the child that looks and its parent."""
+"""The result of one inspection of the machine, as the child hands it to its parent."""
 
 import json
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""Looks at the machine from time to time, by a child that may get stuck."""
+"""Inspects the machine from time to time, in a child that may get stuck."""
 
 import json
 import math
@@ -13,6 +13,7 @@ from gpuvigil.clock import Clock
 from gpuvigil.config import CollectorSettings
 from gpuvigil.log import Log
 
+from ..processes.spawn import Child, end
 from ..rows.catalogue_rows import Number
 from . import inspection_result
 from .inspection_result import Seen
@@ -36,7 +37,7 @@ class Machine:
         self._settings, self._clock = settings, clock
         self._file = settings.spool_directory / "machine.json"
         self._worked = set(_remembered(self._file))  # parts that were seen to work once
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
         self._heard = b""
         self._due = 0.0
         self._seen, self._seen_at = Seen(), math.inf  # before the first look nothing is late
@@ -87,12 +88,9 @@ class Machine:
 
     def stop(self) -> None:
         """End the child; one that cannot be killed is left where it is."""
-        if self._child is not None:
-            self._child.kill()
-            with suppress(subprocess.TimeoutExpired):
-                self._child.wait(0.2)
-            if self._child.stdout is not None:
-                self._child.stdout.close()
+        end(self._child, 0.2)
+        if self._child is not None and self._child.stdout is not None:
+            self._child.stdout.close()
 
     def _is_old(self) -> bool:
         longest = _OLD_LOOKS * self._settings.machine_seconds + ANSWER_SECONDS
@@ -129,7 +127,7 @@ class Machine:
         assert self._child.stdout is not None
         os.set_blocking(self._child.stdout.fileno(), False)
 
-    def _listen(self, child: "subprocess.Popen[bytes]") -> str:
+    def _listen(self, child: Child) -> str:
         assert child.stdout is not None
         ended = child.poll() is not None
         with suppress(BlockingIOError):

@@ -1,4 +1,4 @@
-"""What the collector lets its child look at, and what the child answers: a line of JSON each."""
+"""The question to the NCCL child and its answer: a line of JSON each."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Looks at where ranks stand only where a site has switched it on: else nothing of it is loaded."""
+"""Asks where ranks stand, only where a site has switched it on: else none of it is loaded."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol

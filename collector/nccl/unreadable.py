@@ -1,4 +1,4 @@
-"""The one error of everything here that reads what a job's process wrote."""
+"""The errors of all that reads what a job's process wrote."""
 
 
 class UnreadableError(ValueError):

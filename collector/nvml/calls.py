@@ -1,4 +1,4 @@
-"""Calls on one device, bound once; what the driver refuses, and what each call costs."""
+"""Calls on one device, bound once, with what the driver refuses and what each call costs."""
 
 import ctypes
 import re

@@ -78,7 +78,12 @@ class GpuSweep:
         patience = self._patience.seconds
         if call.passed > patience and call.seconds(cpu_time.threads()) > patience:
             # Half of these numbers are from before the call that hung; what it cost is true.
-            result = replace(_numberless(result), costs=result.costs)
+            result = GpuTick(
+                index=result.index,
+                identity=result.identity,
+                reason=result.reason,
+                costs=result.costs,
+            )
             self._slow_due = None
         with self._lock:
             if self._told < self._answered:
@@ -181,10 +186,6 @@ class GpuSweep:
                 if error.reason is Unmeasured.LOST:
                     raise
         return gpu
-
-
-def _numberless(result: GpuTick) -> GpuTick:
-    return GpuTick(index=result.index, identity=result.identity, reason=result.reason)
 
 
 def _with_untold(last: GpuTick, result: GpuTick) -> GpuTick:

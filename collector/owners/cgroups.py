@@ -49,7 +49,7 @@ def parse(text: str) -> Place:
     units = [it for it in _UNIT.findall(text) if not it.startswith("user@")]
     return Place(
         job=slurm[1] if slurm else None,
-        pod_uid=_dashed(pod[1]) if pod else None,
+        pod_uid=pod[1].replace("_", "-") if pod else None,
         container=_container(text),
         unit=units[-1] if units else None,
         uid=int(owner[1]) if owner else None,
@@ -65,7 +65,3 @@ def _container(text: str) -> str | None:
         runtime = folder[1] if folder[1] in {"docker", "podman", "libpod"} else "container"
         return f"{_RUNTIMES.get(runtime, runtime)} {folder[2][:_SHOWN]}"
     return f"lxc {lxc[1]}" if lxc else None
-
-
-def _dashed(uid: str) -> str:
-    return uid.replace("_", "-")

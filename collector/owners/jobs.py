@@ -1,4 +1,4 @@
-"""Who holds a GPU, by the jobs that Slurm gave it to."""
+"""Holders of GPUs by Slurm's jobs."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace

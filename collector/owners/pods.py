@@ -1,4 +1,4 @@
-"""Who holds a GPU, by the pods that the kubelet gave it to."""
+"""Holders of GPUs by the kubelet's pods."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""Who holds a GPU, by the processes that compute on it: user, command and start from procfs.
+"""Holders of GPUs by the processes that compute on them: user, command and start from procfs.
 
 The kernel reads a command line out of the process's memory and waits for the lock on it, which a
 process that is stuck in the driver may hold for ever; a user's name may come from a directory
@@ -16,7 +16,7 @@ from pathlib import Path
 from gpuvigil.clock import EPOCH
 from gpuvigil.model import Allocation, Holder, Subject, process_holder
 
-from ..processes.abandonable_thread import Patient
+from ..processes.abandonable_thread import AbandonableThread
 from ..sensors import files
 from . import cgroups
 from .cgroups import Place
@@ -44,8 +44,8 @@ class ProcessTable:
     def __init__(self, proc_root: Path) -> None:
         self._proc = proc_root
         self._users: dict[int, str] = {}
-        self._commands = Patient(_PATIENCE_SECONDS)
-        self._names = Patient(_PATIENCE_SECONDS)
+        self._commands = AbandonableThread(_PATIENCE_SECONDS)
+        self._names = AbandonableThread(_PATIENCE_SECONDS)
         self._ticks_per_second = os.sysconf("SC_CLK_TCK")
 
     def find(self, pid: int) -> Process:

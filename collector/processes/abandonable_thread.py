@@ -1,4 +1,4 @@
-"""Work that may never come back, done in a thread of its own, and waited for a short time only."""
+"""Runs work that may never return in a thread of its own, and waits only so long."""
 
 import queue
 import threading
@@ -8,7 +8,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-class Patient:
+class AbandonableThread:
     """One piece of work at a time: while one is stuck, no other is begun."""
 
     def __init__(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Memory that a process of a node has and does not need goes back to the system."""
+"""Returns memory that a process no longer needs to the system."""
 
 import ctypes
 import gc

@@ -1,8 +1,9 @@
-"""Starting a child process that somebody listens to, where there may be no room for one."""
+"""Starts and ends child processes whose output somebody reads."""
 
 import subprocess
 import threading
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 
 from gpuvigil import lifeline
 
@@ -34,3 +35,11 @@ def started(
         child.communicate()
         raise OSError(str(error)) from None
     return child
+
+
+def end(child: Child | None, seconds: float = 1.0) -> None:
+    """Kill it, and wait a moment; one that cannot be killed is left to the kernel."""
+    if child is not None:
+        child.kill()
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(seconds)

@@ -11,6 +11,7 @@ from functools import cache
 from gpuvigil.metrics import GPU, GPU_INFO, Kind, Metric
 from gpuvigil.metrics.dcgm import times
 from gpuvigil.model import Allocation, HolderKind
+from gpuvigil.web.metrics_page import labels_text
 
 from .catalogue_rows import Number, Row
 
@@ -94,24 +95,21 @@ def _labels(
 ) -> str:
     info = infos.get(tags["uuid"], {})
     index = info.get("index", "")
-    labels = {
-        "gpu": index,
-        "UUID": tags["uuid"],
-        "pci_bus_id": _bus(info.get("pci_address", "")),
-        "device": f"nvidia{index}",
-        "modelName": tags.get("model", ""),
-        "Hostname": tags["node"],
-        "DCGM_FI_DRIVER_VERSION": info.get("driver_version", ""),
-        **holders.get(tags["uuid"], {}),
-    }
-    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items()) + "}"
+    return labels_text(
+        {
+            "gpu": index,
+            "UUID": tags["uuid"],
+            "pci_bus_id": _bus(info.get("pci_address", "")),
+            "device": f"nvidia{index}",
+            "modelName": tags.get("model", ""),
+            "Hostname": tags["node"],
+            "DCGM_FI_DRIVER_VERSION": info.get("driver_version", ""),
+            **holders.get(tags["uuid"], {}),
+        }
+    )
 
 
 def _bus(address: str) -> str:
     """`00000000:1B:00.0`, as DCGM writes an address."""
     domain, _, rest = address.partition(":")
     return f"{domain.zfill(8)}:{rest}".upper() if rest else ""
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -1,4 +1,4 @@
-"""Events with ids that stay the same however often they are sent."""
+"""Events with stable ids, however often they are sent."""
 
 from dataclasses import dataclass, field
 from datetime import datetime

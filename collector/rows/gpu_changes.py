@@ -1,4 +1,4 @@
-"""What one tick says of a node's GPUs, and how long a silence is until it says so."""
+"""What one tick changes for a node's GPUs, and how long a silence lasts until it counts."""
 
 from dataclasses import dataclass
 

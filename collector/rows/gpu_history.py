@@ -1,4 +1,4 @@
-"""What is known of a node's GPUs, tick by tick: rows, and events where something changed."""
+"""The history of a node's GPUs, tick by tick: rows, and events where something changed."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -55,7 +55,8 @@ class GpuBook:
         self._on_bus: frozenset[str] | None = None
         self._steps: Mapping[str, Progress] = {}
         self._seen_on_bus: set[str] = set()
-        self._silent_since: datetime | None = None
+        # Since when no call to the driver has come back; None while they do.
+        self.silent_since: datetime | None = None
         self._all_silent = self._were_all_silent = False  # in the last tick, in the one before
 
     def xid(self, seen: XidSeen) -> Event:
@@ -108,7 +109,7 @@ class GpuBook:
         node_event = self._judge_driver(tick, now, outage_seconds)
         listed = () if tick is None else tick.gpus
         self._were_all_silent = self._all_silent
-        self._all_silent = self._silent_since is not None or all(
+        self._all_silent = self.silent_since is not None or all(
             gpu.silent_seconds is not None for gpu in listed
         )
         at = now if tick is None else tick.at
@@ -157,13 +158,13 @@ class GpuBook:
         """Whether the driver as a whole answers, and the event when that has changed."""
         silent = outage_seconds if tick is None else tick.silent_seconds
         node = self._events.node
-        if silent is not None and self._silent_since is None:
-            self._silent_since = now - timedelta(seconds=silent)
+        if silent is not None and self.silent_since is None:
+            self.silent_since = now - timedelta(seconds=silent)
             text = "no driver call comes back"
             return self._events.make(EventKind.DRIVER_SILENT, node, now, text)
         answers = tick is not None and silent is None and tick.state not in {STARTING, CHANGED}
-        if answers and self._silent_since is not None:
-            self._silent_since = None
+        if answers and self.silent_since is not None:
+            self.silent_since = None
             text = _over(tick, "the driver answers again")
             return self._events.make(EventKind.DRIVER_BACK, node, now, text)
         return None
@@ -182,7 +183,7 @@ class GpuBook:
     ) -> GpuTick | None:
         """What is to be said of a known GPU; None when nothing can be said in this tick."""
         gpu = by_uuid.get(uuid)
-        if self._silent_since is not None:
+        if self.silent_since is not None:
             gpu = replace(gpu or _ABSENT, values=None, reason=Unmeasured.DRIVER_NOT_ANSWERING)
         elif gpu is None:
             # It was there once; a driver that is loaded would list it.
@@ -227,7 +228,7 @@ class GpuBook:
             since = self._lost.get(uuid, at)
         elif gpu.reason is not reason and gpu.reason is Unmeasured.DRIVER_NOT_ANSWERING:
             silent = at - timedelta(seconds=gpu.silent_seconds or 0.0)
-            since = self._silent_since or silent
+            since = self.silent_since or silent
         elif gpu.reason is not reason:
             since = at
         self._absent[uuid] = (gpu.reason, since)
@@ -281,18 +282,13 @@ class GpuBook:
         return found
 
     def _driver_answering(self, tick: Tick | None) -> bool | None:
-        if self._silent_since is not None:
+        if self.silent_since is not None:
             return False
         return True if tick is not None and tick.state == LOADED else None
 
-    @property
-    def silent_since(self) -> datetime | None:
-        """Since when no call to the driver has come back; None while they do."""
-        return self._silent_since
-
     def _driver_silent_seconds(self, tick: Tick | None, now: datetime) -> float | None:
-        if self._silent_since is not None:
-            return max((now - self._silent_since).total_seconds(), 0.0)
+        if self.silent_since is not None:
+            return max((now - self.silent_since).total_seconds(), 0.0)
         return 0.0 if self._driver_answering(tick) else None
 
     def _subject(self, uuid: str) -> Subject:

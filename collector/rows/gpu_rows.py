@@ -1,4 +1,4 @@
-"""From what a GPU said in a tick to its rows: counters made monotone, slow numbers kept."""
+"""Rows of a GPU from its samples: counters made monotone, slow numbers kept."""
 
 import time
 from collections.abc import Callable, Mapping

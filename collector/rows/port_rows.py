@@ -1,4 +1,4 @@
-"""What is known of a node's ports: rows with monotone counters, and events when one changes."""
+"""Rows of a node's ports with monotone counters, and events when a port changes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -114,7 +114,7 @@ class Connections:
     def of(self, interface: str) -> tuple[tuple[str, ...], Sent | None]:
         """The addresses of an interface, a folder of sysfs, or of its bond; what left from these lately."""
         numbers = [number_of(interface)]
-        bond = (files.read(f"{interface}/master/ifindex") or "").strip()
+        bond = files.stripped(f"{interface}/master/ifindex")
         numbers += [int(bond)] if bond.isdigit() else []
         mine = tuple(it for number in numbers for it in self._addresses.get(number, ()))
         sent = [one for it in mine if (one := self.sent(it)) is not None]

@@ -16,8 +16,13 @@ def read(path: str) -> str | None:
         return None
 
 
+def stripped(path: str) -> str:
+    """The same without white space around it; empty when it cannot be read."""
+    return (read(path) or "").strip()
+
+
 def text(path: str) -> str:
-    """The same; OSError says why it cannot be read."""
+    """The file's text; OSError says why it cannot be read."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         content = os.read(file, _BLOCK_BYTES)

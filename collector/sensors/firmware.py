@@ -54,8 +54,7 @@ def _firmware(
     port: PortIdentity, sysfs_root: Path, ask: Callable[[str], DriverInfo | None]
 ) -> str | None:
     if port.kind != "ethernet":
-        said = files.read(f"{sysfs_root}/class/infiniband/{port.device}/fw_ver")
-        return _some((said or "").strip())
+        return _some(files.stripped(f"{sysfs_root}/class/infiniband/{port.device}/fw_ver"))
     found = ask(port.device)
     device = os.path.realpath(f"{sysfs_root}/class/net/{port.device}/device")
     # In a container another interface may have the name of one of the host's.

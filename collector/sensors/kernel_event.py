@@ -1,4 +1,4 @@
-"""What a line of the kernel log can report."""
+"""An event parsed from a line of the kernel log."""
 
 from dataclasses import dataclass
 from enum import Enum

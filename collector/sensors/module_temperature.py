@@ -31,7 +31,7 @@ def hottest_celsius(temperatures: Iterable[str]) -> float | None:
     """The highest of what these files say; None where none of them says anything."""
     measured = []
     for file in temperatures:
-        text = (files.read(file) or "").strip()
+        text = files.stripped(file)
         if text.removeprefix("-").isdecimal():
             measured.append(int(text) / _MILLI)
     return max(measured, default=None)

@@ -1,4 +1,4 @@
-"""Which of a node's ports is plugged into which switch, from what its interfaces have heard."""
+"""The switch that each port of a node is plugged into, as its interfaces have heard."""
 
 from collections.abc import Mapping, MutableMapping
 from dataclasses import replace
@@ -39,10 +39,7 @@ def _interfaces(port: PortIdentity, sysfs_root: Path) -> list[str]:
     if port.kind == "ethernet":
         return [port.device]
     names = files.names(f"{sysfs_root}/class/infiniband/{port.device}/device/net")
-    at = {
-        name: (files.read(f"{sysfs_root}/class/net/{name}/dev_port") or "").strip()
-        for name in names
-    }
+    at = {name: files.stripped(f"{sysfs_root}/class/net/{name}/dev_port") for name in names}
     if len({number for number in at.values() if number}) < 2:
         return names
     return [name for name in names if at[name].isdigit() and int(at[name]) + 1 == int(port.port)]

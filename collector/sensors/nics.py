@@ -61,7 +61,7 @@ def nics(ports: Iterable[PortIdentity], gpus: Iterable[str], sysfs_root: Path) -
 
 def _nic(place: str, devices: Sequence[str], gpus: Mapping[str, str]) -> Nic | None:
     link, best = _link(place, "current"), _best(place)
-    vendor, device = _text(f"{place}/vendor"), _text(f"{place}/device")
+    vendor, device = files.stripped(f"{place}/vendor"), files.stripped(f"{place}/device")
     if link is None or best is None or not vendor or os.path.exists(f"{place}/physfn"):
         return None
     beside, shared = _beside(place, gpus)
@@ -89,8 +89,8 @@ def _best(place: str) -> PcieLink | None:
 
 
 def _link(place: str, which: str) -> PcieLink | None:
-    speed = _SPEED.match(_text(f"{place}/{which}_link_speed"))
-    width = _text(f"{place}/{which}_link_width")
+    speed = _SPEED.match(files.stripped(f"{place}/{which}_link_speed"))
+    width = files.stripped(f"{place}/{which}_link_width")
     lanes = int(width) if width.isascii() and width.isdigit() else 0
     if speed is None or not 0 < lanes <= _MOST_LANES:
         return None
@@ -103,10 +103,10 @@ def _beside(place: str, gpus: Mapping[str, str]) -> tuple[Beside | None, tuple[s
     deepest = max(depths.values(), default=0)
     if deepest:
         return Beside.SWITCH, tuple(sorted(gpu for gpu, it in depths.items() if it == deepest))
-    own = _text(f"{place}/numa_node")
+    own = files.stripped(f"{place}/numa_node")
     if not own.isdigit():  # -1 where the machine does not tell
         return None, ()
-    near = sorted(gpu for gpu, it in gpus.items() if _text(f"{it}/numa_node") == own)
+    near = sorted(gpu for gpu, it in gpus.items() if files.stripped(f"{it}/numa_node") == own)
     return (Beside.NUMA_NODE, tuple(near)) if near else (None, ())
 
 
@@ -120,7 +120,3 @@ def _shared_depth(one: str, other: str) -> int:
             break
         depth += _ADDRESS.fullmatch(mine) is not None
     return depth
-
-
-def _text(file: str) -> str:
-    return (files.read(file) or "").strip()

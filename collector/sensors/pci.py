@@ -39,13 +39,8 @@ class PciGpu(BusGpu):
         return self.for_nvidia and self.driver != "nvidia"
 
 
-def nvidia_gpus(sysfs_root: Path) -> tuple[PciGpu, ...]:
-    """Every NVIDIA GPU on the bus, by address; OSError when the bus cannot be listed."""
-    return tuple(gpu for gpu in all_gpus(sysfs_root) if gpu.vendor == "NVIDIA")
-
-
 def all_gpus(sysfs_root: Path) -> tuple[PciGpu, ...]:
-    """The same with the GPUs of other makers, which are not read."""
+    """Every GPU on the bus, by address; OSError when the bus cannot be listed."""
     bus = f"{sysfs_root}/bus/pci/devices"
     found = (gpu_at(f"{bus}/{name}") for name in sorted(os.listdir(bus)))
     return tuple(gpu for gpu in found if gpu is not None)
@@ -53,10 +48,10 @@ def all_gpus(sysfs_root: Path) -> tuple[PciGpu, ...]:
 
 def gpu_at(device: str) -> PciGpu | None:
     """The GPU whose folder this is; None when it is another device, or there is none."""
-    kind = _text(f"{device}/class")
+    kind = files.stripped(f"{device}/class")
     if not kind.startswith(_OTHER_CLASSES):
         return None
-    vendor, address = _vendor(kind, _text(f"{device}/vendor")), os.path.basename(device)
+    vendor, address = _vendor(kind, files.stripped(f"{device}/vendor")), os.path.basename(device)
     if vendor is None or (vendor == "Intel" and address.endswith(_INTEGRATED)):
         return None
     try:
@@ -84,7 +79,3 @@ def same_form(address: str) -> str:
         return address
     domain, bus, device, function = match.groups()
     return f"{int(domain, 16):04x}:{bus}:{device}{function or '.0'}".lower()
-
-
-def _text(file: str) -> str:
-    return (files.read(file) or "").strip()

@@ -67,8 +67,8 @@ def number_of(interface: str) -> int:
         number = socket.if_nametoindex(name)
     except OSError:
         return 0
-    there = (files.read(f"{interface}/ifindex") or "").strip()
-    address = (files.read(f"{interface}/address") or "").strip()
+    there = files.stripped(f"{interface}/ifindex")
+    address = files.stripped(f"{interface}/address")
     return number if there == str(number) and address == _address(name) else 0
 
 

@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from gpuvigil.clock import from_text, to_text
+from gpuvigil.file_sync import sync
 
 RECORDS_PATH = "/api/v1/records"
 # The headers by which the hub knows a body again; the spool gives them.
@@ -51,18 +52,10 @@ def write(file: Path, content: bytes, *, durable: bool) -> None:
                 os.fsync(stream.fileno())
         draft.replace(file)
         if durable:
-            _sync_directory(file.parent)
+            sync(file.parent)
     except OSError:
         draft.unlink(missing_ok=True)
         raise
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def encode(body: Body) -> bytes:

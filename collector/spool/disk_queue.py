@@ -15,7 +15,7 @@ class Place(NamedTuple):
     bytes: int
 
 
-class Shelf:
+class DiskQueue:
     """Places in the order of their numbers; the lowest comes first, whenever it was added."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Shelf:
         """Take the first place away; IndexError when there is none."""
         place = self.first
         if place is None:
-            raise IndexError("the shelf is empty")
+            raise IndexError("the queue is empty")
         self._head += 1
         if self._head >= max(_TIDY_AFTER, len(self._columns[0]) // 2):
             for column in self._columns:

@@ -21,8 +21,8 @@ from .ages import Ages
 from .body import RECORDS_PATH, Body, bytes_on_disk, encode
 from .directory import Folder
 from .disk_health import SpoolDisk
-from .disk_queue import Place, Shelf
-from .subscriptions import Bells, Lane
+from .disk_queue import DiskQueue, Place
+from .subscriptions import Lane, Waiters
 
 log = Log("collector")
 
@@ -77,12 +77,12 @@ class Spool:
         self._memory = timedelta(seconds=memory_seconds)
         self._monotonic = monotonic
         self._mutex = threading.RLock()
-        self._bells = Bells()
-        # What is in memory, taken or set aside; all else is a number on a shelf and a file.
+        self._waiters = Waiters()
+        # What is in memory, taken or set aside; all else is a number in a queue and a file.
         self._items: dict[Lane, OrderedDict[int, _Item]] = {lane: OrderedDict() for lane in Lane}
-        self._shelves = {Lane.RECORDS: Shelf(), Lane.BACKLOG: Shelf()}
+        self._on_disk = {Lane.RECORDS: DiskQueue(), Lane.BACKLOG: DiskQueue()}
         self._aside: dict[Lane, OrderedDict[int, _Item]] = {
-            lane: OrderedDict() for lane in self._shelves
+            lane: OrderedDict() for lane in self._on_disk
         }
         self._loose: dict[bool, OrderedDict[int, _Item]] = {
             is_record: OrderedDict() for is_record in (False, True)
@@ -117,7 +117,7 @@ class Spool:
         with self._mutex:
             queues = (*self._items.values(), *self._aside.values())
             oldest = [item.at for queue in queues for item in queue.values()]
-            places = (shelf.first for shelf in self._shelves.values())
+            places = (one.first for one in self._on_disk.values())
             oldest += [_time(place.microseconds) for place in places if place is not None]
         return max((now - min(oldest)).total_seconds(), 0.0) if oldest else 0.0
 
@@ -162,18 +162,18 @@ class Spool:
         with self._mutex:
             if self._interrupted or self._has(lanes):
                 return not self._interrupted
-            bell = self._bells.hang(lanes)
+            waiter = self._waiters.add(lanes)
             rest = self._rests_until - self._monotonic()
-        bell.wait(min(seconds, rest) if rest > 0 else seconds)
+        waiter.wait(min(seconds, rest) if rest > 0 else seconds)
         with self._mutex:
-            self._bells.take_down(bell)
+            self._waiters.remove(waiter)
             return not self._interrupted and self._has(lanes)
 
     def interrupt(self) -> None:
         """Let nobody wait any more: the end is near."""
         with self._mutex:
             self._interrupted = True
-            self._bells.ring_all()
+            self._waiters.wake_all()
 
     def done(self, body: Body) -> None:
         """The hub has committed the body: forget it."""
@@ -213,8 +213,8 @@ class Spool:
 
     def _has(self, lanes: Collection[Lane]) -> bool:
         lanes = self._at_hand(lanes)
-        for lane in self._shelves.keys() & set(lanes):
-            if self._shelves[lane].first is not None or self._aside[lane]:
+        for lane in self._on_disk.keys() & set(lanes):
+            if self._on_disk[lane].first is not None or self._aside[lane]:
                 return True
         return any(not item.taken for lane in lanes for item in self._items[lane].values())
 
@@ -223,7 +223,7 @@ class Spool:
         with self._mutex:
             queue = self._items[lane]
             item = next((item for item in queue.values() if not item.taken), None)
-            place = self._shelves[lane].first if lane in self._shelves else None
+            place = self._on_disk[lane].first if lane in self._on_disk else None
             if place is not None and (item is None or place.number < item.number):
                 return self._unshelve(lane)
             if item is None and self._aside.get(lane):
@@ -233,8 +233,8 @@ class Spool:
             return item
 
     def _unshelve(self, lane: Lane) -> _Item:
-        """The first body of a shelf, now taken."""
-        place = self._shelves[lane].pop()
+        """The first body on disk, now taken."""
+        place = self._on_disk[lane].pop()
         item = _Item(
             number=place.number,
             lane=lane,
@@ -324,14 +324,14 @@ class Spool:
             if self._items[item.lane].pop(item.number, None) is None:
                 return
             item.lane, item.taken = lane, False
-            if item.stored_bytes == 0 or lane not in self._shelves:
+            if item.stored_bytes == 0 or lane not in self._on_disk:
                 self._items[lane][item.number] = item
             elif last:
                 item.body = None
                 self._aside[lane][item.number] = item
             else:
-                self._shelves[lane].add(_place(item))
-            self._bells.ring(lane)
+                self._on_disk[lane].add(_place(item))
+            self._waiters.wake(lane)
 
     def _store(self, item: _Item) -> bool:
         """Write the item's body to disk, once; false when the disk does not take it."""
@@ -354,7 +354,7 @@ class Spool:
     def _give_way(self, item: _Item) -> bool:
         """On a disk without room drop the oldest telemetry; false when none is older than the item."""
         with self._mutex:
-            oldest = self._shelves[Lane.BACKLOG].first
+            oldest = self._on_disk[Lane.BACKLOG].first
             if oldest is None or (oldest.number > item.number and item.lane is not Lane.RECORDS):
                 return False
             dropped = self._unshelve(Lane.BACKLOG)
@@ -407,8 +407,8 @@ class Spool:
 
     def _outdated(self) -> _Item | None:
         last = self._ages.outdated(self._monotonic())
-        for lane, shelf in self._shelves.items():
-            if shelf.first is not None and shelf.first.number <= last:
+        for lane, stored in self._on_disk.items():
+            if stored.first is not None and stored.first.number <= last:
                 return self._unshelve(lane)
             aside = next(iter(self._aside[lane]), None)
             if aside is not None and aside <= last:
@@ -417,7 +417,7 @@ class Spool:
 
     def _surplus_on_disk(self) -> _Item | None:
         for lane in (Lane.BACKLOG, Lane.RECORDS):
-            if self._shelves[lane].first is not None or self._aside[lane]:
+            if self._on_disk[lane].first is not None or self._aside[lane]:
                 return self._take(lane)
         return None
 
@@ -460,7 +460,7 @@ class Spool:
     def _recover(self) -> None:
         """Shelve every body that lies in the directory, oldest first."""
         for place, lane in self._folder.places():
-            self._shelves[lane].add(place)
+            self._on_disk[lane].add(place)
             self._bytes += place.bytes
             self._number = max(self._number, place.number)
         self._ages.note(self._number, self._monotonic())

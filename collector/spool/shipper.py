@@ -78,14 +78,14 @@ class Shipper:
         self._connections = connections
         self._timeout_seconds = timeout_seconds
         self._pause_seconds = spread_seconds * chance()
-        self._gates = {path: Backoff(clock, chance) for path in ("records", "telemetry")}
+        self._backoffs = {path: Backoff(clock, chance) for path in ("records", "telemetry")}
         self._counting = threading.Lock()
         self._refused_lines = 0
 
     @property
     def reachable(self) -> bool:
         """Whether the hub took, or refused for a reason, what was last sent to it."""
-        return all(gate.open for gate in self._gates.values())
+        return all(backoff.open for backoff in self._backoffs.values())
 
     @property
     def refused_lines(self) -> int:
@@ -102,9 +102,12 @@ class Shipper:
         jobs += [("telemetry", both)] * (self._connections - 1)
         threads = [
             threading.Thread(
-                target=self._send_until, args=(stop, gate, lanes), name=f"ship {gate}", daemon=True
+                target=self._send_until,
+                args=(stop, name, lanes),
+                name=f"ship {name}",
+                daemon=True,
             )
-            for gate, lanes in jobs
+            for name, lanes in jobs
         ]
         for thread in threads:
             thread.start()
@@ -123,34 +126,34 @@ class Shipper:
         hub.close()
 
     def _send_next(self, hub: Hub, name: str, lanes: tuple[Lane, ...]) -> None:
-        gate = self._gates[name]
-        if not self._spool.wait(lanes, _LONGEST_IDLE_SECONDS) or not gate.enter():
+        backoff = self._backoffs[name]
+        if not self._spool.wait(lanes, _LONGEST_IDLE_SECONDS) or not backoff.enter():
             return
         body = self._spool.next(lanes)
         if body is None:
-            gate.leave()
+            backoff.leave()
         else:
-            self._attempt(hub, gate, name, body)
+            self._attempt(hub, backoff, name, body)
 
     def _connect(self, name: str) -> Hub:
         if self._beside is not None and name == "telemetry":
             return self._beside.connect(self._timeout_seconds, _ANSWER_BYTES)
         return Hub(self._hub_url, self._token, self._timeout_seconds, _ANSWER_BYTES, self._trust)
 
-    def _attempt(self, hub: Hub, gate: Backoff, name: str, body: Body) -> None:
+    def _attempt(self, hub: Hub, backoff: Backoff, name: str, body: Body) -> None:
         """Send a body once and deal with the answer."""
         try:
             self._send(hub, body)
         except HubRefused as refusal:
             if not self._settled(body, refusal):
-                self._keep(gate, name, body, refusal)
+                self._keep(backoff, name, body, refusal)
                 return
         except Exception as error:  # noqa: BLE001 - whatever it is, the body is kept
-            self._keep(gate, name, body, error)
+            self._keep(backoff, name, body, error)
             return
         else:
             self._spool.done(body)
-        if gate.succeeded():
+        if backoff.succeeded():
             log.info("hub answers again", lane=name)
 
     def _send(self, hub: Hub, body: Body) -> None:
@@ -176,12 +179,12 @@ class Shipper:
             return False
         return True
 
-    def _keep(self, gate: Backoff, name: str, body: Body, error: Exception) -> None:
+    def _keep(self, backoff: Backoff, name: str, body: Body, error: Exception) -> None:
         retry_after = error.retry_after_seconds if isinstance(error, HubUnavailable) else None
         # A proxy may dislike just this one: it must not hold the others back.
         odd = isinstance(error, HubRefused) and error.status in _FINAL
         self._spool.again(body, last=odd)
-        if gate.failed(retry_after):
+        if backoff.failed(retry_after):
             log.warning(
                 "hub takes nothing, bodies are kept", lane=name, **self._advice(name, error)
             )

@@ -1,4 +1,4 @@
-"""Who waits for which bodies of the spool, and who is woken when one has come: one thread alone.
+"""Threads that wait for bodies of the spool; one body wakes one thread.
 
 A bare lock for each that waits: a condition variable costs several times as much at every body.
 """
@@ -16,52 +16,52 @@ class Lane(str, Enum):
     BACKLOG = "backlog"
 
 
-class Bell:
-    """Rings once, for one thread that waits for bodies of some lanes."""
+class Waiter:
+    """A thread that waits for bodies of some lanes; woken once."""
 
-    __slots__ = ("_silent", "lanes")
+    __slots__ = ("_asleep", "lanes")
 
     def __init__(self, lanes: Collection[Lane]) -> None:
         self.lanes = frozenset(lanes)
-        self._silent = threading.Lock()
-        self._silent.acquire()
+        self._asleep = threading.Lock()
+        self._asleep.acquire()
 
-    def ring(self) -> None:
-        """Wake the one who waits, or whoever will; once."""
-        self._silent.release()
+    def wake(self) -> None:
+        """Wake it, now or as soon as it waits; once."""
+        self._asleep.release()
 
     def wait(self, seconds: float) -> None:
-        """Until it rings, or `seconds` have passed."""
-        self._silent.acquire(timeout=max(seconds, 0.0))
+        """Wait to be woken, for `seconds` at most."""
+        self._asleep.acquire(timeout=max(seconds, 0.0))
 
 
-class Bells:
-    """The bells of all threads that wait; whoever uses it holds the spool's lock."""
+class Waiters:
+    """All threads that wait; whoever uses it holds the spool's lock."""
 
     def __init__(self) -> None:
-        self._hanging: list[Bell] = []
+        self._waiting: list[Waiter] = []
 
-    def hang(self, lanes: Collection[Lane]) -> Bell:
-        """A bell for somebody who is about to wait for a body of these lanes."""
-        bell = Bell(lanes)
-        self._hanging.append(bell)
-        return bell
+    def add(self, lanes: Collection[Lane]) -> Waiter:
+        """For a thread that is about to wait for a body of these lanes."""
+        waiter = Waiter(lanes)
+        self._waiting.append(waiter)
+        return waiter
 
-    def take_down(self, bell: Bell) -> None:
-        """Nobody waits for this bell any more."""
-        if bell in self._hanging:
-            self._hanging.remove(bell)
+    def remove(self, waiter: Waiter) -> None:
+        """It no longer waits."""
+        if waiter in self._waiting:
+            self._waiting.remove(waiter)
 
-    def ring(self, lane: Lane) -> None:
-        """Wake one who waits for a body of this lane: whoever waits for the fewest others beside."""
-        waiting = [bell for bell in self._hanging if lane in bell.lanes]
+    def wake(self, lane: Lane) -> None:
+        """Wake one who waits for a body of this lane: the one that waits for the fewest others."""
+        waiting = [waiter for waiter in self._waiting if lane in waiter.lanes]
         if waiting:
-            bell = min(waiting, key=lambda it: len(it.lanes))
-            self._hanging.remove(bell)
-            bell.ring()
+            waiter = min(waiting, key=lambda it: len(it.lanes))
+            self._waiting.remove(waiter)
+            waiter.wake()
 
-    def ring_all(self) -> None:
+    def wake_all(self) -> None:
         """Wake everybody."""
-        for bell in self._hanging:
-            bell.ring()
-        self._hanging.clear()
+        for waiter in self._waiting:
+            waiter.wake()
+        self._waiting.clear()

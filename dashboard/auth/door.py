@@ -5,6 +5,7 @@ provider's word, for the access token, or for a one-time token in the address, w
 taken out of the address at once. A trusted proxy's word needs none.
 """
 
+import argparse
 import re
 import socket
 import sys
@@ -13,12 +14,11 @@ from pathlib import Path
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from gpuvigil.clock import Clock, SystemClock
-from gpuvigil.config import Config, load
-from gpuvigil.config.startup import fail, parser
-from gpuvigil.errors import ConfigError, GpuvigilError
+from gpuvigil.config import Config
+from gpuvigil.config.startup import parser, run_command
+from gpuvigil.errors import ConfigError
 from gpuvigil.log import Log
 from gpuvigil.private_files import refuse_root_for
-from gpuvigil.state_directory import config_of_up
 from gpuvigil.web.signed_links import PATH
 
 from .keys import Keys, are_made
@@ -154,9 +154,8 @@ def new_link(secrets_directory: Path, base_url: str, clock: Clock | None = None)
 def main(arguments: Sequence[str]) -> int:
     """Print a fresh address that signs its opener in to the dashboard."""
     options = parser("url", "Print a link that signs you in to the dashboard, once.")
-    chosen = options.parse_args(arguments)
-    try:
-        config = load(config_of_up(chosen.config))
+
+    def run(config: Config, _chosen: argparse.Namespace) -> None:
         directory = config.dashboard.secrets_directory
         if not are_made(directory):
             raise ConfigError(
@@ -167,9 +166,8 @@ def main(arguments: Sequence[str]) -> int:
         print(new_link(directory, config.alerts.external_url))
         if said := _beside(config, directory):
             print(f"{options.prog}: {said}", file=sys.stderr)
-    except GpuvigilError as error:
-        return fail(options.prog, error)
-    return 0
+
+    return run_command(options, arguments, run)
 
 
 def _beside(config: Config, directory: Path) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 from gpuvigil.config import read_secret
 from gpuvigil.errors import ConfigError
-from gpuvigil.private_files import sync_folder
+from gpuvigil.file_sync import sync
 
 # An address that was printed and never opened stops working after a day.
 LINK_LIFE = timedelta(hours=24)
@@ -64,10 +64,6 @@ class Keys:
         if said:
             claim += "." + urlsafe_b64encode(json.dumps(said).encode()).decode()
         return f"{claim}.{self._signature(claim)}"
-
-    def is_cookie(self, value: str, now: datetime) -> bool:
-        """Whether we made this value and its session has not ended."""
-        return self.said(value, now) is not None
 
     def said(self, value: str, now: datetime) -> Mapping[str, Any] | None:
         """What a cookie carries; None for one that is not ours, is too old or was signed out of."""
@@ -173,7 +169,7 @@ def _kept(path: Path, what: str) -> str:
                 stream.flush()
                 os.fsync(stream.fileno())
             os.link(draft, path)
-            sync_folder(path.parent)
+            sync(path.parent)
         except FileExistsError:
             pass
         finally:

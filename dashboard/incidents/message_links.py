@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from accounting.people.roles import Person, Role
-from gpuvigil.clock import Clock, to_text
+from gpuvigil.clock import Clock, micros, to_text
 from gpuvigil.errors import GpuvigilError
 from gpuvigil.hub_client import Hub
 from gpuvigil.matching.matchers import Matcher, labels_of
@@ -141,7 +141,7 @@ def _silenced(incident: Incident, by: str, token: str, now: datetime) -> tuple[R
         at=now,
         starts_at=now,
         ends_at=now + SILENCE,
-        version=int(now.timestamp() * 1_000_000),
+        version=micros(now),
     )
     return kept.to_record(), "Silenced for 4 h. 'gpuvigil silence list' shows it."
 

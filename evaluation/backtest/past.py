@@ -29,8 +29,7 @@ from gpuvigil.model import (
 )
 from gpuvigil.store import Store
 from gpuvigil.store.schema import latest_schema
-
-from ..block import Block
+from simulator.fleet import Block
 
 # Lines of a thousand GPUs at ten seconds fit into one answer.
 BLOCK = timedelta(minutes=30)

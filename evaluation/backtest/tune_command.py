@@ -11,12 +11,10 @@ from typing import Any, TypeVar
 
 from accounting.usage.allocations import MOST_RECORDS
 from gpuvigil.clock import SystemClock, to_text
-from gpuvigil.config import Config, load
-from gpuvigil.config.startup import fail, parser
-from gpuvigil.errors import GpuvigilError
+from gpuvigil.config import Config
+from gpuvigil.config.startup import parser, run_command
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import Incident, Opinion, Record, RecordKind, readable
-from gpuvigil.state_directory import config_of_up
 from gpuvigil.store.configured import hubs
 
 from ..judge.claims import Claim, claims
@@ -33,18 +31,16 @@ _SHOWN = 5
 
 def main(arguments: Sequence[str]) -> int:
     """`gpuvigil tune`: 0 once it was played, 1 when the hub does not answer, 2 for wrong arguments."""
-    commands = _parser()
-    chosen = commands.parse_args(arguments)
-    try:
-        config = load(config_of_up(chosen.config))
-        start, end = span(chosen, SystemClock().now(), _LAST)
-        with closing(hubs(config)()) as hub:
-            opinions = _all(hub, RecordKind.OPINION, Opinion.from_record)
-            incidents = _all(hub, RecordKind.INCIDENT, Incident.from_record)
-            quiet = not sys.stderr.isatty()
-            today, found = tried(hub, config, opinions, start, end, quiet=quiet)
-    except GpuvigilError as error:
-        return fail(commands.prog, error)
+    return run_command(_parser(), arguments, _run)
+
+
+def _run(config: Config, chosen: argparse.Namespace) -> None:
+    start, end = span(chosen, SystemClock().now(), _LAST)
+    with closing(hubs(config)()) as hub:
+        opinions = _all(hub, RecordKind.OPINION, Opinion.from_record)
+        incidents = _all(hub, RecordKind.INCIDENT, Incident.from_record)
+        quiet = not sys.stderr.isatty()
+        today, found = tried(hub, config, opinions, start, end, quiet=quiet)
     told = [one for one in today if one.loud_from is not None and one.opened_at >= start]
     rules = rule_counts.counted(opinions, incidents, config.alerts.proven)
     result = {"from": to_text(start), "to": to_text(end), "told": len(told)}
@@ -53,7 +49,6 @@ def main(arguments: Sequence[str]) -> int:
         print(json.dumps({**result, **each}, indent=2))
     else:
         print("\n".join([*lines(found, result), *rule_counts.lines(rules)]))
-    return 0
 
 
 def tried(

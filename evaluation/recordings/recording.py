@@ -16,9 +16,8 @@ from gpuvigil.clock import EPOCH
 from gpuvigil.metrics import MEASUREMENTS, NODE, NVLINK
 from gpuvigil.model import Allocation, Event, GpuIdentity, Inventory, PortIdentity, Subject
 from gpuvigil.store.schema import latest_schema
-from simulator.fleet import Truth
+from simulator.fleet import Block, Truth
 
-from ..block import Block
 from . import derived, kernel_lines, records
 from .files import KERNEL, kinds, raws, without_numbers
 from .layout import RECORDS, TELEMETRY

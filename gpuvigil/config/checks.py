@@ -1,4 +1,4 @@
-"""What types cannot say of settings: names, addresses, limits, and what goes with what."""
+"""Checks of settings beyond their types: names, addresses, limits, and what goes together."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What somebody meant who wrote a setting a little otherwise."""
+"""Guesses what a misspelt setting was meant to be."""
 
 import re
 from collections.abc import Collection, Mapping

@@ -1,4 +1,4 @@
-"""Where in a file of settings something stands."""
+"""The place of a setting in its file."""
 
 import re
 from collections import Counter

@@ -11,6 +11,7 @@ from pathlib import Path
 from .. import lifeline, log
 from ..errors import GpuvigilError, HubUnavailable
 from ..private_files import UMASK
+from ..state_directory import config_of_up
 from . import Config, load
 
 
@@ -54,6 +55,22 @@ def run_service(
     except GpuvigilError as error:
         return fail(arguments.prog, error)
     return 0
+
+
+def run_command(
+    arguments: argparse.ArgumentParser,
+    given: Sequence[str],
+    act: Callable[[Config, argparse.Namespace], int | None],
+) -> int:
+    """Run `act` with the configuration that was named, or else the one that `gpuvigil up` wrote.
+
+    Returns its exit code, 0 for None; an error is one line on standard error.
+    """
+    chosen = arguments.parse_args(given)
+    try:
+        return act(load(config_of_up(chosen.config)), chosen) or 0
+    except GpuvigilError as error:
+        return fail(arguments.prog, error)
 
 
 def fail(program: str, error: GpuvigilError) -> int:

@@ -1,4 +1,4 @@
-"""Which limit would make a rule speak less often, as a command that tries it on the past first."""
+"""The command that tries on the past the limit that would make a rule less noisy."""
 
 from ..faults import FAULTS
 from .settings import AnalyzerSettings

@@ -1,4 +1,4 @@
-"""What an incident says is hit."""
+"""The subjects that an incident affects."""
 
 from ..model import GroupKind, Incident
 from .gpu_states import UNHEARD

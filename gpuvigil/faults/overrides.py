@@ -1,4 +1,4 @@
-"""What a site makes of Xids and SXids itself: `analyzer.xid_overrides` and `analyzer.sxid_overrides`."""
+"""A site's own severities of Xids and SXids: `analyzer.xid_overrides` and `analyzer.sxid_overrides`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

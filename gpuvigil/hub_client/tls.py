@@ -1,4 +1,4 @@
-"""Which hub is believed to be the hub, and with what we show who we are: TLS for clients."""
+"""TLS for clients of the hub: which server certificate is trusted, and which client certificate is shown."""
 
 import http.client
 import ssl

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
+from ..clock import micros
 from ..errors import ConfigError
 from ..model import Silence
 from .matchers import matcher
@@ -47,5 +48,5 @@ def made(  # noqa: PLR0913 - each is something that its author says
         at=at,
         starts_at=starts_at,
         ends_at=starts_at + span,
-        version=int(at.timestamp() * 1_000_000),
+        version=micros(at),
     )

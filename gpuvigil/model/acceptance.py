@@ -1,8 +1,9 @@
-"""A person's word that a node was tested and may take jobs again."""
+"""A person's decision that a node was tested and may take jobs again."""
 
 from dataclasses import dataclass
 from datetime import datetime
 
+from ..clock import micros
 from .record import Record, RecordKind
 from .subject import Subject
 
@@ -24,7 +25,7 @@ class Acceptance:
             id=self.node.key,
             at=self.at,
             subject=self.node.key,
-            version=int(self.at.timestamp() * 1_000_000),
+            version=micros(self.at),
             body={"by": self.by, "note": self.note, "tested": self.tested},
         )
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
+from ..clock import micros
 from .record import Record, RecordKind
 from .subject import Subject
 
@@ -33,7 +34,7 @@ class NodeAction:
             at=self.at,
             subject=self.node.key,
             parent=self.incident,
-            version=int(self.at.timestamp() * 1_000_000),
+            version=micros(self.at),
             body={"state": self.act.value, "undo": self.undo},
         )
 

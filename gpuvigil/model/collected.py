@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import Enum, auto
 from typing import Any
 
-from ..clock import from_text, to_text
+from ..clock import from_text, micros, to_text
 from .collective import Collective
 from .holder import Holder, pod_holder
 from .nic import Nic
@@ -348,7 +348,7 @@ class Inventory:
             id=self.subject.key,
             at=self.at,
             subject=self.subject.key,
-            version=int(self.at.timestamp() * 1_000_000),
+            version=micros(self.at),
             body=body,
         )
 

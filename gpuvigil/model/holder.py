@@ -1,4 +1,4 @@
-"""Who holds a GPU, as a value: records keep its words, and people read them."""
+"""The holder of a GPU, as a value; records keep its text."""
 
 from dataclasses import dataclass
 from enum import Enum

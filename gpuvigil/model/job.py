@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from ..clock import from_text, to_text
+from ..clock import from_text, micros, to_text
 from .holder import Holder, job_holder
 from .record import Record, RecordKind, known, plain
 from .subject import Subject
@@ -67,7 +67,7 @@ class Job:
             at=self.submitted_at,
             subject=self.told_by.key,
             parent=str(self.holder),
-            version=int(self.seen_at.timestamp() * 1_000_000),
+            version=micros(self.seen_at),
             body={key: value for key, value in body.items() if value is not None},
         )
 
@@ -127,7 +127,7 @@ class Scheduler:
             id=self.told_by.key,
             at=self.at,
             subject=self.told_by.key,
-            version=int(self.at.timestamp() * 1_000_000),
+            version=micros(self.at),
             body=body,
         )
 

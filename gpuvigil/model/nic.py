@@ -1,4 +1,4 @@
-"""A network card's place on its node's PCI bus, and what its link there runs at."""
+"""A network card's place on the PCI bus, and the speed of its link there."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

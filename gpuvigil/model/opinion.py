@@ -1,8 +1,9 @@
-"""Whether somebody found a message useful, or noise."""
+"""A vote on a message: useful, or noise."""
 
 from dataclasses import dataclass
 from datetime import datetime
 
+from ..clock import micros
 from .incident import Incident
 from .record import Record, RecordKind
 from .subject import Subject
@@ -44,7 +45,7 @@ class Opinion:
             at=self.at,
             subject=self.subject.key,
             parent=self.incident,
-            version=int(self.at.timestamp() * 1_000_000),
+            version=micros(self.at),
             body={"fault": self.fault, "by": self.by, "useful": self.useful},
         )
 

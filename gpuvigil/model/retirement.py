@@ -1,8 +1,9 @@
-"""A person's or a scheduler's word that a node is not expected any more."""
+"""A decision, by a person or a scheduler, that a node is no longer expected."""
 
 from dataclasses import dataclass
 from datetime import datetime
 
+from ..clock import micros
 from .record import Record, RecordKind
 from .subject import Subject
 
@@ -23,7 +24,7 @@ class Retirement:
             id=self.node.key,
             at=self.at,
             subject=self.node.key,
-            version=int(self.at.timestamp() * 1_000_000),
+            version=micros(self.at),
             body={"by": self.by, "note": self.note},
         )
 

@@ -1,9 +1,10 @@
-"""How far the replacement of a part is: what a person said, or what was seen in its slot."""
+"""How far a part's return to its maker is: as a person said, or as its slot shows."""
 
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
+from ..clock import micros
 from .record import Record, RecordKind
 from .subject import Subject
 
@@ -46,7 +47,7 @@ class Rma:
             at=self.at,
             subject=self.subject.key,
             parent=self.incident,
-            version=int(self.at.timestamp() * 1_000_000),
+            version=micros(self.at),
             body={
                 "state": self.state.value,
                 "by": self.by,

@@ -31,6 +31,17 @@ class Attribute(str, Enum):
         return self in {Attribute.MODEL, Attribute.RACK}
 
 
+# As they are listed for people.
+TITLES: Mapping[Attribute, str] = {
+    Attribute.MODEL: "GPU model",
+    Attribute.DRIVER: "Driver",
+    Attribute.VBIOS: "VBIOS",
+    Attribute.KERNEL: "Kernel",
+    Attribute.NIC_FIRMWARE: "Network firmware",
+    Attribute.RACK: "Rack",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
     """From `at` until the next one of the same node; what nobody has said yet is absent."""

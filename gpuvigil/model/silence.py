@@ -1,4 +1,4 @@
-"""A person's word that some incidents need not be told for a while."""
+"""A silence: matching alerts are muted for a while."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime

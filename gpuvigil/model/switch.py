@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ..clock import from_text, to_text
+from ..clock import from_text, micros, to_text
 from .record import Record, RecordKind, known, plain
 from .subject import Subject
 
@@ -105,7 +105,7 @@ class Switch:
             id=self.subject.key,
             at=self.at,
             subject=self.subject.key,
-            version=int(self.at.timestamp() * 1_000_000),
+            version=micros(self.at),
             body={
                 "guid": self.guid,
                 "lost_at": None if self.lost_at is None else to_text(self.lost_at),

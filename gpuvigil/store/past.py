@@ -1,4 +1,4 @@
-"""A store as it was at a moment: what was measured later is not there."""
+"""A store as of a moment: what was measured later is not in it."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""An answer's rows as `Table.to_pylist` gives them, in half of its time: by columns, through numpy."""
+"""`Table.to_pylist` in half of its time: by columns, through numpy."""
 
 from datetime import timezone
 from typing import Any

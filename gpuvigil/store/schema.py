@@ -1,4 +1,4 @@
-"""What questions may name, and what the tables that answer them look like."""
+"""Checks the names in a question, and builds the schemas of answers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""Services that keep and read telemetry go without pandas, also where it is installed for the pages."""
+"""Keeps pandas out of services that store and read telemetry, also where it is installed for the pages."""
 
 import sys
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What does not fit together in a fabric, each in a sentence that says where to look."""
+"""Contradictions in a fabric, each in a sentence that says where to look."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set

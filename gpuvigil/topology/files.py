@@ -1,4 +1,4 @@
-"""What files say of the ports of one node, found without looking through all that they say."""
+"""Looks up what topology files say of one node's ports."""
 
 from collections import defaultdict
 from collections.abc import Iterable

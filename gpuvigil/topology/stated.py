@@ -1,4 +1,4 @@
-"""What was said outright of each port: by LLDP in inventories, by imported files."""
+"""Facts stated about ports: by LLDP in inventories, by imported files."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Ports that went down together are at one switch: what that says of those whose switch is unknown."""
+"""Learns a port's switch from the ports that went down together with it."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence

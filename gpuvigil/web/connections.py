@@ -1,4 +1,4 @@
-"""What the connections of a web server may take: of its time, its memory, and of one another's places."""
+"""Limits on the connections of a web server: on time, memory and places."""
 
 import resource
 import sys

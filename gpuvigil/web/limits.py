@@ -1,4 +1,4 @@
-"""What all who come share, and none can use up alone."""
+"""Limits that all clients share, so that none can use them up alone."""
 
 import threading
 from collections.abc import Hashable

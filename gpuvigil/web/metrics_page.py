@@ -12,11 +12,12 @@ Sample = tuple[Mapping[str, object], float | int]
 
 def family(name: str, kind: str, text: str, samples: Iterable[Sample]) -> str:
     """A metric with its samples in Prometheus's text format; its head stands also without any."""
-    rows = [f"{name}{_labels(labels)} {value}\n" for labels, value in samples]
+    rows = [f"{name}{labels_text(labels)} {value}\n" for labels, value in samples]
     return f"# HELP {name} {text}\n# TYPE {name} {kind}\n" + "".join(rows)
 
 
-def _labels(labels: Mapping[str, object]) -> str:
+def labels_text(labels: Mapping[str, object]) -> str:
+    """`{name="value"}`, escaped; empty without any."""
     pairs = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
     return f"{{{pairs}}}" if pairs else ""
 

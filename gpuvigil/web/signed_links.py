@@ -1,4 +1,4 @@
-"""What a message offers its reader without a sign-in: signed, and for a while.
+"""Links in a message that work without a sign-in: signed, and for a while.
 
 A link holds the incident, the time until when it is good, and a signature over both by a key that
 alerts and dashboard share. It opens a page; only the form on that page changes anything, since chats

@@ -1,4 +1,4 @@
-"""The door: nobody without a token comes in, and who has one does what it allows."""
+"""Authentication: nobody comes in without a token, and a token allows what its scope says."""
 
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any

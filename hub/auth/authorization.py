@@ -1,4 +1,4 @@
-"""Who may write which records, and about whom; who may read them is the gate's, but for a scheduler."""
+"""Authorization: which records a token may write, and about whom; of reading only a scheduler's."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 

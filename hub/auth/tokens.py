@@ -1,4 +1,4 @@
-"""Who comes with which token: those of the configuration, and those that the hub has issued."""
+"""The tokens of the configuration, and those that the hub has issued."""
 
 import hmac
 from itertools import combinations

@@ -1,4 +1,4 @@
-"""Columns of values as they are written, turned into numbers and names by Arrow."""
+"""Columns of text, parsed into numbers and names by Arrow."""
 
 from typing import Any
 

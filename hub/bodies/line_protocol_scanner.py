@@ -1,4 +1,4 @@
-"""The text of many bodies, cut into names and values without a Python object for any of them."""
+"""Line protocol split into names and values without a Python object for each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What lines of one schema hold, told from a line without its values."""
+"""The schema of a line, derived from the line without its values."""
 
 from dataclasses import dataclass
 from functools import lru_cache

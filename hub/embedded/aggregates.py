@@ -1,4 +1,4 @@
-"""What is kept of one field of many lines, so that two such pieces can be put together."""
+"""Partial aggregates of a field, which can be merged."""
 
 from collections.abc import Mapping
 from enum import Enum

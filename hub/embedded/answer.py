@@ -1,4 +1,4 @@
-"""Parts as the answer to a question: its columns, in the order of subjects and steps."""
+"""The answer to a question: its columns, ordered by subject and step."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Answers that were given, for whoever asks the same again before anything in them changes."""
+"""A cache of answers: each is valid until something in it changes."""
 
 import threading
 from collections import OrderedDict

@@ -1,12 +1,14 @@
-"""A copy of the whole store in another folder, taken while it is in use."""
+"""A backup of the whole store into another folder, taken while it is in use."""
 
 import shutil
 from pathlib import Path
 
 import duckdb
 
+from gpuvigil.file_sync import sync
+
 from .schema import quoted, text
-from .sealed_files import Unit, make_folder, sync
+from .sealed_files import Unit, make_folder
 
 
 def copy_tables(cursor: duckdb.DuckDBPyConnection, path: Path, to: Path) -> None:

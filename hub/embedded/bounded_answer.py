@@ -1,4 +1,4 @@
-"""An answer is taken piece by piece, so that none is larger than what one may take of the memory."""
+"""Answers built piece by piece, so that none exceeds its share of memory."""
 
 import threading
 

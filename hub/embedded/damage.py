@@ -1,4 +1,4 @@
-"""Files that cannot be read: how they are told from other trouble, and how they are put away."""
+"""Damaged files: how they are recognised, and how they are set aside."""
 
 import itertools
 import re

@@ -1,4 +1,4 @@
-"""What is known of many lines, by slot: arrays of one length, with `nothing` where no line is."""
+"""Aggregates by slot: arrays of one length, with `nothing` where a slot has no line."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,17 +7,9 @@ from typing import Any
 import numpy as np
 
 from .aggregates import Piece
-from .line_arrays import Ints, Parts, Values, nothing
+from .line_arrays import REDUCED_BY, Ints, Parts, Values, nothing
 
 _NARROW = (np.int8, np.int16, np.int32)
-_HOW: Mapping[Piece, Any] = {
-    Piece.COUNT: np.add,
-    Piece.SUM: np.add,
-    Piece.MIN: np.minimum,
-    Piece.MAX: np.maximum,
-    Piece.FIRST_AT: np.minimum,
-    Piece.LAST_AT: np.maximum,
-}
 # A value that comes with a time, that time, and which of two times it is.
 _ENDS = ((Piece.FIRST, Piece.FIRST_AT, np.less), (Piece.LAST, Piece.LAST_AT, np.greater))
 _FIRST = np.int64(np.iinfo(np.int64).max)
@@ -107,7 +99,7 @@ def _pieces_into(whole: Mapping[Piece, Values], other: Mapping[Piece, Values]) -
             size = len(other[time])
             nearer = is_nearer(other[time], whole[time][:size])
             np.copyto(whole[piece][:size], other[piece], where=nearer)
-    for piece, how in _HOW.items():
+    for piece, how in REDUCED_BY.items():
         if piece in whole:
             _into(how, whole[piece], other[piece])
 

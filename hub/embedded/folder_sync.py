@@ -1,9 +1,9 @@
-"""The names in a folder, on the disk before anybody relies on them."""
+"""fsync of a folder, so that the names in it survive a power loss."""
 
 import time
 from pathlib import Path
 
-from .sealed_files import sync
+from gpuvigil.file_sync import sync
 
 # File systems stamp a folder with the time of the last timer tick: names that are made soon after a
 # look may leave its stamp as it was.

@@ -18,7 +18,7 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Values = npt.NDArray[Any]  # int64 or float64
 
-_BY: Mapping[Piece, Any] = {
+REDUCED_BY: Mapping[Piece, Any] = {
     Piece.COUNT: np.add,
     Piece.SUM: np.add,
     Piece.MIN: np.minimum,
@@ -151,10 +151,10 @@ def reduced_fields(
 
     def one(piece: Piece, pieces: Mapping[Piece, Values]) -> Values:
         if piece not in _TIME_OF:
-            return _by(_BY[piece], pieces[piece], starts, known)
+            return _by(REDUCED_BY[piece], pieces[piece], starts, known)
         times = pieces[_TIME_OF[piece]]
         lengths = np.diff(starts, append=len(times))
-        hit = times == np.repeat(_by(_BY[_TIME_OF[piece]], times, starts, known), lengths)
+        hit = times == np.repeat(_by(REDUCED_BY[_TIME_OF[piece]], times, starts, known), lengths)
         last = len(hit) - 1
         at = np.minimum.reduceat(np.where(hit, np.arange(last + 1), last), starts)
         return pieces[piece][at]

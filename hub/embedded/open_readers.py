@@ -1,4 +1,4 @@
-"""Who reads at the moment, so that no file is removed from under them."""
+"""Counts open readers, so that no file is removed under them."""
 
 import threading
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""How a question is answered: lines and roll-ups of sealed files, the hot table, and both as one."""
+"""How a question is answered: from sealed files, their roll-ups and the hot table."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ from .segment_footers import Footers
 from .segment_heads import Heads
 from .sql import of_hot
 from .subjects import Subjects
-from .thread_pool import Crew
+from .thread_pool import WorkerPool
 
 Cursor = duckdb.DuckDBPyConnection
 
@@ -54,7 +54,7 @@ class Asking:
         self._slices = slices
         self._footers = Footers()
         self._heads = Heads()
-        self._crew = Crew(self._threads)
+        self._pool = WorkerPool(self._threads)
 
     def answer(self, question: Window | Series) -> pa.Table:
         """See `Embedded.answer`; duckdb.Error or Unreadable when a file cannot be read."""
@@ -74,7 +74,7 @@ class Asking:
                     found.add(parts)
 
             if len(due) > 1:
-                self._crew.each(read, _shared(due, self._threads))
+                self._pool.each(read, _shared(due, self._threads))
             else:
                 # One alone is not worth another thread.
                 list(map(read, due))
@@ -82,7 +82,7 @@ class Asking:
 
     def close(self) -> None:
         """Let the threads go; the next question gets others."""
-        self._crew.close()
+        self._pool.close()
 
     def _hot(self, question: Window | Series, sight: Sight) -> tuple[Contents, Subjects, Parts]:
         """What the hot table says, with the contents of the same snapshot, and all subjects, those

@@ -13,12 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gpuvigil.errors import StoreError
+from gpuvigil.file_sync import sync
 from gpuvigil.metrics import MEASUREMENTS, Measurement
 
 from .damage import moved_away, of_sealed_file
 from .database import Lost
 from .schema import quoted, subjects_table, text
-from .sealed_files import BESIDE, LAYOUT_VERSION, Unit, enter, sha256, strike, sync, units
+from .sealed_files import BESIDE, LAYOUT_VERSION, Unit, enter, sha256, strike, units
 from .sealed_sql import read_values
 from .segment_writer import DAY, DRAFT, HOUR, HOUR_NS, entered_layout
 

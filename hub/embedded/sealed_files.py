@@ -7,13 +7,13 @@ has left is nothing but a file. Each file repeats its row, for a manifest that w
 """
 
 import hashlib
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import duckdb
 
+from gpuvigil.file_sync import sync
 from gpuvigil.metrics import Measurement, Metric
 
 from ..bodies.tables import EXTRA
@@ -115,15 +115,6 @@ def sha256(path: Path) -> str:
     """The sum of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def make_folder(folder: Path) -> None:

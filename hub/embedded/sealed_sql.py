@@ -1,4 +1,4 @@
-"""Sealed lines as SQL: what is put together or cut is read by DuckDB."""
+"""Sealed lines as SQL, for what DuckDB merges or cuts."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""What the footers of sealed files say, kept, since sealed files never change."""
+"""A cache of the footers of sealed files, which never change."""
 
 import threading
 from collections import OrderedDict

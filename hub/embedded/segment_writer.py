@@ -1,4 +1,4 @@
-"""A unit comes to be: both its files under a draft's name, onto the disk, then under its own."""
+"""Writes a unit: both its files under draft names, synced, then renamed."""
 
 import hashlib
 import secrets
@@ -10,11 +10,12 @@ from typing import Any
 import duckdb
 
 from gpuvigil.clock import from_ns
+from gpuvigil.file_sync import sync
 from gpuvigil.metrics import Measurement, Metric
 
 from .aggregates import BUCKET_NS
 from .schema import quoted, subjects_table, text
-from .sealed_files import BESIDE, LAYOUT_VERSION, Unit, columns_of, make_folder, sha256, sync
+from .sealed_files import BESIDE, LAYOUT_VERSION, Unit, columns_of, make_folder, sha256
 from .sql import rolled_columns
 
 DRAFT = ".draft"

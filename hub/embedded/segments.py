@@ -1,4 +1,4 @@
-"""From the hot table to files, from the files of hours to those of days, and out again.
+"""Compaction: from the hot table to hourly files, from these to daily ones, and out again.
 
 Every function is one transaction's work: what it has read is what it takes out of the hot table,
 so lines that are committed meanwhile stay there. Lines that come late for a sealed hour become a

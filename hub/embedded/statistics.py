@@ -1,4 +1,4 @@
-"""What the store tells of itself: how much there is, since when, and what was lost."""
+"""Statistics of the store: how much it holds, since when, and what was lost."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -25,8 +25,8 @@ from . import damage, segments
 from .answer_cache import Remembered
 from .backup import copy_tables, copy_units
 from .bounded_answer import ANSWER_BYTES
+from .continue_on_failure import ContinueOnFailure
 from .database import Database, Lost, Work
-from .independently import Each
 from .manifest import Contents, Manifest, Span, read_contents, read_hot, times_of
 from .newest import Newest, read_newest
 from .open_readers import Readers
@@ -213,7 +213,7 @@ class Embedded:
 
         An hour that cannot be sealed keeps no other from it; then StoreError comes at the end.
         """
-        each = Each(self._stopping)
+        each = ContinueOnFailure(self._stopping)
         with self._maintaining:
             for it in (*MEASUREMENTS.values(), BESIDE):
                 due = partial(segments.due_hours, measurement=it, now_ns=now_ns)
@@ -229,7 +229,7 @@ class Embedded:
         What is damaged is set aside before. A day that cannot be joined keeps no other from it;
         then StoreError comes at the end.
         """
-        each = Each(self._stopping)
+        each = ContinueOnFailure(self._stopping)
         with self._maintaining:
             for it in MEASUREMENTS.values():
                 found = self._database.transaction(partial(units, measurement=it.name))

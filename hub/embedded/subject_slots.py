@@ -1,4 +1,4 @@
-"""A number for each subject of hot lines, which stays while others come."""
+"""A slot number for each subject of hot lines, stable while others are added."""
 
 import threading
 from collections.abc import Sequence

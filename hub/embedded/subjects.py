@@ -1,4 +1,4 @@
-"""Subjects by number, as sealed files have them, and in the order of their tags."""
+"""Subjects by number, as in sealed files, and in the order of their tags."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

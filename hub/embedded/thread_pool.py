@@ -1,4 +1,4 @@
-"""Threads that work for all who ask, so that a large question holds up no small one."""
+"""A shared thread pool in which a large question does not hold up a small one."""
 
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -9,7 +9,7 @@ from typing import TypeVar
 _T = TypeVar("_T")
 
 
-class Crew:
+class WorkerPool:
     """So many threads; any thread may give them work, which they take in the order it comes."""
 
     def __init__(self, count: int) -> None:

@@ -1,4 +1,4 @@
-"""Sealed files are read through; what is damaged is set aside, and its loss is kept by name."""
+"""Verification: every sealed file is read; a damaged one is set aside, and its loss kept by name."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager

@@ -1,4 +1,4 @@
-"""The certificate of who has signed the hub's own, for nodes that know its pin (`gpuvigil join`)."""
+"""The CA certificate that signed the hub's own, for nodes that know its pin (`gpuvigil join`)."""
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request

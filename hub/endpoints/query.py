@@ -1,4 +1,4 @@
-"""Telemetry out: the questions of `gpuvigil.store.Store` over HTTP, the answers as Arrow."""
+"""Telemetry out: the questions of `gpuvigil.store.Store` over HTTP, answered in Arrow."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime

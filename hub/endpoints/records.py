@@ -16,7 +16,6 @@ from starlette.routing import Route
 
 from gpuvigil.clock import Clock, from_text, to_text
 from gpuvigil.config import HubSettings
-from gpuvigil.errors import StoreError
 from gpuvigil.hub_client import LONGEST_WAIT_SECONDS
 from gpuvigil.log import Log
 from gpuvigil.model import SCHEDULER_KINDS, AllocationState, Record, RecordKind, Subject
@@ -25,10 +24,17 @@ from ..auth.authorization import MAKE_TOKEN, check_kinds, check_reading, check_s
 from ..auth.viewing import Viewing
 from ..bodies.deduplication import Node, sender
 from ..http.bearer import Bearer, Scope, foreign
-from ..http.limits import Allowance, Turns
+from ..http.limits import Allowance, Cooldown, Turns
 from ..http.long_poll import News
-from ..http.rare_log import Seldom
-from ..http.responses import Arriving, Refused, answer_of, body_from, json_of, question_of
+from ..http.responses import (
+    Arriving,
+    Refused,
+    answer_of,
+    body_from,
+    in_thread,
+    json_of,
+    question_of,
+)
 from ..records.record_book import (
     MOST_FOUND_BYTES,
     Book,
@@ -101,8 +107,8 @@ class RecordsEndpoint:
         self._reading = Turns(_READING)
         self._allowed_records = Allowance(RECORDS_PER_HOUR, _HOUR_SECONDS)
         self._allowed_bytes = Allowance(BYTES_PER_HOUR, _HOUR_SECONDS)
-        self._flood = Seldom(_TELL_AGAIN_SECONDS)
-        self._unscoped = Seldom(_TELL_AGAIN_SECONDS)
+        self._flood = Cooldown(_TELL_AGAIN_SECONDS)
+        self._unscoped = Cooldown(_TELL_AGAIN_SECONDS)
         self._waiting = Counter[Bearer]()
 
     def routes(self) -> list[Route]:
@@ -129,7 +135,7 @@ class RecordsEndpoint:
                 self._allowed_bytes.use(bearer, len(body), now)
             # What is parsed is many times as large: only of so many bodies at a time.
             async with self._writing.turn(bearer):
-                return self._kept(*await _asked(lambda: self._written(bearer, body)))
+                return self._kept(*await in_thread(lambda: self._written(bearer, body)))
 
     def _check_allowance(self, bearer: Bearer) -> None:
         """Refused with 429 when a node writes records without end: nothing else bounds them."""
@@ -142,7 +148,7 @@ class RecordsEndpoint:
             f"{bearer.cluster}/{bearer.node} writes too many records: {RECORDS_PER_HOUR} or"
             f" {BYTES_PER_HOUR} bytes within an hour"
         )
-        if self._flood.is_time(now):
+        if self._flood.is_over(now):
             _LOG.warning("records refused", why=text)
         raise Refused(429, text, 60)
 
@@ -170,7 +176,7 @@ class RecordsEndpoint:
         try:
             check_kinds(bearer, kinds)
         except Refused:
-            if kinds & SCHEDULER_KINDS and self._unscoped.is_time(self._clock.monotonic()):
+            if kinds & SCHEDULER_KINDS and self._unscoped.is_over(self._clock.monotonic()):
                 _LOG.warning(
                     "a scheduler's records refused", scope=bearer.scope.value, todo=MAKE_TOKEN
                 )
@@ -259,7 +265,7 @@ class RecordsEndpoint:
             ticket = self._news.ticket({kind})
             take = partial(self._book.claim, kind, owner, self._clock.now(), lease, limit)
             async with self._writing.turn(bearer):
-                found = await _asked(take)
+                found = await in_thread(take)
             left = end - self._clock.monotonic()
             if found or left <= 0 or self._news.closed:
                 return await run_in_threadpool(self._told, bearer, found)
@@ -284,7 +290,9 @@ class RecordsEndpoint:
                 records = await run_in_threadpool(_taken_in, given)
                 now = self._clock.now()
                 try:
-                    kept = await _asked(lambda: self._book.finish(kind, owner, ids, records, now))
+                    kept = await in_thread(
+                        lambda: self._book.finish(kind, owner, ids, records, now)
+                    )
                 except LeaseLostError as error:
                     raise Refused(409, f"{owner!r} no longer holds the lease: {error}") from None
         return self._kept(kept, {it.kind for it in records})
@@ -301,7 +309,7 @@ class RecordsEndpoint:
 
     async def _looked(self, bearer: Bearer, work: Callable[[], _T]) -> _T:
         async with self._reading.turn(bearer):
-            return await _asked(work)
+            return await in_thread(work)
 
     def _found(
         self,
@@ -341,14 +349,6 @@ class RecordsEndpoint:
         self._counters.records.inc(kept)
         self._news.tell(kinds)
         return JSONResponse({"sequence": sequence})
-
-
-async def _asked(work: Callable[[], _T]) -> _T:
-    """`work` in a thread; 503 when the database cannot do it."""
-    try:
-        return await run_in_threadpool(work)
-    except StoreError as error:
-        raise Refused(503, str(error), 5) from error
 
 
 def _written(found: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What is answered while the hub opens its store and its records, which may take long."""
+"""What is answered while the hub starts: opening its store and its records may take long."""
 
 from ..auth.authentication import App, Message, Send
 from ..http.responses import Receive, failure

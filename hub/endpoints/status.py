@@ -1,4 +1,4 @@
-"""The hub about itself: for people, for probes, for Prometheus."""
+"""The hub's status: for people, for probes, for Prometheus."""
 
 import asyncio
 import json

@@ -1,13 +1,11 @@
 """The store over HTTP: what `gpuvigil store` asks of a running hub. Only a service may."""
 
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -17,7 +15,7 @@ from gpuvigil.config import HubSettings
 from gpuvigil.errors import StoreError
 
 from ..embedded import Embedded
-from ..http.responses import Arriving, Refused, question_of
+from ..http.responses import Arriving, Refused, in_thread, question_of
 from ..records import ends_file, in_postgresql, merge_ends
 
 RECORDS = "records.sqlite"
@@ -42,10 +40,10 @@ class StoreEndpoint:
         ]
 
     async def stats(self, _request: Request) -> Response:
-        return JSONResponse(await _asked(partial(stats, self._store)))
+        return JSONResponse(await in_thread(partial(stats, self._store)))
 
     async def verify(self, _request: Request) -> Response:
-        return JSONResponse(await _asked(partial(verify, self._store)))
+        return JSONResponse(await in_thread(partial(verify, self._store)))
 
     async def backup(self, request: Request) -> Response:
         with self._asking.of(request.state.bearer) as held:
@@ -54,7 +52,7 @@ class StoreEndpoint:
         if not isinstance(directory, str) or not Path(directory).is_absolute():
             raise Refused(400, "directory must be an absolute path on the hub's machine")
         return JSONResponse(
-            await _asked(partial(backup, self._store, self._settings, Path(directory)))
+            await in_thread(partial(backup, self._store, self._settings, Path(directory)))
         )
 
 
@@ -109,10 +107,3 @@ def _copy_records(source: Path, to: Path) -> int:
     except sqlite3.Error as error:
         raise StoreError(f"the records in {source}: {error}") from error
     return to.stat().st_size
-
-
-async def _asked(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    try:
-        return await run_in_threadpool(work)
-    except StoreError as error:
-        raise Refused(503, str(error), 5) from error

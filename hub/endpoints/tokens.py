@@ -7,17 +7,15 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from gpuvigil.errors import StoreError
 from gpuvigil.hub_client.joining import PATH as JOIN_PATH
 from gpuvigil.log import Log
 
 from ..http.bearer import Issued, Scope
-from ..http.responses import Arriving, Refused, question_of
+from ..http.responses import Arriving, Refused, in_thread, question_of
 from ..records import IssuedTokens, NotGivenError, Wanted
 
 _LOG = Log("hub")
@@ -32,7 +30,7 @@ class TokensEndpoint:
     """Lists, issues, revokes, rotates and exchanges tokens."""
 
     def __init__(self, issued_tokens: IssuedTokens) -> None:
-        self._keyring = issued_tokens
+        self._issued_tokens = issued_tokens
         self._asking = Arriving(_MOST_ASKING_BYTES)
 
     def routes(self) -> list[Route]:
@@ -46,7 +44,7 @@ class TokensEndpoint:
         ]
 
     async def list(self, _request: Request) -> Response:
-        tokens = await _asked(self._keyring.all)
+        tokens = await _asked(self._issued_tokens.all)
         return JSONResponse({"tokens": [it.to_json() for it in tokens]})
 
     async def create(self, request: Request) -> Response:
@@ -56,7 +54,9 @@ class TokensEndpoint:
         except ValueError:
             known = ", ".join(it.value for it in Scope)
             raise Refused(400, f"the scope is none of {known}") from None
-        return _told("token created", *await _asked(partial(self._keyring.create, scope, **texts)))
+        return _told(
+            "token created", *await _asked(partial(self._issued_tokens.create, scope, **texts))
+        )
 
     async def create_join(self, request: Request) -> Response:
         asked = await self._question(request)
@@ -66,7 +66,7 @@ class TokensEndpoint:
             raise Refused(400, "uses and seconds must be numbers")
         # What is no time at all is refused by the same words as one that is too long.
         lasts = timedelta(seconds=min(seconds, _TOO_LONG_SECONDS) if seconds > 0 else 0)
-        work = partial(self._keyring.create_join, uses, lasts, **texts)
+        work = partial(self._issued_tokens.create_join, uses, lasts, **texts)
         return _told("token created", *await _asked(work))
 
     async def join(self, request: Request) -> Response:
@@ -76,7 +76,7 @@ class TokensEndpoint:
         texts = _texts(await self._question(request), "cluster", "node", "id", "sha256")
         try:
             wanted = Wanted(**texts)
-            issued = await _asked(partial(self._keyring.join, bearer.join, wanted))
+            issued = await _asked(partial(self._issued_tokens.join, bearer.join, wanted))
         except ValueError as error:
             raise Refused(400, str(error)) from None
         except NotGivenError as error:
@@ -89,7 +89,7 @@ class TokensEndpoint:
             return await question_of(request, _LARGEST_BYTES, held)
 
     async def revoke(self, request: Request) -> Response:
-        ended = await _asked(partial(self._keyring.revoke, request.path_params["id"]))
+        ended = await _asked(partial(self._issued_tokens.revoke, request.path_params["id"]))
         _LOG.info("token revoked", id=ended.id, scope=ended.scope, name=ended.name)
         return JSONResponse({"revoked": ended.id})
 
@@ -98,7 +98,9 @@ class TokensEndpoint:
         seconds = asked.get("overlap_seconds", 0)
         if not isinstance(seconds, int | float) or not 0 <= seconds <= _LONGEST_OVERLAP_SECONDS:
             raise Refused(400, f"overlap_seconds must be from 0 to {_LONGEST_OVERLAP_SECONDS}")
-        work = partial(self._keyring.rotate, request.path_params["id"], timedelta(seconds=seconds))
+        work = partial(
+            self._issued_tokens.rotate, request.path_params["id"], timedelta(seconds=seconds)
+        )
         return _told("token rotated", *await _asked(work))
 
 
@@ -116,10 +118,8 @@ def _told(what: str, issued: Issued, token: str) -> Response:
 
 async def _asked(work: Callable[[], _T]) -> _T:
     try:
-        return await run_in_threadpool(work)
+        return await in_thread(work)
     except ValueError as error:
         raise Refused(400, str(error)) from None
     except KeyError as error:
         raise Refused(404, f"no token that holds has the id {error}") from None
-    except StoreError as error:
-        raise Refused(503, str(error), 5) from error

@@ -1,4 +1,4 @@
-"""Who bears a token that the hub has issued, what it may do, until when."""
+"""Bearers of issued tokens: who they are, what they may do, until when."""
 
 from dataclasses import asdict, dataclass
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Bursts in small pieces, so that the event loop looks at everything else in between."""
+"""Bursts in small slices, so that the event loop stays responsive."""
 
 import asyncio
 from collections import deque

@@ -1,6 +1,7 @@
-"""What all who come share and none can use up alone: turns at work, and an answer."""
+"""Limits that all clients share: rates, turns at work, and answers."""
 
 import asyncio
+import math
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
@@ -9,6 +10,21 @@ from typing import Generic, TypeVar
 from starlette.concurrency import run_in_threadpool
 
 _T = TypeVar("_T")
+
+
+class Cooldown:
+    """What is said again only after a while, however often it happens; times are of a steady clock."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._began_at = -math.inf
+
+    def is_over(self, now: float) -> bool:
+        """Whether it may be said at `now`; then it begins anew."""
+        if now - self._began_at < self._seconds:
+            return False
+        self._began_at = now
+        return True
 
 
 class Allowance:

@@ -1,4 +1,4 @@
-"""The long poll: requests that wait are woken by the commit they wait for."""
+"""Long polling: waiting requests are woken by the commit that they wait for."""
 
 import asyncio
 import contextlib

@@ -1,22 +1,24 @@
-"""What goes over the wire either way: whole bodies in, JSON and errors out."""
+"""HTTP bodies in, JSON and errors out."""
 
 import asyncio
 import json
 import zlib
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
+from gpuvigil.errors import StoreError
 from gpuvigil.web.limits import Shares
 
 from .limits import Turns
-from .timeouts import Overdue
+from .timeouts import Timeout
 
+_T = TypeVar("_T")
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 # The words of InfluxDB v2's API, as far as there is one for a status.
@@ -56,7 +58,7 @@ _BODIES = "bodies are on their way in"
 _PIECE_BYTES = 256 * 1024
 
 # A sender that takes longer is asked to come again, so that it does not hold memory for ever.
-_ON_THE_WAY = Overdue(60)
+_ON_THE_WAY = Timeout(60)
 
 
 class Refused(Exception):
@@ -66,6 +68,14 @@ class Refused(Exception):
         super().__init__(message)
         self.status = status
         self.retry_after_seconds = retry_after_seconds
+
+
+async def in_thread(work: Callable[[], _T]) -> _T:
+    """`work` in a thread; 503 when the database cannot do it."""
+    try:
+        return await run_in_threadpool(work)
+    except StoreError as error:
+        raise Refused(503, str(error), 5) from error
 
 
 def failure(

@@ -1,10 +1,10 @@
-"""Work that may take only so long: one timer for all of it, where each piece costs next to nothing."""
+"""Timeouts with one timer for all tasks, at next to no cost for each."""
 
 import asyncio
 from types import TracebackType
 
 
-class Overdue:
+class Timeout:
     """A context manager that ends what a task does inside when it takes longer than `seconds`.
 
     Then it raises TimeoutError, at the latest a quarter after the time. It belongs to one event loop

@@ -1,4 +1,4 @@
-"""TLS for the hub: its certificate, and whose certificates it asks to see."""
+"""TLS for the hub: its certificate, and the client certificates that it asks for."""
 
 import ssl
 from pathlib import Path

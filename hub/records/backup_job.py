@@ -1,4 +1,4 @@
-"""The thread that makes backups of the records, and has what was repaired told."""
+"""The thread that backs up the records and reports repairs."""
 
 import sqlite3
 import threading
@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from gpuvigil.clock import Clock, to_text
+from gpuvigil.clock import Clock, micros, to_text
 from gpuvigil.errors import StoreError
 from gpuvigil.log import Log
 from gpuvigil.model import Record, RecordKind
@@ -130,7 +130,7 @@ class BackupJob:
         if not repairs or self._told == repairs:
             return
         body = {"state": "running", "repairs": repairs}
-        version = int(now.timestamp() * 1_000_000)
+        version = micros(now)
         pulse = Record(
             kind=RecordKind.PULSE, id=PULSE, at=now, subject="hub", version=version, body=body
         )

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from .journal import SUFFIX, number_of, sync_folder
+from gpuvigil.file_sync import sync
+
+from .journal import SUFFIX, number_of
 
 FOLDER = "records.backups"
 KEPT = 4
@@ -63,9 +65,9 @@ def take(source: Path, folder: Path, number: int, rest: Callable[[float], object
         _copy(source, draft, rest)
         wrong = wrong_inside(draft, thorough=True)
         if wrong is None:
-            _sync(draft)
+            sync(draft)
             draft.replace(target)
-            sync_folder(folder)
+            sync(folder)
         return wrong
     finally:
         for suffix in ("", "-journal", "-wal", "-shm"):
@@ -81,7 +83,7 @@ def _copy(source: Path, draft: Path, rest: Callable[[float], object]) -> None:
         nonlocal steps
         steps += 1
         if steps % _SYNC_STEPS == 0:
-            _sync(draft)
+            sync(draft)
         rest(_REST_SECONDS)
 
     with closing(sqlite3.connect(source)) as here, closing(sqlite3.connect(draft)) as there:
@@ -117,9 +119,9 @@ def put_back(folder: Path, target: Path) -> Backup | None:
         draft.chmod(0o600)
         wrong = wrong_inside(draft, thorough=True)
         if wrong is None:
-            _sync(draft)
+            sync(draft)
             draft.replace(target)
-            sync_folder(target.parent)
+            sync(target.parent)
             return one
         draft.unlink()
         # Nobody takes it for a good one again, and the segments it needs are not kept for it.
@@ -153,11 +155,3 @@ def is_damage(error: BaseException | None) -> bool:
     """Whether SQLite says that the file itself is damaged."""
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and code & 0xFF in _DAMAGED
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

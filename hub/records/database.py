@@ -1,4 +1,4 @@
-"""How the database of the records is opened: a SQLite file of this hub's, or PostgreSQL for several."""
+"""Opens the records' database: this hub's SQLite file, or PostgreSQL for several hubs."""
 
 import sqlite3
 import time

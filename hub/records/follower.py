@@ -1,4 +1,4 @@
-"""What other hubs commit to the same PostgreSQL wakes this one, too."""
+"""Wakes this hub when another one commits to the same PostgreSQL."""
 
 import threading
 from collections.abc import Callable, Iterator

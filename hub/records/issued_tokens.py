@@ -243,7 +243,7 @@ class Watch:
     """A thread that sees what others change."""
 
     def __init__(self, issued_tokens: IssuedTokens) -> None:
-        self._keyring = issued_tokens
+        self._issued_tokens = issued_tokens
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="issued-tokens", daemon=True)
 
@@ -258,7 +258,7 @@ class Watch:
         while not self._stopping.wait(LOOK_SECONDS):
             # Without the database nobody can revoke any token; requests say that it is away.
             with suppress(StoreError):
-                self._keyring.refresh()
+                self._issued_tokens.refresh()
 
 
 def _one(connection: Connection, id_: str) -> Issued | None:

@@ -1,4 +1,4 @@
-"""What a join token gives: a node's token for each of its uses, and a node only one.
+"""Join tokens: each use gives one node a token of its own.
 
 How many uses it has stands in its id, and how many it had is counted by the tokens that it gave: these are never
 deleted, so that no use comes back, and the layout of the records is the one of before.

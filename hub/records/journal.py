@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuvigil.clock import Clock, to_text
+from gpuvigil.file_sync import sync
 from gpuvigil.log import Log
 from gpuvigil.model import RecordKind
 
@@ -91,7 +92,7 @@ class Journal:
             os.close(file)
             path.unlink()
             raise
-        sync_folder(self._folder)
+        sync(self._folder)
         with self._syncing:
             before, self._file = self._file, file
             self.number, self.bytes, self.broken = number, 0, False
@@ -178,15 +179,6 @@ def newest_sequence(found: Sequence[Segment], lineage: int) -> int:
         if told:
             return max(told)
     return 0
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _last_lines(path: Path, size: int = 64 * 1024) -> Iterable[Mapping[str, Any]]:

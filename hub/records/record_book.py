@@ -1,4 +1,4 @@
-"""The records: kept, asked for, followed, claimed and finished."""
+"""The records: written, found, followed, claimed and finished."""
 
 import json
 from collections import defaultdict
@@ -202,7 +202,7 @@ class Book:
         return sequence, kept
 
     def forget(self, before: datetime) -> int:
-        """Drop what was over before that time, see `aging`; how many records that were."""
+        """Drop what was over before that time, see `retention`; how many records that were."""
         gone, seen, limit = 0, 0, to_text(before)
         while True:
             with self.transactions.read() as connection:

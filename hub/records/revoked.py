@@ -13,6 +13,7 @@ from pathlib import Path
 
 from gpuvigil.clock import from_text
 from gpuvigil.errors import StoreError
+from gpuvigil.file_sync import sync
 
 _NAME = "tokens.ended"
 _KEY_LENGTH = 64
@@ -114,8 +115,4 @@ def _append(path: Path, ends: Iterable[tuple[str, str]]) -> None:
     finally:
         os.close(handle)
     if new:
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync(path.parent)

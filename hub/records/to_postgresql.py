@@ -1,4 +1,4 @@
-"""From one hub's SQLite file into the PostgreSQL of several, as they are: sequences, leases, tokens."""
+"""Moves one hub's SQLite records into PostgreSQL as they are: sequences, leases, tokens."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Transactions on the records' database, and what is said when it cannot do one."""
+"""Transactions on the records' database, and the error when one cannot be done."""
 
 import threading
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""From whatever layout a database has to the newest, in the transaction of whoever opens it."""
+"""Brings a database of any layout to the newest, in the transaction that opens it."""
 
 from sqlalchemy import Column, Connection, MetaData, String, Table, func, insert, inspect, select
 

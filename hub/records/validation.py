@@ -1,4 +1,4 @@
-"""A stranger's JSON to a record that can be stored, and handed out again."""
+"""Validates a stranger's JSON as a record that can be stored and handed out again."""
 
 import json
 from collections.abc import Mapping

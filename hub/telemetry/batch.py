@@ -1,4 +1,4 @@
-"""From the bodies of a commit to the store's tables, and what became of each body's lines."""
+"""Parses the bodies of a commit into the store's tables, and tells what became of their lines."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace

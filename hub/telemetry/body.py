@@ -1,4 +1,4 @@
-"""A body of line protocol on its way, and what became of it."""
+"""A body of line protocol, and its outcome."""
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How far each node's clock is from the hub's, told from when its bodies were sent and received."""
+"""Clock skew between each node and the hub, by when bodies were sent and received."""
 
 import threading
 from collections import deque

@@ -1,4 +1,4 @@
-"""Bodies on their way into the store: a bounded queue, and the one thread that commits them."""
+"""Group commit: a bounded queue of bodies, and the one thread that commits them."""
 
 import math
 import threading

@@ -1,4 +1,4 @@
-"""What the hub counts about itself, as `/metrics` shows it."""
+"""The hub's own metrics, as `/metrics` shows them."""
 
 from collections.abc import Callable
 

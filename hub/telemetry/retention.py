@@ -1,4 +1,4 @@
-"""Retention of telemetry in a thread of its own: sealed by the hour, joined by the day, expired."""
+"""Retention of telemetry in a thread of its own: sealed by the hour, merged by the day, expired."""
 
 import threading
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a port counted, look by look: errors of an hour, and of its traffic only the last minutes.
+"""Error counts of a port over an hour, and its traffic over the last minutes.
 
 A busy port's traffic counts are others at every look. Kept as errors are, they would make most of
 a switch's record, and every look would be news.

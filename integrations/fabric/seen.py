@@ -1,4 +1,4 @@
-"""What one look saw of switches, whoever looked."""
+"""The switches that one look at a fabric saw."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What one look after another says of a fabric's switches: what is new, what is gone, and since when."""
+"""A fabric's switches from look to look: what is new, what is gone, and since when."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping

@@ -1,4 +1,4 @@
-"""One look after another at a fabric, and what each has to tell."""
+"""Looks at a fabric again and again, and ships what each look has to tell."""
 
 import json
 import threading

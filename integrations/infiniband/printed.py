@@ -1,4 +1,4 @@
-"""What `iblinkinfo -l` and `ibqueryerrors` print, as values; see iblinkinfo(8) and ibqueryerrors(8)."""
+"""Parses the output of `iblinkinfo -l` and `ibqueryerrors`; see iblinkinfo(8) and ibqueryerrors(8)."""
 
 import re
 from collections.abc import Mapping

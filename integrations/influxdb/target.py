@@ -1,4 +1,4 @@
-"""Lines into an InfluxDB: in batches, and what it refuses for good is counted and left out."""
+"""Writes lines to an InfluxDB in batches; what it refuses for good is counted and dropped."""
 
 import threading
 from collections import deque

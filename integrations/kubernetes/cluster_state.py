@@ -1,4 +1,4 @@
-"""What the hub is told of a cluster's jobs and nodes, from copies of its pods and nodes. Pure."""
+"""A cluster's jobs and nodes for the hub, from copies of its pods and nodes. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace

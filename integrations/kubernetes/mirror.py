@@ -1,4 +1,4 @@
-"""A copy of all objects of one sort, kept up to date: listed once, then by what a watch tells."""
+"""A mirror of all objects of one kind: listed once, then watched."""
 
 import random
 import threading

@@ -1,4 +1,4 @@
-"""What has changed since Slurm was last asked: only that is told."""
+"""What has changed since Slurm was last asked; only that is told."""
 
 import json
 from collections.abc import Iterable

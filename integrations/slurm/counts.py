@@ -1,4 +1,4 @@
-"""Slurm's ways to write GPUs: what is asked for, what is given, and by which numbers.
+"""Slurm's notations for GPUs: requested, given, and by which numbers.
 
 `gpu:h200:4(IDX:0-3)`, `gpu:(null):4(IDX:0-3,5)`, `gres:gpu:2`, `gres/gpu=4`, `gpu:a100_3g.20gb:2(IDX:0,1)`: squeue(1),
 scontrol(1) and gres.conf(5) of 20.11 to 24.11.

@@ -1,4 +1,4 @@
-"""How often Slurm's controller is asked: never more than agreed, and less while it does not answer."""
+"""Paces the questions to Slurm's controller: within the agreed rate, and less while it does not answer."""
 
 from collections import deque
 

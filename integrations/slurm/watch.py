@@ -1,4 +1,4 @@
-"""One look after another at Slurm, and what each has to tell."""
+"""Asks Slurm again and again, and ships what each answer has to tell."""
 
 import threading
 from collections.abc import Callable, Sequence

@@ -15,9 +15,9 @@ from functools import partial
 
 from collector.spool.remote_write import beside
 from gpuvigil.clock import Clock, SystemClock, duration
-from gpuvigil.config import AnalyzerSettings, Config, load, secret_source
-from gpuvigil.config.startup import fail, parser
-from gpuvigil.errors import ConfigError, GpuvigilError, HubUnavailable
+from gpuvigil.config import AnalyzerSettings, Config, secret_source
+from gpuvigil.config.startup import parser, run_command
+from gpuvigil.errors import ConfigError, HubUnavailable
 from gpuvigil.hub_client import Hub, service_hubs
 from gpuvigil.hub_client.tls import trust
 from gpuvigil.lifecycle import STANDING
@@ -30,7 +30,6 @@ from gpuvigil.model import (
     readable,
 )
 from gpuvigil.model.selftest_nodes import OVER_AFTER
-from gpuvigil.state_directory import config_of_up
 
 from .outcome import Outcome, outcomes, table
 from .play import Play
@@ -48,17 +47,16 @@ _NEVER = threading.Event()  # nobody sets it
 
 def main(arguments: Sequence[str]) -> int:
     """0 when every rule fired, 1 when one did not or the hub is away, 2 for a wrong configuration."""
-    commands = _parser()
-    chosen = commands.parse_args(arguments)
     try:
-        config = load(config_of_up(chosen.config))
-        wait = patience(config.analyzer) if chosen.wait is None else chosen.wait
-        return run(config, wait, SystemClock(), print)
+        return run_command(_parser(), arguments, _run)
     except KeyboardInterrupt:
         print("ended early: what it left behind ends by itself within two minutes")
         return 1
-    except GpuvigilError as error:
-        return fail(commands.prog, error)
+
+
+def _run(config: Config, chosen: argparse.Namespace) -> int:
+    wait = patience(config.analyzer) if chosen.wait is None else chosen.wait
+    return run(config, wait, SystemClock(), print)
 
 
 def _parser() -> argparse.ArgumentParser:

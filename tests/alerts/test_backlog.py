@@ -12,7 +12,7 @@ from alerts.delivery.backlog import (
     Backlog,
     most_in_hand,
 )
-from alerts.delivery.hub_access import CLAIM_LIMIT, GATHER_SECONDS, LEASE_SECONDS, Desk
+from alerts.delivery.hub_access import CLAIM_LIMIT, GATHER_SECONDS, LEASE_SECONDS, Context
 from alerts.messages.channel import Pace
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import AlertsSettings
@@ -96,7 +96,7 @@ def test_a_full_claim_is_followed_by_the_next_at_once() -> None:
         raise AssertionError
 
     clock = Watched()
-    desk = Desk(
+    context = Context(
         connect=nobody,
         owner="a",
         settings=AlertsSettings(),
@@ -104,8 +104,8 @@ def test_a_full_claim_is_followed_by_the_next_at_once() -> None:
         stop=threading.Event(),
         log=Log("alerts"),
     )
-    desk.gather(CLAIM_LIMIT)
-    desk.gather(0)
+    context.gather(CLAIM_LIMIT)
+    context.gather(0)
     assert clock.waited == []
-    desk.gather(CLAIM_LIMIT - 1)
+    context.gather(CLAIM_LIMIT - 1)
     assert clock.waited == [GATHER_SECONDS]

@@ -10,7 +10,7 @@ import pytest
 from alerts.decisions.attempts import begun, orphaned, settled
 from alerts.decisions.decide import decide
 from alerts.delivery.channels_added import tell_what_stands
-from alerts.delivery.hub_access import Desk
+from alerts.delivery.hub_access import Context
 from alerts.messages.channel import Delivered
 from alerts.messages.self_monitoring import analyzer_trouble, digest
 from alerts.messages.self_monitoring import opened as trouble_opened
@@ -51,7 +51,7 @@ class Past:
     def __init__(self, settings: AlertsSettings = SETTINGS) -> None:
         self.clock = ManualClock(NOON)
         self.hub = ShelfHub(Shelves(), self.clock)
-        self.desk = Desk(
+        self.context = Context(
             connect=lambda: self.hub,
             owner="a",
             settings=settings,
@@ -65,7 +65,7 @@ class Past:
     ) -> None:
         """It happened while these channels were configured."""
         earlier = list(self.notices())
-        notices = decide(step, routes, earlier, self.clock.now(), self.desk.settings)
+        notices = decide(step, routes, earlier, self.clock.now(), self.context.settings)
         if told:
             now = self.clock.now()
             ended = (
@@ -79,7 +79,7 @@ class Past:
     def start(self, *routes: Route) -> list[str]:
         """What is decided when a process with these channels starts: `mail: first`."""
         before = {one.id: one.version for one in self.notices()}
-        tell_what_stands(self.hub, self.desk, routes, Lookout(self.hub, self.desk.settings))
+        tell_what_stands(self.hub, self.context, routes, Lookout(self.hub, self.context.settings))
         fresh = [one for one in self.notices() if before.get(one.id) != one.version]
         return [f"{one.channel}: {one.verdict.name.lower()}" for one in fresh]
 

@@ -1,4 +1,4 @@
-"""A courier over days: how often what stands is told again, and what a channel for owners is given."""
+"""A dispatcher over days: how often what stands is told again, and what a channel for owners is given."""
 
 import threading
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from accounting.cost.money import Prices
 from accounting.efficiency.idle_reason import FOR_JOBS, Idleness
 from alerts.decisions.decide import decide
 from alerts.delivery.dispatcher import Dispatcher, hand_out
-from alerts.delivery.hub_access import Desk
+from alerts.delivery.hub_access import Context
 from alerts.delivery.resend import Resend
 from alerts.idle.idle_notice import notice
 from alerts.messages.channel import Delivered, Outcome, Pace, Refused
@@ -58,12 +58,12 @@ class Ear:
 
 
 class Days:
-    """One channel's courier, and a clock that stands still until it is moved."""
+    """One channel's dispatcher, and a clock that stands still until it is moved."""
 
     def __init__(self, route: Route) -> None:
         self.clock, self.ear = ManualClock(NOON), Ear(route)
         self._hub = ShelfHub(Shelves(), self.clock)
-        self._desk = Desk(
+        self._context = Context(
             connect=lambda: self._hub,
             owner="a",
             settings=SETTINGS,
@@ -73,9 +73,9 @@ class Days:
             seal=Seal(lambda: "k" * 40),
             prices=Prices(settings=CostSettings(prices=(PriceSettings(per_gpu_hour=4.0),))),
         )
-        self._desk.models.known = {REAL.key: "NVIDIA H100 80GB HBM3"}
-        self._resend = Resend(self.ear, self._desk)
-        self._courier = Dispatcher(self.ear, self._desk)
+        self._context.models.known = {REAL.key: "NVIDIA H100 80GB HBM3"}
+        self._resend = Resend(self.ear, self._context)
+        self._courier = Dispatcher(self.ear, self._context)
 
     def comes(self, step: Transition) -> None:
         """A step of the incident, and what is sent about it at once."""
@@ -92,7 +92,7 @@ class Days:
 
     def work(self) -> None:
         """Deal with all that is due now."""
-        hand_out(self._hub, self._desk, {self.ear.route.name: self._courier})
+        hand_out(self._hub, self._context, {self.ear.route.name: self._courier})
         while self._courier.pulse()["waiting"]:
             self._courier.step()
 

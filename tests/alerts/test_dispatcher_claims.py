@@ -1,4 +1,4 @@
-"""What a courier has in hand is always the newest that was claimed."""
+"""What a dispatcher has in hand is always the newest that was claimed."""
 
 import threading
 from dataclasses import replace
@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from alerts.decisions.decide import decide
 from alerts.delivery.dispatcher import Dispatcher
-from alerts.delivery.hub_access import LEASE_SECONDS, Desk
+from alerts.delivery.hub_access import LEASE_SECONDS, Context
 from alerts.messages.channel import Delivered, Outcome, Pace
 from alerts.messages.message import Message
 from alerts.routing.notice import Notice, NoticeState
@@ -38,7 +38,7 @@ def test_what_went_on_elsewhere_and_is_claimed_anew_goes_out_at_once() -> None:
     """A lease ended, another process put it back, and it came here again: nobody waits for its end."""
     clock = ManualClock(NOON)
     hub = ShelfHub(Shelves(), clock)
-    desk = Desk(
+    context = Context(
         connect=lambda: hub,
         owner="a",
         settings=SETTINGS,
@@ -47,11 +47,11 @@ def test_what_went_on_elsewhere_and_is_claimed_anew_goes_out_at_once() -> None:
         log=Log("alerts"),
     )
     chat = Chat()
-    courier = Dispatcher(chat, desk)
+    dispatcher = Dispatcher(chat, context)
 
     def claimed() -> None:
         (record,) = hub.claim(RecordKind.NOTICE, "a", lease_seconds=LEASE_SECONDS)
-        assert courier.take(record)
+        assert dispatcher.take(record)
 
     (notice,) = decide(opened(), [CHAT], [], NOON, SETTINGS)
     hub.write_records([notice.to_record()])
@@ -60,7 +60,7 @@ def test_what_went_on_elsewhere_and_is_claimed_anew_goes_out_at_once() -> None:
     again = replace(notice.next(), due_at=clock.now() - timedelta(seconds=1))
     hub.write_records([again.to_record()])
     claimed()
-    courier.step()
+    dispatcher.step()
     assert chat.told == [notice.id]
     (kept,) = (Notice.from_record(one) for one in hub.records(RecordKind.NOTICE, states=["sent"]))
     assert (kept.id, kept.state) == (notice.id, NoticeState.SENT)

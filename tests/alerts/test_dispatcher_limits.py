@@ -12,7 +12,7 @@ from accounting.efficiency.idle_reason import END, FOR_JOBS, Idleness
 from alerts.decisions.decide import decide
 from alerts.delivery.backlog import IN_HAND_SECONDS
 from alerts.delivery.dispatcher import Dispatcher, hand_out
-from alerts.delivery.hub_access import GATHER_SECONDS, POLL_SECONDS, Desk
+from alerts.delivery.hub_access import GATHER_SECONDS, POLL_SECONDS, Context
 from alerts.idle.idle_notice import notice
 from alerts.messages.channel import Delivered, Outcome, Pace, Retry
 from alerts.messages.message import Message
@@ -55,7 +55,7 @@ class Office:
     def __init__(self, route: Route = CHAT, settings: AlertsSettings = SETTINGS) -> None:
         self.clock, self.receiver = ManualClock(NOON), Receiver(route=route)
         self.hub = ShelfHub(Shelves(), self.clock)
-        self.desk = Desk(
+        self.context = Context(
             connect=lambda: self.hub,
             owner="a",
             settings=settings,
@@ -63,7 +63,7 @@ class Office:
             stop=threading.Event(),
             log=Log("alerts"),
         )
-        self.dispatcher = Dispatcher(self.receiver, self.desk)
+        self.dispatcher = Dispatcher(self.receiver, self.context)
 
     def writes(self, name: str, severity: Severity = Severity.WARNING) -> Record:
         """A notice that is due now."""
@@ -73,7 +73,7 @@ class Office:
         return made.to_record()
 
     def hand_out(self) -> None:
-        hand_out(self.hub, self.desk, {CHAT.name: self.dispatcher})
+        hand_out(self.hub, self.context, {CHAT.name: self.dispatcher})
 
     def work(self) -> None:
         """Deal with all that is in hand."""
@@ -184,7 +184,7 @@ def test_a_notice_of_no_channel_is_dead_and_one_that_cannot_be_read_stays(
     record = office.writes("gone")
     unread = replace(record, id="unread", parent="unread", body={"channel": "other"})
     office.hub.write_records([unread])
-    hand_out(office.hub, office.desk, {})
+    hand_out(office.hub, office.context, {})
     assert office.kept("gone").verdict is Verdict.CHANNEL_GONE
     assert caplog.text.count("notice cannot be read") == 1
     assert "id=unread" in caplog.text
@@ -241,9 +241,9 @@ def test_of_what_an_owner_was_told_today_only_notices_count_and_no_end(
     def writes(holder: str, user: str, stage: str) -> Notice:
         held = a_holder(holder=Holder.parse(holder), user=user)
         step = notice(held, stage, FOR_JOBS, Idleness.NOTHING_COMPUTED, NOON)
-        (made,) = decide(step, [OWNERS], [], office.clock.now(), office.desk.settings)
+        (made,) = decide(step, [OWNERS], [], office.clock.now(), office.context.settings)
         office.hub.write_records([made.to_record()])
-        hand_out(office.hub, office.desk, {OWNERS.name: office.dispatcher})
+        hand_out(office.hub, office.context, {OWNERS.name: office.dispatcher})
         office.work()
         return office.kept(made.incident)
 

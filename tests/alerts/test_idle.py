@@ -13,7 +13,7 @@ from accounting.efficiency.idle_query import ASKED, Excuses, Measurements, Row, 
 from accounting.efficiency.idle_reason import FOR_JOBS, Idleness
 from alerts.decisions.attempts import reminded_after
 from alerts.decisions.decide import decide
-from alerts.delivery.hub_access import Desk
+from alerts.delivery.hub_access import Context
 from alerts.idle.idle_job import MOST_AT_ONCE, IdleWatch
 from alerts.idle.idle_notice import (
     Held,
@@ -435,7 +435,7 @@ def test_a_stage_is_told_of_gpus_that_computed_nothing_for_as_long_as_it_says(
 
 
 def an_idle_watch(hub: Hub, clock: ManualClock) -> IdleWatch:
-    desk = Desk(
+    context = Context(
         connect=lambda: hub,
         owner="a test",
         settings=AlertsSettings(),
@@ -443,7 +443,7 @@ def an_idle_watch(hub: Hub, clock: ManualClock) -> IdleWatch:
         stop=threading.Event(),
         log=Log("alerts"),
     )
-    return IdleWatch(desk, lambda: hub, 1.0)
+    return IdleWatch(context, lambda: hub, 1.0)
 
 
 @pytest.mark.server

@@ -11,7 +11,7 @@ import pytest
 
 from alerts.decisions.decide import decide
 from alerts.delivery.dispatcher import Dispatcher, hand_out
-from alerts.delivery.hub_access import Desk
+from alerts.delivery.hub_access import Context
 from alerts.delivery.self_check import Watch
 from alerts.messages.message import Message
 from alerts.messages.self_monitoring import digest
@@ -111,7 +111,7 @@ class Site:
 
     def start(self) -> None:
         """A process that knows nothing but what the hub keeps."""
-        self._desk = Desk(
+        self._context = Context(
             connect=lambda: self.hub,
             owner="a test",
             settings=AlertsSettings(digest_at="11:00"),
@@ -119,9 +119,9 @@ class Site:
             stop=threading.Event(),
             log=Log("alerts"),
         )
-        self._couriers = {name: Dispatcher(ear, self._desk) for name, ear in self.ears.items()}
-        self._lookout = Lookout(self.hub, self._desk.settings)
-        self._watch = Watch(self._desk, list(self._couriers.values()))
+        self._couriers = {name: Dispatcher(ear, self._context) for name, ear in self.ears.items()}
+        self._lookout = Lookout(self.hub, self._context.settings)
+        self._watch = Watch(self._context, list(self._couriers.values()))
 
     def comes(self, step: Transition) -> None:
         self.hub.write_records([step.to_record()])
@@ -130,11 +130,11 @@ class Site:
     def goes_on(self) -> None:
         """What was written is decided, and what is due is delivered."""
         routes = [one.channel.route for one in self._couriers.values()]
-        tell(self.hub, self._desk, routes, self._lookout)
-        hand_out(self.hub, self._desk, self._couriers)
-        for courier in self._couriers.values():
-            while courier.pulse()["waiting"]:
-                courier.step()
+        tell(self.hub, self._context, routes, self._lookout)
+        hand_out(self.hub, self._context, self._couriers)
+        for dispatcher in self._couriers.values():
+            while dispatcher.pulse()["waiting"]:
+                dispatcher.step()
 
     def next_day(self) -> None:
         self.clock.advance(timedelta(days=1).total_seconds())

@@ -17,7 +17,7 @@ import pytest
 from alerts.decisions.attempts import begun, settled
 from alerts.decisions.decide import decide, judge, ruled
 from alerts.delivery.batches import MOST
-from alerts.delivery.hub_access import Desk
+from alerts.delivery.hub_access import Context
 from alerts.delivery.self_check import Watch, drops_data, last_day
 from alerts.messages.channel import Delivered
 from alerts.messages.message import message
@@ -450,9 +450,9 @@ def test_a_digest_names_nothing_of_which_no_route_tells_its_channel() -> None:
     hub.write_records([held("chat", "GPU idle", 9, NOON - seconds(60)), rack.to_record()])
     hub.write_records(one.to_record() for one in standing)
     way = RouteSettings(match=('rack="r1"',), receivers=("chat",), digest=True)
-    desk = a_desk(hub, "chat")
-    settings = replace(desk.settings, routes=(way,))
-    Watch(replace(desk, clock=clock, settings=settings), []).step()
+    context = a_desk(hub, "chat")
+    settings = replace(context.settings, routes=(way,))
+    Watch(replace(context, clock=clock, settings=settings), []).step()
     (step,) = hub.records(RecordKind.TRANSITION)
     said = json.dumps(step.body)
     assert "nobody has taken" in said
@@ -578,10 +578,10 @@ def test_a_digest_knows_also_what_was_held_before_a_storm_of_other_channels() ->
     assert hub.records(RecordKind.TRANSITION, parent=digest_of("chat", begin))
 
 
-def a_desk(hub: Hub, channel: str) -> Desk:
+def a_desk(hub: Hub, channel: str) -> Context:
     """Of a process that looks a minute after a digest's hour, and has no channel to fail."""
     way = RouteSettings(receivers=(channel,), digest=True)
-    return Desk(
+    return Context(
         connect=lambda: hub,
         owner="a test",
         settings=AlertsSettings(routes=(way,), digest_at="12:00"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from collector.agent.inbox import Work
-from collector.agent.kernel_log_listener import KernelEar
+from collector.agent.kernel_log_listener import KernelLogListener
 from collector.kernel_log.event_book import KernelBook
 from collector.sensors.kernel_log import Source
 from gpuvigil.clock import ManualClock
@@ -33,7 +33,7 @@ class Case:
         log.write_text(f"4,1,{int(time.monotonic() * 1e6)},-;{XID}\n")
         self.file = directory / "kernel_log.json"
         book = KernelBook(self.file, NODE, self.gpus, self.clock)
-        self.ear = KernelEar(book, self.clock, self._work.put, self.told.extend)
+        self.ear = KernelLogListener(book, self.clock, self._work.put, self.told.extend)
         source = Source(path=log, journalctl="", proc_root=Path("/proc"))
         self.ear.listen(source, self.stop)
         self._work.get(timeout=30)()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.agent.log_collection import LogKeeper, is_grave
+from collector.agent.log_collection import LogCollector, is_grave
 from collector.rows.events import EventMaker
 from gpuvigil.clock import ManualClock
 from gpuvigil.config import CollectorSettings
@@ -47,7 +47,7 @@ class Node:
             log_command=command, log_directory=self.logs, log_seconds=seconds
         )
         maker = EventMaker(node=NODE, boot="b")
-        self.keeper = LogKeeper(settings, maker, self.clock, self.work.append, self._tell)
+        self.keeper = LogCollector(settings, maker, self.clock, self.work.append, self._tell)
 
     def _tell(self, events: Sequence[Event]) -> None:
         self.told += events

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from collector.agent.inbox import Inbox
-from collector.agent.reader_health import Verdict, judge
-from collector.agent.reader_supervisor import ReaderKeeper
+from collector.agent.reader_supervisor import ReaderSupervisor, Verdict, judge
 from collector.samples.messages import NO_DRIVER, Tick
 from gpuvigil.clock import ManualClock
 from gpuvigil.config import CollectorSettings
@@ -42,7 +41,7 @@ def test_a_reader_is_replaced_when_it_or_all_its_calls_are_silent_for_too_long(
 def test_no_reader_is_missed_where_no_gpu_is_to_be_read(tmp_path: Path) -> None:
     clock = ManualClock(NOW)
     settings = CollectorSettings(gpus=False, spool_directory=tmp_path)
-    keeper = ReaderKeeper(settings, clock, Inbox())
+    keeper = ReaderSupervisor(settings, clock, Inbox())
     clock.advance(3600.0)
     assert keeper.resting
     assert keeper.outage_seconds() is None
@@ -58,7 +57,7 @@ class Kept:
             tick_seconds=0.1, reader_patience_seconds=30.0, spool_directory=directory
         )
         self.inbox = Inbox()
-        self.keeper = ReaderKeeper(settings, self.clock, self.inbox)
+        self.keeper = ReaderSupervisor(settings, self.clock, self.inbox)
 
     def children(self) -> list[int]:
         """Readers that run, or have ended and were not yet taken note of."""

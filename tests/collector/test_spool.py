@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from collector.spool.ages import Ages
 from collector.spool.batches import Sender
 from collector.spool.body import Body
-from collector.spool.disk_queue import Place, Shelf
+from collector.spool.disk_queue import DiskQueue, Place
 from collector.spool.queue import Spool
 from collector.spool.subscriptions import Lane
 from gpuvigil.clock import ManualClock
@@ -453,7 +453,7 @@ def test_a_long_outage_costs_neither_time_nor_memory(tmp_path: Path) -> None:
 
 @given(st.lists(st.integers(0, 40) | st.none(), max_size=80))
 def test_the_lowest_number_is_always_first(steps: list[int | None]) -> None:
-    shelf, kept = Shelf(), list[Place]()
+    shelf, kept = DiskQueue(), list[Place]()
     for number in steps:
         if number is None and kept:
             assert shelf.pop() == kept.pop(0)

@@ -46,7 +46,7 @@ def test_the_page_the_command_and_the_report_agree_on_a_drained_node(hub: HubPro
     assert (page.strip.in_service, page.strip.gpus, page.strip.looks[Look.FREE]) == (1, 2, 0)
 
     day = usage(client, "c", start, now, now)
-    assert day.in_service_percent == pytest.approx(50.0)
+    assert day.seconds.in_service_percent == pytest.approx(50.0)
     assert day.seconds.free == 0.0
 
     (found,) = read(client, "c", (start, now), now, Config())

@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from evaluation.block import Block
 from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.model import (
     Allocation,
@@ -19,6 +18,7 @@ from gpuvigil.model import (
     Subject,
 )
 from gpuvigil.store.schema import latest_schema
+from simulator.fleet import Block
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 TICK = timedelta(seconds=10)

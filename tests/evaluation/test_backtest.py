@@ -12,7 +12,6 @@ import pytest
 from evaluation.backtest.backtest_command import main
 from evaluation.backtest.compare import Account, accounts, pairs, raised
 from evaluation.backtest.past import Past, blocks
-from evaluation.block import Block
 from evaluation.judge.claims import Claim, Said, claims
 from evaluation.replay import Replay
 from gpuvigil.clock import SystemClock, to_ns
@@ -22,6 +21,7 @@ from gpuvigil.lineprotocol import encode
 from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.model import Allocation, EventKind, Holder, Record, Severity, Subject
 from gpuvigil.store.memory import MemoryStore
+from simulator.fleet import Block
 from tests.alerts.examples import a_transition, opened, resolved
 from tests.evaluation.made import NOON, TICK, Made, event, gpu, port
 from tests.servers import HubProcess

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpuvigil.errors import StoreError
 from gpuvigil.metrics import MEASUREMENTS
-from hub.embedded.independently import Each
+from hub.embedded.continue_on_failure import ContinueOnFailure
 from hub.embedded.subject_slots import Slots
 from hub.embedded.subjects import subjects
 
@@ -92,7 +92,7 @@ def test_a_subject_has_one_slot_for_good_and_each_slot_the_place_of_its_subject(
 
 
 def test_the_first_failure_is_told_at_the_end_and_keeps_nothing_else_back() -> None:
-    each = Each(threading.Event())
+    each = ContinueOnFailure(threading.Event())
     for number in range(4):
         with each:
             if number % 2:
@@ -101,7 +101,7 @@ def test_the_first_failure_is_told_at_the_end_and_keeps_nothing_else_back() -> N
     with pytest.raises(StoreError, match="number 1"):
         each.count()
     assert each.done == 2
-    well = Each(threading.Event())
+    well = ContinueOnFailure(threading.Event())
     with well:
         well.done += 1
     assert well.count() == 1
@@ -109,7 +109,7 @@ def test_the_first_failure_is_told_at_the_end_and_keeps_nothing_else_back() -> N
 
 def test_what_is_no_failure_of_the_store_and_any_when_it_is_stopped_ends_it_at_once() -> None:
     stopping = threading.Event()
-    each = Each(stopping)
+    each = ContinueOnFailure(stopping)
     with pytest.raises(KeyError), each:
         raise KeyError
     assert each.count() == 0

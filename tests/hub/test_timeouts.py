@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from hub.http.timeouts import Overdue
+from hub.http.timeouts import Timeout
 
 
 def test_whoever_takes_too_long_is_ended_and_goes_on_after_it() -> None:
-    overdue = Overdue(0.05)
+    timeout = Timeout(0.05)
 
     async def slow() -> int:
-        with pytest.raises(TimeoutError), overdue:
+        with pytest.raises(TimeoutError), timeout:
             await asyncio.sleep(60)
         await asyncio.sleep(0.001)  # nothing of the cancellation is left
         task = asyncio.current_task()
@@ -20,7 +20,7 @@ def test_whoever_takes_too_long_is_ended_and_goes_on_after_it() -> None:
 
     async def quick() -> str:
         for _ in range(40):
-            with overdue:
+            with timeout:
                 await asyncio.sleep(0.005)
         return "all of them"
 
@@ -33,10 +33,10 @@ def test_whoever_takes_too_long_is_ended_and_goes_on_after_it() -> None:
 
 
 def test_whoever_is_cancelled_by_others_stays_cancelled() -> None:
-    overdue = Overdue(60)
+    timeout = Timeout(60)
 
     async def work() -> None:
-        with overdue:
+        with timeout:
             await asyncio.sleep(60)
 
     async def main() -> bool:
@@ -50,12 +50,12 @@ def test_whoever_is_cancelled_by_others_stays_cancelled() -> None:
 
 
 def test_an_error_inside_passes_and_the_next_comes_in() -> None:
-    overdue = Overdue(60)
+    timeout = Timeout(60)
 
     async def main() -> str:
-        with pytest.raises(ValueError, match="inside"), overdue:
+        with pytest.raises(ValueError, match="inside"), timeout:
             raise ValueError("inside")
-        with overdue:
+        with timeout:
             return "in"
 
     assert asyncio.run(main()) == "in"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 # A line that waits for the disk, by any of the names that the product has for it.
-_SYNC = re.compile(r"^\s+(os\.fsync|sync|sync_folder|_sync_directory|self\._names\.sync)\(.*\)$")
+_SYNC = re.compile(r"^\s+(os\.fsync|sync|self\._names\.sync)\(.*\)$")
 
 
 def syncs(*names: str) -> list[tuple[str, int, str]]:

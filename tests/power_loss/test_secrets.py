@@ -43,7 +43,7 @@ def wrong_with(state: State, folder: Path) -> str:
     wanted = TOKENS[TOKENS.index(told["token"]) :] if "token" in told else ("", *TOKENS)
     if token not in wanted:
         return f"the token is {token!r} after {told}"
-    lost = "cookie" in told and not keys.is_cookie(told["cookie"], NOW)
+    lost = "cookie" in told and keys.said(told["cookie"], NOW) is None
     return "who was signed in is not any more" if lost else ""
 
 
@@ -56,7 +56,8 @@ def test_after_a_power_loss_secrets_are_whole(recorder: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("module", "number", "line"), syncs("gpuvigil/private_files.py", "dashboard/auth/keys.py")
+    ("module", "number", "line"),
+    syncs("gpuvigil/file_sync.py", "gpuvigil/private_files.py", "dashboard/auth/keys.py"),
 )
 def test_no_sync_can_be_left_out(
     recorder: Path, tmp_path: Path, module: str, number: int, line: str

@@ -7,16 +7,14 @@ from accounting.usage import BUCKET, Seconds
 from report.build import build
 from report.coverage import coverage
 from report.shared_sentences import coverage_words
-from report.totals import counted
 from tests.report.weeks import END, START, WEEK, bucket, facts, nothing, share, usage
 
 BEFORE = usage([share()], start=START - WEEK, end=START)
-EARLIER = counted(BEFORE)
 
 
 def test_a_quarter_that_was_not_counted_stands_for_the_gpus_before_it() -> None:
     gap = (START + timedelta(days=1), START + timedelta(days=1, hours=42))
-    found = coverage(counted(usage([share()], without=[gap])), EARLIER)
+    found = coverage(usage([share()], without=[gap]), BEFORE)
     assert found.quarters == 672
     assert found.quarters_missing == 168
     assert found.percent == pytest.approx(75.0)
@@ -25,7 +23,7 @@ def test_a_quarter_that_was_not_counted_stands_for_the_gpus_before_it() -> None:
 def test_a_span_in_which_counting_began_is_taken_from_then_on() -> None:
     began = END - timedelta(hours=12)
     late = usage([share()], without=[(START, began)])
-    found = coverage(counted(late), counted(nothing()))
+    found = coverage(late, nothing())
     assert found.counted_since == began
     assert (found.quarters, found.quarters_missing, found.percent) == (48, 0, 100.0)
     report = build(facts(late))
@@ -56,7 +54,7 @@ def test_quarters_that_are_not_whole_count_for_what_was_counted_of_them() -> Non
 
 def test_what_is_missing_at_the_start_counts_as_missing_once_counting_had_begun_before() -> None:
     half = usage([share()], without=[(START, START + timedelta(hours=84))])
-    assert coverage(counted(half), EARLIER).percent == pytest.approx(50.0)
+    assert coverage(half, BEFORE).percent == pytest.approx(50.0)
 
 
 def test_shares_become_ranges_when_less_than_95_percent_is_known() -> None:

@@ -36,7 +36,7 @@ from report.cron import parsed
 from report.schedule import planned
 from report.schedule_command import listed, sent
 from report.schedule_command import main as command
-from report.sending import Office
+from report.sending import ReportRunner
 from tests.alerts.mailbox import Mailbox
 from tests.receiver import Receiver
 from tests.report.weeks import inventory, share, usage
@@ -88,10 +88,10 @@ def config_of(hub: HubProcess, port: int, *reports: ReportSettings, **alerts: An
     )
 
 
-def office(config: Config, lease: float = 60.0) -> Office:
+def office(config: Config, lease: float = 60.0) -> ReportRunner:
     hub = service_hubs(config.hub)()
     _OPEN.append(hub)
-    return Office(
+    return ReportRunner(
         hub=hub,
         config=config,
         clock=SystemClock(),
@@ -101,7 +101,7 @@ def office(config: Config, lease: float = 60.0) -> Office:
     )
 
 
-def until_done(desk: Office) -> None:
+def until_done(desk: ReportRunner) -> None:
     """All that is due now."""
     for _ in range(10):
         if not desk.step():
@@ -113,7 +113,7 @@ def weekly(name: str, **more: Any) -> ReportSettings:
     return ReportSettings(name=name, channel="email", to=READERS[:1], **more)
 
 
-def begun(desk: Office, name: str) -> None:
+def begun(desk: ReportRunner, name: str) -> None:
     """As if it had been there the week before."""
     past = ReportRun(name=name, due_at=MONDAY - timedelta(days=21))
     desk.hub.write_records([past.to_record(1)])

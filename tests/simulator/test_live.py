@@ -20,7 +20,7 @@ from gpuvigil.model import Record, Switch, Unmeasured
 from simulator import inject
 from simulator.faults import InjectedFault, read
 from simulator.fleet.steps import Tells, tells
-from simulator.live import LiveFleet, Story, held, nodes, play
+from simulator.live import FleetStory, LiveFleet, held, nodes, play
 
 pytestmark = pytest.mark.server
 
@@ -28,8 +28,8 @@ NOON = datetime(2026, 5, 1, 12, tzinfo=timezone.utc)
 SETTINGS = SimulatorSettings(nodes=2, gpus_per_node=4, tick_seconds=5.0, fault_rate=0.0)
 
 
-def story(now: datetime = NOON, **changes: Any) -> Story:
-    return replace(Story.begin(SETTINGS, now), **changes)
+def story(now: datetime = NOON, **changes: Any) -> FleetStory:
+    return replace(FleetStory.begin(SETTINGS, now), **changes)
 
 
 def sent(live: LiveFleet, seconds: int, since: datetime = NOON) -> list[tuple[datetime, Body]]:
@@ -142,9 +142,9 @@ def test_a_story_that_is_over_begins_anew(tmp_path: Path) -> None:
     assert before.is_over(NOON)
     assert not story().is_over(NOON)
     before.write(tmp_path / "fleet-story.json")
-    assert Story.read(tmp_path / "fleet-story.json") == before
+    assert FleetStory.read(tmp_path / "fleet-story.json") == before
     (tmp_path / "fleet-story.json").write_text("{")
-    assert Story.read(tmp_path / "fleet-story.json") is None
+    assert FleetStory.read(tmp_path / "fleet-story.json") is None
     assert records(spooled(tmp_path, NOON, 3))
 
 
@@ -178,16 +178,16 @@ def played(*faults: InjectedFault, seconds: int = 40) -> list[Body]:
 
 def test_who_begins_to_look_sees_a_slow_link_within_ten_minutes() -> None:
     demo = replace(SETTINGS, nodes=4, fault_rate=500.0)
-    story_ = Story.begin(demo, NOON)
+    story_ = FleetStory.begin(demo, NOON)
     first = [it for it in story_.fleet().truths() if it.fault == "slow link"]
     begun = [it.start - NOON for it in first if it.end > NOON]
     assert any(timedelta() < after < timedelta(minutes=10) for after in begun)
-    quiet = Story.begin(SETTINGS, NOON).fleet().truths()
+    quiet = FleetStory.begin(SETTINGS, NOON).fleet().truths()
     assert list(quiet) == []
 
 
 def test_who_begins_to_look_sees_a_rank_that_its_job_waits_for_and_a_job_that_saves_much() -> None:
-    begun = Story.begin(SimulatorSettings(nodes=16, fault_rate=2000.0), NOON)
+    begun = FleetStory.begin(SimulatorSettings(nodes=16, fault_rate=2000.0), NOON)
     fleet = begun.fleet()
     [slow] = [it for it in fleet.truths() if it.fault == "slow rank" and it.start > NOON][:1]
     assert timedelta() < slow.start - NOON < timedelta(minutes=10)

@@ -1,17 +1,15 @@
-"""Keeps the child that asks the kubelet: started when there is a socket to ask at, and again when it ends."""
+"""Supervises the child that asks the kubelet: started when there is a socket, restarted when it ends."""
 
 import os
 import stat
-import subprocess
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from gpuvigil import own_command
 from gpuvigil.clock import Clock
 from gpuvigil.log import Log
 
-from ...processes.spawn import started
+from ...processes.spawn import Child, end, started
 from . import device_map
 from .device_map import Answer, Unknown
 
@@ -35,7 +33,7 @@ class Kubelet:
         self._seconds = seconds
         self._clock = clock
         self._expected = _IN_A_POD in env
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
         self._said: tuple[Answer | Unknown, float] | None = None
         self._looked: float | None = None
         self._not_before = 0.0
@@ -82,10 +80,7 @@ class Kubelet:
 
     def stop(self) -> None:
         """End the child."""
-        if self._child is not None:
-            self._child.kill()
-            with suppress(subprocess.TimeoutExpired):
-                self._child.wait(1.0)
+        end(self._child)
 
     def _is_old(self, at: float) -> bool:
         return self._clock.monotonic() - at > 2 * self._seconds + _SLACK_SECONDS
@@ -124,7 +119,7 @@ class Kubelet:
         except OSError as error:
             self._pause(now, f"the process that asks it cannot be started: {error}")
 
-    def _listen(self, child: "subprocess.Popen[bytes]") -> None:
+    def _listen(self, child: Child) -> None:
         assert child.stdout is not None
         with child.stdout as lines:
             for line in lines:

@@ -1,4 +1,4 @@
-"""The layouts one after the other, for a database that has one of before."""
+"""Migrates a database that has an older layout."""
 
 from pathlib import Path
 

@@ -239,12 +239,12 @@ def test_a_span_has_the_most_that_there_was_at_once_and_the_sums_of_all() -> Non
     )
     found = usage(a_bucket(gpus=3, nodes=1, seconds=seconds), a_bucket(nodes=4, seconds=seconds))
     assert (found.gpus, found.nodes, found.seconds) == (3, 4, seconds + seconds)
-    assert (found.used_percent, found.coverage_percent) == (25.0, 80.0)
+    assert found.used_percent == 25.0
     assert found.allocated_percent == 62.5
     assert not found.simulated
     none = usage(cluster="simulated")
     assert (none.gpus, none.nodes, none.seconds) == (0, 0, Seconds())
-    assert none.used_percent is none.coverage_percent is none.in_service_percent is None
+    assert none.used_percent is None
     assert none.simulated
 
 

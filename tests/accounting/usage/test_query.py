@@ -52,7 +52,7 @@ def test_quarters_that_nobody_recorded_yet_are_counted_from_the_store(
     assert [bucket.start for bucket in found.buckets] == quarters(start, 2)
     assert (found.gpus, found.nodes, found.seconds.installed) == (2, 1, 4 * QUARTER)
     assert (found.allocated_percent, found.used_percent) == (50.0, 50.0)
-    assert found.coverage_percent == 100.0
+    assert found.seconds.known == found.seconds.installed
     (share,) = found.shares
     assert (share.holder, share.user, share.allocated) == ("job 1", "ann", 2 * QUARTER)
 

@@ -1,4 +1,4 @@
-"""Alerts itself in simulated time: its own decisions, couriers and digests on a real outbox.
+"""Alerts itself in simulated time: its own decisions, dispatchers and digests on a real outbox.
 
 What runs is what the service runs: `tell`, `hand_out`, a `Dispatcher` per channel and the `Watch`, with
 the hub's records in SQLite or, for a month, in memory. Left out are threads and HTTP: one loop goes from moment to moment, and
@@ -19,7 +19,7 @@ from sqlalchemy import ColumnElement
 
 from alerts.channels import configured
 from alerts.delivery.dispatcher import Dispatcher, hand_out
-from alerts.delivery.hub_access import Desk
+from alerts.delivery.hub_access import Context
 from alerts.delivery.self_check import Watch
 from alerts.messages.channel import Channel, Delivered, Outcome
 from alerts.messages.message import Message
@@ -189,31 +189,31 @@ class Told:
 class _Office:
     """The parts of one alerts process, moved by hand."""
 
-    desk: Desk
+    context: Context
     clock: ManualClock
     ledger: Ledger
     recorders: Sequence[Recorder]
-    couriers: Mapping[str, Dispatcher] = field(init=False)
+    dispatchers: Mapping[str, Dispatcher] = field(init=False)
     watch: Watch = field(init=False)
     lookout: Lookout = field(init=False)
     hub: Hub = field(init=False)
 
     def __post_init__(self) -> None:
-        self.hub = self.desk.connect()
-        self.couriers = {one.route.name: Dispatcher(one, self.desk) for one in self.recorders}
-        self.watch = Watch(self.desk, list(self.couriers.values()))
-        self.lookout = Lookout(self.desk.connect(), self.desk.settings)
+        self.hub = self.context.connect()
+        self.dispatchers = {one.route.name: Dispatcher(one, self.context) for one in self.recorders}
+        self.watch = Watch(self.context, list(self.dispatchers.values()))
+        self.lookout = Lookout(self.context.connect(), self.context.settings)
 
     def work(self) -> None:
         """Decide on everything that came, and deliver all that is due."""
         routes = [one.route for one in self.recorders]
         while self._is_due(RecordKind.TRANSITION):
-            tell(self.hub, self.desk, routes, self.lookout)
+            tell(self.hub, self.context, routes, self.lookout)
         while self._is_due(RecordKind.NOTICE) or self._waiting():
-            hand_out(self.hub, self.desk, self.couriers)
-            for courier in self.couriers.values():
-                if courier.pulse()["waiting"]:
-                    _unless_taken(courier)
+            hand_out(self.hub, self.context, self.dispatchers)
+            for dispatcher in self.dispatchers.values():
+                if dispatcher.pulse()["waiting"]:
+                    _unless_taken(dispatcher)
 
     def next_due(self) -> datetime | None:
         """When a notice is to be looked at again."""
@@ -224,7 +224,7 @@ class _Office:
         return at is not None and at <= self.clock.now()
 
     def _waiting(self) -> bool:
-        return any(one.pulse()["waiting"] for one in self.couriers.values())
+        return any(one.pulse()["waiting"] for one in self.dispatchers.values())
 
 
 def configuration(name: str, folder: Path) -> AlertsSettings:
@@ -256,7 +256,7 @@ def _run(
     connect: Callable[[], Hub],
 ) -> Told:
     recorders = [Recorder(one, clock) for one in configured(settings)]
-    desk = Desk(
+    context = Context(
         connect=connect,
         owner="alerts",
         settings=settings,
@@ -264,7 +264,7 @@ def _run(
         stop=threading.Event(),
         log=Log("alerts"),
     )
-    office = _Office(desk=desk, clock=clock, ledger=ledger, recorders=recorders)
+    office = _Office(context=context, clock=clock, ledger=ledger, recorders=recorders)
     office.hub.write_records(as_real(one.to_record()) for one in played.inventories)
     _live(office, _coming(played), played.end + AFTER)
     return Told(notices=ledger.notices, messages={one.route.name: one.told for one in recorders})
@@ -310,10 +310,10 @@ def as_real(record: Record) -> Record:
     return Record.from_json(json.loads(text))
 
 
-def _unless_taken(courier: Dispatcher) -> None:
+def _unless_taken(dispatcher: Dispatcher) -> None:
     """As the service's loops: a lease that ended while a receiver's pace was kept is claimed anew."""
     try:
-        courier.step()
+        dispatcher.step()
     except HubRefused as error:
         if error.status != 409:
             raise

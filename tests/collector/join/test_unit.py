@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from collector.join import unit
+from gpuvigil import systemd
 from gpuvigil.errors import GpuvigilError
 
 
@@ -25,18 +26,18 @@ def test_a_machine_without_the_unit_or_without_systemd_is_told_so(tmp_path: Path
     unit.check(Systemctl())
     with pytest.raises(GpuvigilError, match="install the package gpuvigil-collector first"):
         unit.check(Systemctl(cat=(1, "No files found")))
-    with pytest.raises(GpuvigilError, match="without systemd start the collector as"):
-        unit.run([str(tmp_path / "systemctl")])
+    with pytest.raises(GpuvigilError, match="the steps without systemd"):
+        systemd.run([str(tmp_path / "systemctl")])
 
 
 def test_a_unit_that_does_not_start_is_told_with_the_collectors_last_line() -> None:
-    systemd = Systemctl()
-    unit.start(systemd)
-    verbs = [words.split()[1] for words in systemd.asked]
+    called = Systemctl()
+    unit.start(called)
+    verbs = [words.split()[1] for words in called.asked]
     assert verbs == ["reset-failed", "enable", "restart"]
-    systemd = Systemctl(restart=(1, "Job failed."), journalctl=(0, "gpuvigil collect: no"))
+    called = Systemctl(restart=(1, "Job failed."), journalctl=(0, "gpuvigil collect: no"))
     with pytest.raises(GpuvigilError) as caught:
-        unit.start(systemd)
+        unit.start(called)
     assert "Job failed.; its last line: gpuvigil collect: no (journalctl" in str(caught.value)
 
 

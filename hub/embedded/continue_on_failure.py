@@ -1,11 +1,11 @@
-"""Several things that have nothing to do with each other: one that fails keeps no other back."""
+"""Independent steps: one that fails does not keep the others from running."""
 
 import threading
 
 from gpuvigil.errors import StoreError
 
 
-class Each:
+class ContinueOnFailure:
     """Goes on after what fails, unless it was stopped; the first failure is raised at the end."""
 
     def __init__(self, stopping: threading.Event) -> None:

@@ -1,0 +1,41 @@
+"""systemd's programs, and what a unit wrote last."""
+
+import subprocess
+from collections.abc import Callable, Sequence
+
+from .errors import GpuvigilError
+
+_SECONDS = 120.0
+
+Run = Callable[[Sequence[str]], tuple[int, str]]
+
+
+def run(words: Sequence[str]) -> tuple[int, str]:
+    """A program's exit code and all that it said; GpuvigilError where it is not here or does not end."""
+    try:
+        done = subprocess.run(
+            words,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=_SECONDS,
+            check=False,
+            cwd="/",
+        )
+    except FileNotFoundError:
+        raise GpuvigilError(
+            f"there is no {words[0]} here: docs/install.md has the steps without systemd"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise GpuvigilError(f"{' '.join(words)} does not end; see systemctl list-jobs") from None
+    return done.returncode, done.stdout.strip()
+
+
+def last_line(unit: str, call: Run = run) -> str:
+    """What a unit last said of itself, without systemd's own lines."""
+    of = f"_SYSTEMD_UNIT={unit}.service"
+    code, said = call(["journalctl", of, "-q", "-n", "1", "-o", "cat", "--no-pager"])
+    if code != 0 or not said:
+        return f"see journalctl -u {unit}"
+    return f"its last line: {said.splitlines()[-1]} (journalctl -u {unit} has more)"
