@@ -1,8 +1,8 @@
 """`python -m evaluation.healthy_jobs HOURS`: is a job of which nothing is wrong told that it hangs, or that hardware is slow?
 
-Fleets of trainings that only look like it, of which the jobs' detectors hear GPUs and nodes alone: some
-ten job-hours a second. Seeds follow from the commit; a tree with changes is refused. Played until stages cut
-unevenly and uneven data had HOURS job-hours, and all jobs ten times as many pauses. Writes
+Fleets of trainings that only look like it, of 4 to 128 GPUs, of which the jobs' detectors hear GPUs and nodes, and of one in
+five what NCCL Inspector's files say of its collectives. Seeds follow from the commit; a tree with changes is refused. Played
+until what is cut unevenly or has uneven data had HOURS job-hours, and all jobs ten times as many pauses. Writes
 `evaluation/healthy_jobs.json`, of which `make docs` makes a section of `docs/accuracy.md`. With `--seeds`
 nothing is kept.
 """
@@ -24,6 +24,7 @@ from simulator.fleet import build
 
 from .fingerprint import is_committed
 from .fleets import release_seed
+from .job_collectives import Inspectors
 from .job_fleets import HANGS, HOURS, STRAGGLERS, healthy_fleet
 from .job_judge import judged, lines, told
 from .job_section import totals
@@ -34,9 +35,11 @@ RESULT = Path(__file__).with_suffix(".json")
 NODES, _BLOCK, _PAUSES = 384, timedelta(hours=1), 10.0
 # Most of them of what is uneven, or pauses often; the others so that there are some of each.
 _MIX = (
-    ("staged", 0.35), ("unlike", 0.35), ("judging", 0.08), ("shuffling", 0.08), ("even", 0.04),
-    ("talking", 0.03), ("starved", 0.03), ("saving", 0.02), ("preparing", 0.02),
+    ("staged", 0.27), ("unlike", 0.3), ("pipeline parallel", 0.1), ("tensor parallel", 0.05), ("judging", 0.07),
+    ("shuffling", 0.07), ("even", 0.04), ("talking", 0.03), ("starved", 0.03), ("saving", 0.02), ("preparing", 0.02),
 )  # fmt: skip
+# Of the jobs, those whose collectives are read: it takes as long as all else.
+_READ = 0.2
 _TABLES = frozenset({"gpu", "node"})
 
 
@@ -55,17 +58,18 @@ def play(seed: int, nodes: int = NODES) -> dict[str, Any]:
     """One fleet without a fault: what was said of its jobs, and their hours and pauses."""
     begun = time.process_time()
     fleet = build(healthy_fleet(seed, nodes, _MIX))
-    replay = Replay(None, detectors(), ahead=_BLOCK)
+    replay, inspectors = Replay(None, detectors(), ahead=_BLOCK), Inspectors(fleet, _READ)
     for happening in fleet.happenings():
         if happening.kind == "hub restart":
             replay.hub_away(happening.start, happening.end)
     for block in fleet.blocks(block_seconds=_BLOCK.total_seconds()):
         tables = {name: rows for name, rows in block.tables.items() if name in _TABLES}
-        replay.feed(replace(block, tables=tables))
+        replay.feed(replace(inspectors.heard(block), tables=tables))
     return {
         "seed": seed,
         "node_days": nodes * HOURS / 24.0,
-        **judged(fleet, told(replay.transitions)),
+        "read": _READ,
+        **judged(fleet, told(replay.transitions), inspectors.last, _READ),
         "cpu_seconds": round(time.process_time() - begun),
     }
 

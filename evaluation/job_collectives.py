@@ -20,8 +20,8 @@ from collector.nccl.ranks_supervisor import INSPECTOR_SECONDS
 from collector.nccl.told_first import ToldFirst
 from gpuvigil.model import Event, EventKind, Subject
 from simulator.fleet import Block, Fleet
-from simulator.fleet.chance import Dice
-from simulator.fleet.changes import Change, On
+from simulator.fleet.chance import Dice, lane
+from simulator.fleet.changes import FOREVER, Change, On
 from simulator.fleet.holding import STAGES
 from simulator.fleet.jobs import Job
 from simulator.fleet.steps import makes_steps_from, step_seconds
@@ -30,21 +30,29 @@ Floats = NDArray[np.float64]
 _Line = tuple[int, int, list[int]]
 Last = tuple[datetime, Subject]  # when whose rank was said to come last
 # Of the jobs that train, and of these such as write to a file system that their nodes share [chosen].
-_READ, _SHARED = 0.4, 0.5
+READ, _SHARED = 0.4, 0.5
 # What the collector reads of a file, and as the product's page has it a line of it.
 _LINE_BYTES = 450
 _KEPT = TAIL_BYTES // _LINE_BYTES
 _TICK_SECONDS = 10.0
 _OF_A_STEP = 8  # collectives [chosen]
+_WAIT_FOR_CHECKPOINTS = 0.5  # the jobs whose GPUs draw power for it
 # Deviations of a rank's own work and input, as of the steps that it tells [chosen].
 _OWN_SPREAD, _INPUT_SPREAD = 0.006, 0.08
 _HOLDS = {(On.WORK, "spin"), (On.WORK, "stall"), (On.STEPS, "phase")}
 
 
-def is_read(job: Job) -> bool:
-    """Whether a job's nodes read what its NCCL Inspector writes."""
+def is_read(job: Job, share: float = READ) -> bool:
+    """Whether a job's nodes read what its NCCL Inspector writes, as those of that share of them do."""
     trains = job.workload.rhythm is not None and len(job.gpus) > 1
-    return trains and Dice("inspector", job.key).share() < _READ
+    return trains and Dice("inspector", job.key).share() < share
+
+
+def _waits_for_checkpoints(job: Job) -> bool:
+    """Whether its ranks wait in a collective while the first one saves, of a job that pauses for nothing else."""
+    work = job.workload
+    saves = min(work.evaluate_every, work.stall_every) >= FOREVER > work.checkpoint_every
+    return saves and bool(lane(np.array([job.key], dtype=np.uint64), 2)[0] < _WAIT_FOR_CHECKPOINTS)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,6 +61,7 @@ class _Files:
 
     job: Job
     shared: bool
+    waits: bool  # while its first rank saves
     chance: np.random.Generator
     dealt: Floats
     changes: Sequence[Change]
@@ -62,13 +71,17 @@ class _Files:
     count: int = 0  # of all lines
     steps: float = 0.0
     told: dict[int, ToldFirst] = field(default_factory=dict)  # of each node that looks
+    saved: float = 0.0  # for how many seconds all but the first have waited
 
     def work(self, at: float, clock: Floats) -> None:
         """The steps of a tick."""
         job, rhythm, length = self.job, self.job.workload.rhythm, step_seconds(self.job)
         begun = job.start + job.workload.startup_seconds
         over = job.end if job.stopped is None else min(job.end, job.stopped)
-        if rhythm is None or length is None or not begun <= at < over or self._stands(at):
+        if rhythm is None or length is None or not begun <= at < over:
+            return
+        if self._is_held(at) or makes_steps_from(job, at) > at:
+            self.saved += _TICK_SECONDS * (self.waits and not self._is_held(at))
             return
         before = int(self.steps)
         self.steps += _TICK_SECONDS / length
@@ -80,6 +93,9 @@ class _Files:
         sent = length * max(1.0 - rhythm.passes * rhythm.own - rhythm.input, 0.03)
         waits = comes.max(axis=1, keepdims=True) - comes + sent
         whole = np.repeat((1e6 * waits / _OF_A_STEP).astype(np.int64), _OF_A_STEP, axis=0)
+        if len(whole):
+            whole[0, 1:] += int(1e6 * self.saved)
+            self.saved = 0.0
         written = int(1e6 * at)
         lines = [
             (number, written, times)
@@ -102,9 +118,8 @@ class _Files:
                 found[np.isin(self.job.gpus, change.targets)] *= change.value
         return found
 
-    def _stands(self, at: float) -> bool:
-        held = any((it.on, it.name) in _HOLDS and it.start <= at < it.end for it in self.changes)
-        return held or makes_steps_from(self.job, at) > at
+    def _is_held(self, at: float) -> bool:
+        return any((it.on, it.name) in _HOLDS and it.start <= at < it.end for it in self.changes)
 
     def earlier(self) -> Sequence[_Line]:
         """What the collector reads of what was written much earlier."""
@@ -139,9 +154,9 @@ class _Files:
 class Inspectors:
     """Of one fleet; its blocks come in order."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, share: float = READ) -> None:
         self._fleet = fleet
-        self._files = [self._new(job) for job in fleet.plan.jobs if is_read(job)]
+        self._files = [self._new(job) for job in fleet.plan.jobs if is_read(job, share)]
         self.last: list[Last] = []
 
     def _new(self, job: Job) -> _Files:
@@ -151,6 +166,7 @@ class Inspectors:
         return _Files(
             job=job,
             shared=Dice("inspector's files", job.key).share() < _SHARED,
+            waits=_waits_for_checkpoints(job),
             chance=np.random.default_rng((self._fleet.settings.seed, job.number)),
             dealt=cut[np.clip(stage, 0, STAGES - 1)],
             changes=[it for it in self._fleet.plan.changes if not mine.isdisjoint(it.targets)

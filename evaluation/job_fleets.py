@@ -26,6 +26,8 @@ STRAGGLERS = ("slow rank", "slow GPU", "stuck clocks")
 DEAD, ASYMMETRIC = ("dead process",), ("stopped rank", "stuck rank")
 SYMMETRIC, CHECKPOINTS = ("stuck collective",), ("stuck checkpoint",)
 HANGS = (*DEAD, *ASYMMETRIC, *SYMMETRIC, *CHECKPOINTS)
+# How their work was cut, or their data, is nobody's fault.
+UNEVEN = frozenset({"staged", "unlike", "pipeline parallel"})
 # Of the jobs that have a fault: which, as often as they stand here.
 _DEALT = (*STRAGGLERS * 2, "slow rank", "from the start", "from the start",
           "dead process", *HANGS[:4], "stuck checkpoint")  # fmt: skip

@@ -11,7 +11,7 @@ from simulator.fleet import Fleet, Truth
 from simulator.fleet.jobs import Job
 from simulator.fleet.steps import makes_steps_from, step_seconds, tells
 
-from .job_collectives import Last, is_read
+from .job_collectives import READ, Last, is_read
 from .job_fleets import ASYMMETRIC, HANGS, STRAGGLERS
 from .judge.claims import Said
 from .judge.fault_names import names
@@ -116,17 +116,18 @@ def blames(condition: str, title: str) -> bool:
     return condition not in _OF_RANKS or title.startswith(("GPU ", "Node "))
 
 
-def judged(fleet: Fleet, said: Sequence[Told], last: Sequence[Last] = ()) -> dict[str, Any]:
-    """Of one fleet: each fault with what became of it, and each wrong word; `last`: who came last to collectives."""
+def judged(
+    fleet: Fleet, said: Sequence[Told], last: Sequence[Last] = (), read: float = READ
+) -> dict[str, Any]:
+    """Of one fleet: each fault with what became of it, and each wrong word.
+
+    `last`: who came last to collectives, of that share of the jobs whose collectives are `read`.
+    """
     truths = [it for it in fleet.truths() if not it.hidden]
-    jobs = _Jobs(fleet)
+    jobs = _Jobs(fleet, read)
     used: set[int] = set()
     faults = [_fault(truth, jobs, said, used) for truth in truths]
-    wrong = [
-        _wrong(it, jobs.of(it.subject, it.at))
-        for number, it in enumerate(said)
-        if number not in used
-    ]
+    wrong = [_wrong(it, jobs) for number, it in enumerate(said) if number not in used]
     return {
         "faults": [it for it in faults if it],
         "wrong": wrong,
@@ -143,7 +144,7 @@ def _of_collectives(
     found: list[dict[str, Any]] = []
     for truth in slow:
         job = jobs.of(truth.subject, truth.start + timedelta(seconds=5))
-        if job is not None and is_read(job):
+        if job is not None and jobs.is_read(job):
             begun = _shows_from(job, truth, jobs)
             at = min((at for at, gpu in last if _is_about(truth, at, gpu)), default=None)
             seconds = None if at is None else max((at - begun).total_seconds(), 0.0)
@@ -160,12 +161,15 @@ def _is_about(truth: Truth, at: datetime, gpu: Subject) -> bool:
 
 
 class _Jobs:
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
+    def __init__(self, fleet: Fleet, read: float = READ) -> None:
+        self._fleet, self._read = fleet, read
         topology = fleet.plan.topology
         self._numbers = {topology.gpu_subject(it): it for it in range(topology.gpus)}
         self._nodes = {topology.node_subject(it).key: it for it in range(topology.nodes)}
         self._per_node = topology.per_node
+
+    def is_read(self, job: Job) -> bool:
+        return is_read(job, self._read)
 
     def rank(self, subject: Subject, job: Job) -> int:
         return job.gpus.index(self._numbers[subject])
@@ -263,7 +267,7 @@ def _fault(truth: Truth, jobs: _Jobs, said: Sequence[Told], used: set[int]) -> d
         "gpus": len(job.gpus),
         "step": round(step_seconds(job) or 0.0, 3),
         "tells": tells(job).name.lower(),
-        "read": is_read(job),
+        "read": jobs.is_read(job),
         "from_start": from_start,
         "seconds": after(first),
         "onset": None
@@ -311,7 +315,8 @@ def _names(it: Told, truth: Truth, rank: int) -> bool:
     return it.subject == truth.subject
 
 
-def _wrong(it: Told, job: Job | None) -> dict[str, Any]:
+def _wrong(it: Told, jobs: _Jobs) -> dict[str, Any]:
+    job = jobs.of(it.subject, it.at)
     return {
         "title": it.title,
         "evidence": it.evidence,
@@ -326,7 +331,7 @@ def _wrong(it: Told, job: Job | None) -> dict[str, Any]:
         "job": None if job is None else job.number,
         "workload": None if job is None else job.workload.key,
         "tells": None if job is None else tells(job).name.lower(),
-        "read": job is not None and is_read(job),
+        "read": job is not None and jobs.is_read(job),
     }
 
 

@@ -6,7 +6,17 @@ from typing import Any
 from accounting.jobs.bound import Bound
 from gpuvigil.numbers_in_words import counted
 
-from .job_fleets import ASYMMETRIC, CHECKPOINTS, DEAD, GPUS, HOURS, NODES, STRAGGLERS, SYMMETRIC
+from .job_fleets import (
+    ASYMMETRIC,
+    CHECKPOINTS,
+    DEAD,
+    GPUS,
+    HOURS,
+    NODES,
+    STRAGGLERS,
+    SYMMETRIC,
+    UNEVEN,
+)
 from .judge.intervals import wilson
 
 # By what a job's programs tell: their own work, steps without it, nothing.
@@ -53,11 +63,33 @@ def sound_section(result: Mapping[str, Any] | None) -> Iterator[str]:
         return
     fleets = result["fleets"]
     node_days = sum(one["node_days"] for one in fleets)
-    yield f"`{result['command']}`: {counted(len(fleets), 'fleet')} of {HOURS:g} hours ({node_days:.0f} node-days) without a fault, most of whose jobs are cut unevenly, have uneven data or pause often; the jobs' detectors hear GPUs and nodes alone. Seeds follow from commit `{(result['commit'] or 'gone')[:12]}`; fleet `{result['fleet']}`."
+    hears = (
+        "hear GPUs and nodes alone"
+        if not _read(fleets)
+        else f"hear GPUs and nodes, and of {100.0 * _read(fleets):.0f} % of them NCCL Inspector's files"
+    )
+    yield f"`{result['command']}`: {counted(len(fleets), 'fleet')} of {HOURS:g} hours ({node_days:.0f} node-days) without a fault, most of whose jobs are cut unevenly, have uneven data or pause often; the jobs' detectors {hears}. Seeds follow from commit `{(result['commit'] or 'gone')[:12]}`; fleet `{result['fleet']}`."
     yield ""
     yield from _table(_of_sound(fleets))
     yield ""
     yield from _healthy(fleets)
+    if _read(fleets):
+        yield ""
+        yield f"Where NCCL Inspector's files are read, ranks that were not slow were said to come last {_of_others(fleets)}."
+
+
+def _read(fleets: Sequence[Any]) -> float:
+    """Of which share of the jobs collectives were read."""
+    return max((one.get("read", 0.0) for one in fleets), default=0.0)
+
+
+def _of_others(fleets: Iterable[Any]) -> str:
+    """Who came last to collectives and was not slow."""
+    others = [it for it in (it for one in fleets for it in one.get("last", ())) if it["id"] is None]
+    uneven = sum(it["workload"] in UNEVEN for it in others)
+    return (
+        f"{counted(len(others), 'time')}, {uneven} of them in jobs cut unevenly or with uneven data"
+    )
 
 
 def _asked(fleets: Sequence[Any]) -> Iterator[str]:
@@ -140,7 +172,7 @@ def _of_sound(fleets: Sequence[Any]) -> Iterator[_Bar]:
     hung = sum(not it["slow"] for it in wrong)
     pauses = total["pauses"]
     yield "no false hang in 10,000 pauses", f"{hung} in {pauses:.0f}", _none(hung, pauses, 10_000.0)
-    of_work = sum(it["blames"] and it["workload"] in {"staged", "unlike"} for it in wrong)
+    of_work = sum(it["blames"] and it["workload"] in UNEVEN for it in wrong)
     hours = f"{of_work} in {total['hours']:.0f}, {total['uneven']:.0f} of them of such jobs"
     what = "no hardware blamed for uneven stages or data in 1,000 healthy job-hours"
     yield what, hours, _none(of_work, total["hours"], 1000.0)
@@ -171,7 +203,7 @@ def totals(fleets: Sequence[Any]) -> dict[str, float]:
         for name, it in one["healthy"].items():
             found["hours"] += it["hours"]
             found["pauses"] += it["pauses"]
-            found["uneven"] += it["hours"] if name in {"staged", "unlike"} else 0.0
+            found["uneven"] += it["hours"] if name in UNEVEN else 0.0
     return found
 
 
@@ -221,10 +253,8 @@ def _collectives(fleets: Sequence[Any]) -> Iterator[str]:
     slow = [(one["seed"], it) for one in fleets for it in one.get("last", ()) if it["id"]]
     told = sorted(it["seconds"] for _, it in slow if it["seconds"] is not None)
     alone = sum(it["seconds"] is not None and (seed, it["id"]) not in loud for seed, it in slow)
-    others = [it for it in last if it["id"] is None]
-    uneven = sum(it["workload"] in {"staged", "unlike"} for it in others)
     median = f", the half of them within {told[len(told) // 2]:.0f} s" if told else ""
-    yield f"Of four in ten jobs NCCL Inspector's files are read, of some all-reduces in each step, by the collector's own rule: for whom the others wait, at two looks, comes last. That is a warning where it did not when the job was young, where its GPU has a lower clock than the others or draws less at its own, else a note: it may have more to do. Of stragglers in these jobs {share(len(told), len(slow))} came last{median}; of {alone} of them no warning was told. Of ranks that were not slow it was said {counted(len(others), 'time')}, {uneven} of them in jobs cut unevenly or with uneven data."
+    yield f"Of four in ten jobs NCCL Inspector's files are read, of some all-reduces in each step, by the collector's own rule: for whom the others wait, at two looks, comes last. That is a warning where it did not when the job was young, where its GPU has a lower clock than the others or draws less at its own, else a note: it may have more to do. Of stragglers in these jobs {share(len(told), len(slow))} came last{median}; of {alone} of them no warning was told. Of ranks that were not slow it was said {_of_others(fleets)}."
     yield ""
 
 

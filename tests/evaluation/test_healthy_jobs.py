@@ -24,6 +24,7 @@ def test_a_fleet_is_played_with_the_detectors_of_jobs_alone() -> None:
     one = play(5, nodes=8)
     assert (one["faults"], one["node_days"]) == ([], pytest.approx(4.0 / 3.0))
     assert not any(it["loud"] for it in one["wrong"])
+    assert (one["read"], [it for it in one["last"] if it["id"] is not None]) == (0.2, [])
     assert sum(it["hours"] for it in one["healthy"].values()) > 4.0
 
 

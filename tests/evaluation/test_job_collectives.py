@@ -77,6 +77,30 @@ def test_of_sound_ranks_none_comes_last_but_where_the_work_was_cut_unevenly() ->
     assert events == []
 
 
+@pytest.mark.medium
+def test_who_saves_for_the_others_comes_last_to_one_collective_and_is_not_told() -> None:
+    fleet = build(replace(BARE, mix=(("saving", 1.0),)))
+    inspectors = Inspectors(fleet, 1.0)
+    assert heard(fleet, inspectors) == []
+    files = next(it for it in Inspectors(fleet, 1.0)._files if it.waits)
+    longest = np.zeros(len(files.job.gpus))
+    begun = files.job.start + files.job.workload.startup_seconds
+    for at in np.arange(begun, begun + 900.0, 10.0).tolist():
+        files.work(at, np.ones(len(longest)))
+        for _, _, times in files.lines:
+            longest = np.maximum(longest, times)
+    assert longest[0] < 1e7
+    assert longest[1:].min() > 1e8
+
+
+@pytest.mark.parametrize(("share", "all_of"), [(0.0, False), (1.0, True)])
+def test_of_how_many_jobs_collectives_are_read_is_chosen(share: float, all_of: bool) -> None:
+    fleet = build(BARE)
+    trains = [it for it in fleet.plan.jobs if len(it.gpus) > 1]
+    assert {is_read(it, share) for it in trains} == {all_of}
+    assert len(Inspectors(fleet, share)._files) == len(trains) * all_of
+
+
 def test_a_job_that_stands_still_writes_nothing() -> None:
     _, fleet = slowed(0.0, "stopped rank")
     inspectors = Inspectors(fleet)

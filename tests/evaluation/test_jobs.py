@@ -247,6 +247,12 @@ def test_the_section_counts_what_was_found_missed_and_wrong() -> None:
     assert "`y 100`: 1 fleet of 4 hours (4 node-days) without a fault" in sound
     assert "1,000 healthy job-hours | 1 in 100, 0 of them of such jobs | missed |" in sound
     assert "In 100 healthy job-hours, 2000 pauses among them" in sound
+    assert "hear GPUs and nodes alone" in sound
+    last = [{"id": None, "seconds": None, "workload": key} for key in ("staged", "even")]
+    read = {**one, "read": 0.2, "last": last}
+    sound = "\n".join(sound_section({**result, "fleets": [read]}))
+    assert "hear GPUs and nodes, and of 20 % of them NCCL Inspector's files" in sound
+    assert "said to come last 2 times, 1 of them in jobs cut unevenly" in sound
 
 
 def test_who_comes_last_is_counted_of_jobs_whose_collectives_are_read() -> None:
