@@ -6,8 +6,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gpuvigil.clock import to_text
+from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.model import Severity, Subject
-from simulator.fleet import FleetSettings, Truth, build
+from simulator.fleet import Block, Fleet, FleetSettings, Truth, build
 
 from .judge.claims import Claim, claims
 from .judge.matching import Judged, Outcome, Verdict, judge
@@ -28,6 +29,7 @@ class Played:
     truths: tuple[Truth, ...]
     outcomes: tuple[Outcome, ...]
     incidents: tuple[Judged, ...]
+    unread: tuple[str, ...] = ()  # what kinds of a file change and nobody there reads
 
     @property
     def node_days(self) -> float:
@@ -38,6 +40,7 @@ class Played:
         return {
             "seed": self.seed,
             "nodes": self.nodes,
+            "unread": list(self.unread),
             "start": to_text(self.start),
             "end": to_text(self.end),
             "truths": [
@@ -59,8 +62,11 @@ def play(settings: FleetSettings, switches: bool = True, tick_seconds: float = 1
     for happening in fleet.happenings():
         if happening.kind == "hub restart":
             replay.hub_away(happening.start, happening.end)
+    unread: tuple[str, ...] | None = None
     for block in fleet.blocks(tick_seconds=tick_seconds, block_seconds=_BLOCK.total_seconds()):
         replay.feed(block)
+        if unread is None:
+            unread = _unread(fleet, block)
     # What nobody can find, because it needs work to show and there was none, is asked of nobody.
     truths = [truth for truth in fleet.truths() if not truth.hidden]
     outcomes, judged = judge(truths, claims(replay.transitions))
@@ -73,6 +79,25 @@ def play(settings: FleetSettings, switches: bool = True, tick_seconds: float = 1
         truths=tuple(truths),
         outcomes=tuple(outcomes),
         incidents=tuple(judged),
+        unread=unread or (),
+    )
+
+
+def _unread(fleet: Fleet, block: Block) -> tuple[str, ...]:
+    """Fields that kinds of a file change though this fleet does not read them: they show nowhere."""
+    own = {kind.key for kind in fleet.settings.more_kinds}
+    changed = {
+        (change.on.value, change.name)
+        for kind, site in fleet.plan.sites
+        if kind.key in own
+        for change in site.changes
+    }
+    return tuple(
+        f"{measurement}.{name}"
+        for measurement, name in sorted(changed)
+        if measurement in block.tables
+        and name in {metric.name for metric in MEASUREMENTS[measurement].metrics}
+        and name not in block.tables[measurement].column_names
     )
 
 

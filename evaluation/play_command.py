@@ -5,7 +5,7 @@ import json
 import math
 import statistics
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -73,6 +73,8 @@ def main(arguments: Sequence[str]) -> int:
     except ValueError as error:
         print(f"gpuvigil play: {error}", file=sys.stderr)
         return 2
+    for note in unread(fleets):
+        print(note, file=sys.stderr)
     counts = Counts.of(fleets)
     if chosen.form == "json":
         print(json.dumps(_json(chosen.seed, counts, fleets), indent=2))
@@ -96,6 +98,13 @@ def line(counts: Counts) -> str:
         parts.append(f"median {statistics.median(counts.seconds):.0f} s")
     wrong = ", ".join(f"{number} {severity}" for severity, number in counts.wrong.items())
     return f"{', '.join(parts)}; wrong incidents: {wrong}"
+
+
+def unread(fleets: Iterable[Played]) -> list[str]:
+    """A line for each field that kinds change in vain."""
+    fields = sorted({field for fleet in fleets for field in fleet.unread})
+    words = "gpuvigil play: this fleet does not read {}: what a kind changes there shows nowhere"
+    return [words.format(field) for field in fields]
 
 
 def _wanted(order: Order, seed: int, node_days: float | None) -> Iterator[tuple[int, int]]:

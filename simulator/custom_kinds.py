@@ -199,6 +199,7 @@ def kind(  # noqa: PLR0913 - a row of a table
     unit: str = "",
     hours: tuple[float, float, float] = (0.3, 3.0, 30.0),
     names_itself: bool = False,
+    needs_work: bool = False,
 ) -> Callable[[Make], Make]:
     """A kind of fault; the function says what happens.
 
@@ -206,6 +207,8 @@ def kind(  # noqa: PLR0913 - a row of a table
     and conditions that name it; nothing else counts as the right cause. `severity`: critical, warning
     or info. `sizes`: lowest and highest magnitude. `hours`: shortest, median and longest duration.
     `names_itself`: an event or a counter says what it is, so that nothing need be inferred.
+    `needs_work`: it shows only while a job works: it begins where one works on the fault's GPU (of a node
+    its first), and where none does nobody has to find it.
     """
     where = f"kind {key!r}"
     _known(of, TARGETS, f"{where}: of")
@@ -238,6 +241,7 @@ def kind(  # noqa: PLR0913 - a row of a table
             nvidia=False,
             named_by=tuple(right),
             names_itself=names_itself,
+            needs_work=needs_work,
         )
         setattr(function, _LISTED, made)
         return function

@@ -86,10 +86,7 @@ def _site(
     if size is None and kind.sizes:
         size = _size(kind, dice)
     site = Site(order=order, topology=topology, magnitude=size, dice=dice)
-    held = {"gpu": (site.gpu,), "port": (site.gpu_of_port,), "node": site.gpus()}.get(
-        kind.target, ()
-    )
-    site.peers = peers(jobs, held, order.start_seconds)
+    site.peers = peers(jobs, _held(kind, site), order.start_seconds)
     kind.make(site)
     if kind.target == "port" and site.group is None and topology.cabling is not None:
         end = topology.cabling.downlink(site.node, order.port or 0)
@@ -97,17 +94,25 @@ def _site(
     return kind, site
 
 
+def _held(kind: FaultKind, site: Site) -> tuple[int, ...]:
+    """The GPUs whose jobs a fault hits."""
+    if kind.target == "node":
+        return site.gpus()
+    return {"gpu": (site.gpu,), "port": (site.gpu_of_port,)}.get(kind.target, ())
+
+
 def _seen(kind: FaultKind, site: Site, jobs: Iterable[Job]) -> float:
     """The first moment at which a perfect watcher could tell; the end when there is none."""
     first = min(site.start + site.delay, site.end)
     if not _leaves_a_trace(site):
         return site.end
-    if kind.key not in _SEEN_BUSY:
+    if site.stops or not (kind.needs_work or kind.key in _SEEN_BUSY):
         return first
+    mine = set(_held(kind, site))
     begun = [
         max(first, job.start + job.workload.startup_seconds)
         for job in jobs
-        if site.gpu in job.gpus
+        if not mine.isdisjoint(job.gpus)
         and job.workload.duty >= _BUSY
         and job.stopped is None
         and job.start < site.end

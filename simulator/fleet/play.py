@@ -304,7 +304,8 @@ def _bend_work(asked: Asked, changes: Sequence[Change], seconds: Floats) -> None
         pace = np.where(asked.fabric > 0.0, 1.0 - wait, 1.0)
         for name in _WORK:
             setattr(asked, name, getattr(asked, name) * pace)
-    spins, stalls = (spin > 0.0) & asked.held, stall > 0.0
+    stalls = stall > 0.0
+    spins = (spin > 0.0) & asked.held & ~stalls
     asked.computing = (asked.computing | spins) & ~stalls
     asked.utilization = np.where(spins, 1.0, np.where(stalls, 0.0, asked.utilization))
     for name, value in zip(("sm", "tensor", "dram"), SPINNING, strict=True):

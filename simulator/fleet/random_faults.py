@@ -239,7 +239,7 @@ def _fits(order: FaultOrder, kind: FaultKind, chances: _Chances) -> bool:
     for node in touched(order, topology):
         if any(first < end and last > start for first, last in chances.taken[node]):
             return False
-    if kind.key not in _UNDER_LOAD:
+    if kind.key not in _UNDER_LOAD and not kind.needs_work:
         return True
     gpu = order.node * topology.per_node + (order.gpu or order.port or 0)
     soon = order.start_seconds + min(order.seconds, HOUR)

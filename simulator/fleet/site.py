@@ -237,3 +237,6 @@ class FaultKind:
     # Faults and conditions of the product that name it; none is what the judge's own table says.
     named_by: tuple[str, ...] = ()
     names_itself: bool = False  # an event or a counter says what it is: nothing need be inferred
+    needs_work: bool = (
+        False  # shows only on GPUs that work: it is put there, and asked of nobody elsewhere
+    )

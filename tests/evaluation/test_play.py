@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from evaluation.play import Counts, play
-from evaluation.play_command import line, main
+from evaluation.play_command import line, main, unread
 from gpuvigil.model import Severity
 from simulator.custom_kinds import CHANGES, DELIVERY, PHYSICS, WORK, load
 from simulator.fleet import FaultOrder, FleetSettings
@@ -139,3 +139,24 @@ def test_the_document_has_every_name_that_a_kind_may_use(tmp_path: Path) -> None
     order = FaultOrder(kind=pump.key, node=0, start_seconds=60.0, seconds=120.0, gpu=1)
     settings = FleetSettings(seed=1, nodes=1, days=0.01, faults=(order,), more_kinds=(pump,))
     assert settings.end - settings.start == timedelta(days=0.01)
+
+
+@pytest.mark.slow
+def test_a_field_that_nobody_reads_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "kinds.py"
+    changes = (
+        '    fault.gpu("encoder_utilization_percent", add=1)\n    fault.gpu("power_watts", add=1)\n'
+    )
+    path.write_text(_KINDS + changes, encoding="utf-8")
+    order = FaultOrder(kind="board dies", node=0, start_seconds=60.0, seconds=120.0)
+    settings = FleetSettings(seed=3, nodes=1, days=0.01, faults=(order,), more_kinds=load(path))
+    played = play(settings)
+    assert played.unread == ("gpu.encoder_utilization_percent",)
+    assert played.to_json()["unread"] == ["gpu.encoder_utilization_percent"]
+    [said] = unread([played, played])
+    assert said == (
+        "gpuvigil play: this fleet does not read gpu.encoder_utilization_percent:"
+        " what a kind changes there shows nowhere"
+    )
+    sound = play(replace(settings, faults=()))
+    assert (sound.unread, unread([sound])) == ((), [])

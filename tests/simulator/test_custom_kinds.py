@@ -1,5 +1,6 @@
 """Kinds of fault from a file that the project does not know."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -192,3 +193,56 @@ def test_what_is_wrong_with_a_function_is_said_with_its_kind(
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(KindsError, match="no such file"):
         load(tmp_path / "nothing.py")
+
+
+def _random(fault_kind: FaultKind) -> Fleet:
+    """Faults that come by themselves, in a fleet of which nobody uses much."""
+    settings = FleetSettings(
+        seed=5,
+        nodes=12,
+        days=1.0,
+        demand=0.2,
+        life=False,
+        fault_rate=2000.0,
+        more_kinds=(fault_kind,),
+    )
+    return build(replace(settings, kinds=(fault_kind.key,)))
+
+
+def _kind(*, of: str, needs_work: bool, ends_jobs: bool = False) -> FaultKind:
+    @kind("any", of=of, cause="c", severity="info", right=("gpu_hot",), needs_work=needs_work)
+    def anything(fault: Fault) -> None:
+        fault.physics("speed", times=0.5)
+        if ends_jobs:
+            fault.ends_jobs()
+
+    found: FaultKind = anything._gpuvigil_kind  # type: ignore[attr-defined]
+    return found
+
+
+@pytest.mark.parametrize("of", ["gpu", "node", "port"])
+def test_what_needs_work_begins_where_some_is_and_is_asked_of_nobody_elsewhere(of: str) -> None:
+    anywhere, at_work = (_random(_kind(of=of, needs_work=needs)) for needs in (False, True))
+    assert any(not site.peers for _, site in anywhere.plan.sites)
+    assert not any(truth.hidden for truth in anywhere.truths())
+    assert at_work.plan.sites
+    assert all(site.peers for _, site in at_work.plan.sites)
+    # An order is where it is.
+    for needs in (False, True):
+        nobody = replace(_fleet(_kind(of=of, needs_work=needs)).settings, demand=0.001)
+        assert [truth.hidden for truth in build(nobody).truths()] == [needs]
+
+
+def test_what_ends_the_jobs_that_it_needs_is_asked_for() -> None:
+    fleet = _random(_kind(of="gpu", needs_work=True, ends_jobs=True))
+    assert not any(truth.hidden for truth in fleet.truths())
+
+
+def test_one_rank_that_sleeps_reads_idle_beside_those_that_spin() -> None:
+    @kind("sleeps", of="gpu", cause="c", severity="warning", right=("gpu_hung",))
+    def sleeps(fault: Fault) -> None:
+        fault.work("spin", set=1)
+        fault.work("stall", set=1)
+
+    used = _seen(_fleet(sleeps._gpuvigil_kind), "gpu", "utilization_percent")  # type: ignore[attr-defined]
+    assert used[91:270].max() == 0
