@@ -311,8 +311,13 @@ def test_a_fault_is_told_to_have_begun_when_it_did(spells: Sequence[Spell]) -> N
 @pytest.mark.medium
 def test_a_second_port_of_a_leaf_long_after_the_first_makes_one_matter_of_both() -> None:
     spells = [congested(it, at, 20.0, 0.12) for it, at in ((EVERY[0], 0.0), (EVERY[1], 11.0))]
-    read = Shift(spells).run(30.0).read
-    assert [it.fault for it in read if it.firing] == ["port_congested", "switch_congested"]
+    read = Shift(spells).run(50.0).read
+    assert [(it.firing, it.fault, it.summary) for it in read] == [
+        (True, "port_congested", "Network congestion slows a port: node-1 port mlx5_0/1 to leaf-0 port 7"),
+        (True, "switch_congested", "Update: Leaf switch is congested: switch leaf-0 (mlx5_0 of node-1, node-2)"),
+        (False, "switch_congested", "Resolved after 21 min: Leaf switch is congested: switch leaf-0 (mlx5_0 of node-1, node-2)"),
+    ]  # fmt: skip
+    assert len({it.incident for it in read}) == 1
 
 
 BAD_THEN_LOST = [

@@ -23,6 +23,7 @@ from ..window.fault_kinds import (
 )
 from ..window.holdings import holder_key
 from ..window.window import Window
+from .known_switches import first_port, standing_switch
 
 # Told under one fault, and nothing to do with what else is.
 _APART = (
@@ -79,7 +80,7 @@ def hides(cause: Finding, what: Told) -> bool:
     by_members = _hides_by_members(cause, what)
     if by_members is not None:
         return by_members
-    if by != cause.fault and cause.fingerprint == what.fingerprint:
+    if {by, what.fault} != {cause.fault} and cause.fingerprint == what.fingerprint:
         return False  # it is the same incident, in other words
     explains = FAULTS[by].explains if by in FAULTS else None
     if explains is None or not _is_grave_enough(cause, explains):
@@ -198,38 +199,39 @@ def merged(
             gone.add(second.fingerprint)
             changed[first.fingerprint] = _both(first, second)
     left = [changed.get(f.fingerprint, f) for f in found if f.fingerprint not in gone]
-    left = _with_gpus_names(_with_switches_names(left, standing, over), standing)
+    left = _with_gpus_names(_with_switches_names(left, standing, over, believed), standing)
     return [_of_its_rack(one, standing) for one in _with_names(left, standing, believed)]
 
 
 def _with_switches_names(
-    found: Sequence[Finding], standing: Mapping[str, Incident], over: Iterable[Incident]
+    found: Sequence[Finding],
+    standing: Mapping[str, Incident],
+    over: Iterable[Incident],
+    believed: Collection[str],
 ) -> list[Finding]:
     """Switches go on, or come back, under the name by which they stand, whichever of their ports are down now.
 
-    Where the ports of one that stands are found in several groups, the largest goes on as it.
+    Where the ports of one that stands are found in several groups, the largest goes on as it. One of
+    which a port was told before goes on as that port's incident, from the second look on.
     """
     named: dict[str, Finding] = {}
     own = {one.fingerprint for one in found}
     stands = [i for i in (*standing.values(), *over) if i.fault in SWITCHES and spreads(i)]
-    for one in sorted(found, key=lambda one: -len(one.members)) if stands else ():
+    for one in sorted(found, key=lambda one: -len(one.members)):
         if one.fault not in SWITCHES or one.fingerprint in standing:
             continue
-        keys = {one.subject.key, *(member.key for member in one.members)}
-        shared = [
-            (i.resolved_at is None, len(common), i)
-            for i in stands
-            if (common := keys.intersection(i.members))
-            and (i.resolved_at is None or i.fault == one.fault)
-        ]
-        if not shared:
-            continue
-        *_, known = max(shared, key=lambda it: it[:2])
-        if known.fingerprint in own | named.keys():
+        known = standing_switch(one, stands)
+        is_sure = one.certain or one.fingerprint in believed
+        if is_sure and (known is None or known.resolved_at is not None):
+            known = first_port(one, standing.values()) or known
+        if known is None or known.fingerprint in own | named.keys():
             continue
         members = ({one.subject, *one.members}) - {known.subject}
         named[known.fingerprint] = replace(
-            one, subject=known.subject, members=tuple(sorted(members))
+            one,
+            subject=known.subject,
+            members=tuple(sorted(members)),
+            goes_on=known.fingerprint,
         )
         named[one.fingerprint] = named[known.fingerprint]
     return [named.get(one.fingerprint, one) for one in found]

@@ -38,7 +38,7 @@ from ..evidence.port_rates import NEEDS as RATES
 from ..evidence.slow_paths import Slow, slow_ports
 from ..evidence.waits_less import DISCARDS, DISCARDS_PER_SECOND, DROPS, says_whether_it_waits
 from ..window.columns import fabric
-from ..window.fault_kinds import SWITCHES_DOWN
+from ..window.fault_kinds import OF_LINKS, SWITCHES_DOWN
 from ..window.rows import Row
 from ..window.window import Need, Span, Window
 from . import Detector
@@ -421,7 +421,9 @@ def _of_node(window: Window, node: Subject, them: Sequence[_Waiting]) -> Finding
 
 
 def _of_switch(window: Window, them: Sequence[_Waiting]) -> Finding:
-    first = _first(them)
+    own = _with_faults(window)
+    sound = [it for it in them if own.isdisjoint((it.port.key, it.port.of_node().key))]
+    first = _first(sound or them)
     whole = replace(first, lost=max(it.lost for it in them))
     one = _finding(window, "switch_congested", whole, (_named(them), *first.evidence))
     one = replace(one, members=tuple(sorted(it.port for it in them if it is not first)))
@@ -429,6 +431,18 @@ def _of_switch(window: Window, them: Sequence[_Waiting]) -> Finding:
         return one
     condition = one.condition or _SEVERAL.key
     return replace(one, title=_SEVERAL.title, condition=condition, action=_SEVERAL.action)
+
+
+def _with_faults(window: Window) -> set[str]:
+    """Ports and nodes with a fault of their own in the network, also by their switch's word: no leaf is called by them."""
+    return {
+        key
+        for it in window.stood
+        if it.fault in OF_LINKS
+        and it.resolved_at is None
+        and (it.fault not in DETECTOR.faults or it.condition not in _OF_PORTS)
+        for key in (it.subject.key, *it.members)
+    }
 
 
 def _is_of_one_leaf(window: Window, them: Sequence[_Waiting]) -> bool:

@@ -244,6 +244,8 @@ def _come_back(before: Entry, candidate: Candidate, now: datetime, patience: Pat
     fresh = replace(before.incident, severity=Severity.INFO, covers=(), resolved_at=None)
     fresh = replace(fresh, covered_by="")
     fresh = replace(fresh, acknowledged_by="")  # whoever took it may think that it is over
+    if candidate.finding.fault != fresh.fault:
+        fresh = replace(fresh, members=())  # of what it is no more
     said = replace(_say(fresh, candidate), since=candidate.finding.since)
     said = replace(said, late=candidate.finding.late)
     if isinstance(before.cause, CoveredBy):
@@ -475,6 +477,7 @@ def _say(incident: Incident, candidate: Candidate) -> Incident:
         said |= {"title": candidate.title, "action": finding.action, "source": finding.source}
         said["own_limit"] = finding.own_limit
         said |= {"condition": finding.condition, "xid": finding.xid, "sxid": finding.sxid}
+        said["fault"] = finding.fault  # a port's may have become that of its leaf
     # Most of what stands says the same at every look.
     if all(getattr(incident, name) == value for name, value in said.items()):
         return incident

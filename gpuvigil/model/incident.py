@@ -96,11 +96,14 @@ class Finding:
     group: Group | None = None  # of nodes, where it is about what they share
     confined: bool = False  # to one program: whatever else its holder has goes on
     lost: float = 0.0  # of a port: which share of its jobs' traffic no longer gets through
+    # The fingerprint of the incident that it goes on as, where that began as another fault.
+    goes_on: str = ""
 
     @property
     def fingerprint(self) -> str:
         """The same fault on the same subject always has the same 16 hex digits."""
-        return fingerprint(self.fault, self.subject, self.group.key if self.group else self.holder)
+        own = self.group.key if self.group else self.holder
+        return self.goes_on or fingerprint(self.fault, self.subject, own)
 
 
 @lru_cache(maxsize=65_536)

@@ -66,6 +66,8 @@ def groups(scene: Scene) -> list[tuple[str, list[int]]]:
 
 ALL = waiting(FLEET, (*A, *B, *C))
 LEAF = "switch_congested"
+# The other end of the first port's cable.
+END = Subject(cluster="c", node="leaf1", device="switch", port="40")
 
 
 def test_two_jobs_that_wait_at_two_leaves_are_two_matters() -> None:
@@ -177,3 +179,37 @@ def test_a_leaf_that_is_not_said_is_the_one_where_that_port_of_its_rack_is() -> 
     assert [leaf_of(window, port(number)) for number in (1, 8, 9)] == ["leaf1", "leaf1", "leaf2"]
     nobody: Subject = replace(port(1), cluster="other")
     assert leaf_of(window, nobody) is None
+
+
+@pytest.mark.parametrize(
+    ("fault", "of", "condition", "called_by"),
+    [
+        ("port_module", port(1), "", 2),
+        ("port_errors", port(1), "", 2),
+        ("port_congested", node(1), "node_network", 2),
+        ("port_congested", port(1), "slow_link", 2),
+        # What has waited first is of the same matter; another port's fault, or what is no link's, is not.
+        ("port_congested", port(1), "", 1),
+        ("port_congested", port(1), "drops", 1),
+        ("port_errors", port(5), "", 1),
+        ("port_errors", END, "", 2),
+        ("gpu_hot", node(1), "", 1),
+    ],
+)
+def test_a_leaf_is_called_by_a_port_without_a_fault_of_its_own(
+    fault: str, of: Subject, condition: str, called_by: int
+) -> None:
+    scene = at(jobs(waiting(FLEET, A), A), "leaf1", "leaf2", "leaf3")
+    members = [port(1)] if of == END else []
+    known = replace(standing(fault, of, members), condition=condition)
+    (it,) = congested(replace(scene, stood=(known,)))
+    assert (it.fault, it.subject, len(it.members)) == (LEAF, port(called_by), 3)
+    (over,) = congested(replace(scene, stood=(replace(known, resolved_at=NOON),)))
+    assert over.subject == port(1)
+
+
+def test_where_every_port_of_a_leaf_has_a_fault_of_its_own_the_first_is_its_name() -> None:
+    scene = at(jobs(waiting(FLEET, A), A), "leaf1", "leaf2", "leaf3")
+    known = tuple(standing("port_errors", port(number)) for number in A)
+    (it,) = congested(replace(scene, stood=known))
+    assert it.subject == port(1)

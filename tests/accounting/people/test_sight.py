@@ -253,6 +253,7 @@ _TOLD = frozenset(
         "driver_state",
         "fabric_cluster",
         "firmware",
+        "goes_on",
         "gpu",
         "gpus",
         "group",
