@@ -12,8 +12,10 @@ from gpuvigil.model import Evidence, Finding, Incident, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence.job_pace import PEERS, held_since, jobs, stands_out
+from ..evidence.node_clocks import NEEDS as OF_NODES
+from ..evidence.node_clocks import NodeBelow, nodes_below_their_jobs
 from ..evidence.own_steps import runs_lower
-from ..evidence.set_clocks import HEAT_OR_BRAKE, REASONS, SOMEBODY_SET
+from ..evidence.set_clocks import ACTION, CONDITION, HEAT_OR_BRAKE, REASONS, SOMEBODY_SET, TITLE
 from ..window.columns import (
     Floats,
     Mask,
@@ -66,6 +68,7 @@ NEEDS = (
             *(it for c in _CLOCKS for it in (c.at, c.highest)),
         ),
     ),
+    *OF_NODES,
 )
 
 _FAULT = FAULTS["gpu_clocks"]
@@ -96,7 +99,7 @@ def says_whether_stuck(window: Window, incident: Incident) -> bool | None:
 
 def stuck_clocks(window: Window) -> list[Finding]:
     """One finding per GPU, or node of several: busy over the whole steady span, never near its clock, and
-    nothing says why.
+    nothing says why; and a note per node whose clocks somebody may have set while a job on others waits for it.
     """
     rows = window.get("gpu", Span.STEADY)
     busy = rows.values(_BUSY.column) >= _BUSY_PERCENT
@@ -115,7 +118,10 @@ def stuck_clocks(window: Window) -> list[Finding]:
             np.flatnonzero(found).tolist(), rows.where(found), strict=True
         )
     ]
-    return _by_node(stuck)
+    told = _by_node(stuck)
+    known = {one.subject.of_node() for one in told}
+    below = nodes_below_their_jobs(window, _stand(window))
+    return [*told, *(_set(window, one) for one in below if one.node not in known)]
 
 
 def _by_node(stuck: Iterable[Finding]) -> list[Finding]:
@@ -136,6 +142,48 @@ def _by_node(stuck: Iterable[Finding]) -> list[Finding]:
         )
         for node, them in sorted(of_node.items())
     ]
+
+
+def _stand(window: Window) -> frozenset[Subject]:
+    """The nodes of which it is told that their clocks may be set."""
+    return frozenset(
+        one.subject.of_node()
+        for one in window.stood
+        if one.fault == _FAULT.key and one.condition == CONDITION and one.resolved_at is None
+    )
+
+
+def _set(window: Window, one: NodeBelow) -> Finding:
+    """A note: nobody's hardware is to blame, and who set them may know why."""
+    row = Row(window.get("gpu", Span.STEADY), one.row)
+    minutes = window.settings.steady_seconds / 60.0
+    past = window.settings.trend_seconds / 60.0
+    return Finding(
+        fault="gpu_clocks",
+        subject=one.node,
+        severity=Severity.INFO,
+        since=row["first_at"],
+        evidence=(
+            Evidence(name="GPUs", value=f"{len(one.gpus)} of the node"),
+            Evidence(
+                name="SM clock",
+                value=f"{one.hertz / 1e6:.0f} MHz at most in {minutes:g} min",
+                peers=f"{one.usual / 1e6:.0f} MHz on {one.others} GPUs of the job on other nodes",
+            ),
+            *(
+                [Evidence(name="before", value=f"{one.before / 1e6:.0f} MHz within {past:g} min")]
+                if one.before is not None
+                else []
+            ),
+        ),
+        detector="gpu_clocks",
+        title=TITLE,
+        condition=CONDITION,
+        action=ACTION,
+        source="ours: its job's GPUs on other nodes, and each GPU's own clock of half an hour",
+        own_limit=True,
+        members=one.gpus,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,15 +46,11 @@ _MOST_NODES = 2
 # So long after it was last seen, with no job that could show it, it is nobody's knowledge any more.
 _LAPSE = timedelta(hours=24)
 _UNEVEN, _TURNED, _LAST = "uneven_stage", "slow_rank", "last_in_collectives"
-_SET, _BEGUN = "node_clocks", "slow_from_start"
+_SET, _BEGUN = set_clocks.CONDITION, "slow_from_start"
 # Of these a note is told once.
 _OF_WORK = frozenset({_UNEVEN, _TURNED, _LAST, _BEGUN})
 _NODE_ACTION = (
     "Look at the node (storage, CPUs, network, power) before its GPUs; keep it out of large jobs."
-)
-_SET_ACTION = (
-    "See whether somebody set them: `nvidia-smi -q -d CLOCK,PERFORMANCE` shows clocks and what holds them,"
-    " `nvidia-smi -rgc` resets them. If nobody did, look at the node's power supplies and firmware."
 )
 _LAST_TITLES = {
     Why.CLOCK: "GPU slows its job down: its rank comes last to collectives at a lower clock",
@@ -228,11 +224,11 @@ def _as_set(one: Finding) -> Finding:
     return replace(
         one,
         severity=_FAULT.severity,
-        title="Job waits for a node whose GPUs all run at lower clocks"
+        title=set_clocks.TITLE
         if one.members
         else "Job waits for a GPU at lower clocks: somebody may have set them",
         condition=_SET,
-        action=_SET_ACTION,
+        action=set_clocks.ACTION,
     )
 
 

@@ -93,12 +93,14 @@ def _beyond(window: Window, rows: Rows, found: Heat, than: str) -> list[Claim]:
     warmer, _ = own_heat(rows, found, limits, beside, node_lately)
     warmer &= hot & (counted(node, warmer & hot) >= np.fmax(NODE_GPUS, SEVERAL * in_node))
     several = warmer & (counted(node, first & hot) > 0.0)
+    several |= _from_below(rows, found, limits, in_node) & (than == PAST)
     own, uncooled = own_heat(rows, found, whole, np.where(tells, of_node, of_rack), node_lately)
     own &= (hot | uncooled & (celsius >= LEAST_CELSIUS)) & (counted(node, warmer) == 0.0)
     by_fan |= several
     by_air = of_warm_rack & (counted(node, by_fan) == 0.0)
     # A GPU of a warm node of which nothing can be said is no evidence.
-    told = warm & (kelvin >= LEFT * of_node) & ~own & (is_left(of_node, node_lately) | several)
+    told = warm & (kelvin >= LEFT * np.nan_to_num(of_node)) & ~own
+    told &= is_left(of_node, node_lately) | several
     beyond = np.where(several, kelvin, of_node)
     claimed = _Claimed(window, rows, found, than)
     return [
@@ -107,6 +109,19 @@ def _beyond(window: Window, rows: Rows, found: Heat, than: str) -> list[Claim]:
         *claimed.of_gpus(own & ~uncooled, "heatsink", kelvin),
         *claimed.of_gpus(own & uncooled, "cooling", kelvin),
     ]
+
+
+def _from_below(rows: Rows, found: Heat, limits: Limits, in_node: Floats) -> Mask:
+    """Of each row whether it is one of a node of which most GPUs became hotter, by what is known of each from below.
+
+    Of a job that pauses hardly any GPU is known better, and of one that is the others tell nothing.
+    """
+    node, least = nodes(rows), found.kelvin - found.doubt
+    of_node, known = per_group(node, least)
+    warm = (of_node >= ALONE_KELVIN) & (in_node < NODE_GPUS)
+    warm &= known >= np.fmax(NODE_GPUS, counted(node, np.isfinite(rows.values(CELSIUS.column))))
+    warm &= per_group(node, limits.full)[0] >= limits.least
+    return warm & (least >= BESIDE_RACK)
 
 
 def _by_fan(window: Window, rows: Rows, found: Heat, limits: Limits) -> Mask:

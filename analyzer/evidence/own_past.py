@@ -18,7 +18,6 @@ from ..window.columns import (
     Floats,
     Mask,
     clusters,
-    divided,
     means_before,
     models,
     nodes,
@@ -134,12 +133,12 @@ def _late(window: Window, rows: Rows, long: Rows) -> Floats:
 
 
 def _sampled(rows: Rows, long: Rows) -> Floats:
-    """Watts by which the means of both spans together may be off what was sampled."""
+    """Watts by which the means of both spans together may be off what was sampled, each by its own swing."""
+    late, every = rows.values("samples"), long.beside(rows, "samples")
+    now = off_by(rows.values(HIGHEST.column) - rows.values(LOWEST.column), late)
     swing = long.beside(rows, HIGHEST.column) - long.beside(rows, LOWEST.column)
-    late = rows.values("samples")
-    one = np.ones(len(rows))
-    parts: Floats = divided(one, late) + divided(one, long.beside(rows, "samples") - late)
-    return off_by(swing, divided(one, parts))
+    found: Floats = np.hypot(now, off_by(swing, np.where(every > late, every - late, np.nan)))
+    return found
 
 
 def _taken_up(window: Window, rows: Rows, long: Rows) -> Floats:
@@ -154,7 +153,14 @@ def _taken_up(window: Window, rows: Rows, long: Rows) -> Floats:
 
 
 def _more_of_others(node: Codes, more: Floats) -> Floats:
-    """Watts that the other GPUs of each row's node draw more than before; less counts as nothing."""
+    """Watts that the other GPUs of each row's node draw more than before; less counts as nothing.
+
+    Of these what each of them rose as the GPU itself is left out: its degrees before, by which the change of its own
+    power is told, had the warmth of the others at theirs.
+    """
     _, place = np.unique(node, return_inverse=True)
-    risen = np.fmax(np.nan_to_num(more), 0.0)
-    return np.asarray(np.bincount(place, risen)[place] - risen, np.float64)
+    told = np.isfinite(more)
+    risen = np.where(told, np.fmax(more, 0.0), 0.0)
+    others = np.bincount(place, told.astype(np.float64))[place] - told
+    beyond = np.asarray(np.bincount(place, risen)[place] - risen - others * risen, np.float64)
+    return np.fmax(beyond, 0.0)

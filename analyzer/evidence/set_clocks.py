@@ -34,6 +34,14 @@ NEEDS = (
     Need(measurement="gpu", span=Span.STEADY, aggregates=(*HEAT_OR_BRAKE, REASONS)),
 )
 
+# How it is told of a node, and what to do then.
+CONDITION = "node_clocks"
+TITLE = "Job waits for a node whose GPUs all run at lower clocks"
+ACTION = (
+    "See whether somebody set them: `nvidia-smi -q -d CLOCK,PERFORMANCE` shows clocks and what holds them,"
+    " `nvidia-smi -rgc` resets them. If nobody did, look at the node's power supplies and firmware."
+)
+
 # nvml.h: nvmlClocksEventReasonApplicationsClocksSetting, somebody set the clocks.
 SOMEBODY_SET = 0x2
 # Of the job's GPUs on the node, as where clocks are lowered on many nodes; and of the span, as there [ours].

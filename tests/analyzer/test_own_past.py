@@ -271,3 +271,43 @@ def test_a_core_that_follows_its_power_minutes_later_is_no_hotter_than_it_explai
         return PER_WATT * (watts(index, ago + late) - watts(index, ago))
 
     assert told(machine(behind, watts, tick=tick)) == []
+
+
+def pausing(_: int, ago: float) -> float:
+    """A job that saves twice in the half hour."""
+    return 110.0 if 700.0 <= ago < 760.0 or 1600.0 <= ago < 1660.0 else 620.0
+
+
+@pytest.mark.parametrize(("kelvin", "is_told"), [(10.0, False), (11.0, True)])
+def test_a_lone_node_whose_job_pauses_became_hotter_by_what_is_known_of_each_gpu_from_below(
+    kelvin: float, is_told: bool
+) -> None:
+    scene = machine(lambda _, ago: kelvin if ago < 600.0 else 0.0, watts=pausing, gpus=8)
+    assert told(scene) == ([(node(), "node_hot")] if is_told else [])
+
+
+def test_of_a_node_of_which_hardly_any_gpu_is_known_nothing_is_told() -> None:
+    def fewer(index: int, ago: float) -> float:
+        return 16.0 if index < 4 and ago < 600.0 else 0.0
+
+    assert (node(), "node_hot") not in told(machine(fewer, watts=pausing, gpus=9))
+
+
+def test_what_a_core_s_samples_leave_uncertain_is_that_of_each_span_s_own_swing() -> None:
+    found = own_past_of(machine(watts=pausing, gpus=1).window((DETECTOR,)))
+    late = own_past_of(
+        machine(watts=lambda g, ago: pausing(g, ago + 700.0), gpus=1).window((DETECTOR,))
+    )
+    # Those of 150 samples, and of 30.
+    assert found.kelvin[0] > late.kelvin[0] + 2.0
+
+
+def test_what_others_of_its_node_rise_as_it_does_itself_its_own_power_explains() -> None:
+    def risen(beginning: int) -> Course:
+        return lambda index, ago: 600.0 if ago < 600.0 and index >= beginning else 400.0
+
+    alike = own_past_of(machine(watts=risen(0)).window((DETECTOR,)))
+    assert alike.doubt.tolist() == pytest.approx([0.0] * 4, abs=0.01)
+    # Three rose by 197 W in the mean.
+    unlike = own_past_of(machine(watts=risen(1)).window((DETECTOR,)))
+    assert unlike.doubt.tolist() == pytest.approx([5.9, 0.0, 0.0, 0.0], abs=0.01)
