@@ -5,11 +5,12 @@ were made to happen, one of them taken by somebody. Look at every picture afterw
 """
 
 import argparse
+import math
 import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from io import BytesIO
@@ -22,7 +23,7 @@ from playwright.sync_api import Page, ViewportSize
 from benchmarks.stage import Prepared, Scale, Site, chromium, prepare
 from gpuvigil.clock import SystemClock
 from gpuvigil.hub_client import Hub
-from gpuvigil.model import Acknowledgement, Incident, RecordKind
+from gpuvigil.model import Acknowledgement, Holder, Incident, RecordKind, Severity
 from gpuvigil.web import page_links
 from scripts import slack_preview
 from tests.polling import wait_until
@@ -35,9 +36,11 @@ LARGEST_BYTES = 250_000
 NODES = 16
 RECENT = timedelta(hours=3)
 QUARTER = timedelta(minutes=15)
-LAPTOP: ViewportSize = {"width": 1440, "height": 900}
-TALL: ViewportSize = {"width": 1440, "height": 1250}
+# A page that is shorter is shown without the empty rest.
+LAPTOP: ViewportSize = {"width": 1440, "height": 1000}
+TALL: ViewportSize = {"width": 1440, "height": 1450}
 LONG: ViewportSize = {"width": 1440, "height": 2000}
+PHONE: ViewportSize = {"width": 390, "height": 844}
 WALL: ViewportSize = {"width": 1920, "height": 1080}
 MESSAGE: ViewportSize = {"width": 780, "height": 200}
 A4: ViewportSize = {"width": 794, "height": 1123}  # at 96 dots an inch
@@ -56,8 +59,11 @@ OVER: tuple[tuple[str, ...], ...] = (
     ("gpu-hang", "--node", "sim-014", "--gpu", "1"),
 )
 SETTLE_SECONDS = 6.0
+REDRAW_MS = 1500
+LEAST_CUT = 50  # pixels
 # So that there is something to see after what happened.
 STAND_SECONDS = 300.0
+STANDS = ("open", "acknowledged", "flapping")
 MOST_SHEETS = 8
 # How many times three seconds a busy machine may take to turn a page.
 PATIENCE_SHEETS = 6
@@ -117,22 +123,38 @@ def stand(site: Site, hub: Hub, span: timedelta) -> None:
     """Make faults happen and wait until they are told, and until the past's usage is counted."""
     for fault in OVER:
         site.run("inject", *fault)
-    wait_until("the first faults are told", lambda: told(hub, "open", len(OVER)), 300)
+    waited("the first faults are told", lambda: all_told(hub, OVER, STANDS), 300)
     for fault in (*OVER, *STANDING):
         site.run("inject", *fault, *(["--clear"] if fault in OVER else []))
     broken_at = time.monotonic()
-    wait_until("the faults are told", lambda: told(hub, "open", len(STANDING)), 300)
-    wait_until("the others are over", lambda: told(hub, "resolved", len(OVER)), 600)
+    waited("the faults are told", lambda: all_told(hub, STANDING, STANDS), 300)
+    waited("the others are over", lambda: all_told(hub, OVER, ["resolved"]), 600)
     acknowledge(hub)
-    wait_until("one is taken", lambda: told(hub, "acknowledged", 1), 60)
-    say("counting the past's usage")
+    waited("one is taken", lambda: hub.records(RecordKind.INCIDENT, states=["acknowledged"]), 60)
     quarters = span // QUARTER - 8  # the newest is not over, the oldest are being forgotten
-    wait_until("the past's usage is counted", lambda: counted(hub) >= quarters, 1200)
+    waited("the past's usage is counted", lambda: counted(hub) >= quarters, 1200)
     time.sleep(max(broken_at + STAND_SECONDS - time.monotonic(), 0.0))
 
 
-def told(hub: Hub, state: str, count: int) -> bool:
-    return len(hub.records(RecordKind.INCIDENT, states=[state])) >= count
+def waited(what: str, found: Callable[[], object], seconds: float) -> None:
+    """Until it is so, and how long that took."""
+    began = time.monotonic()
+    wait_until(what, found, seconds)
+    say(f"{what} after {time.monotonic() - began:.0f} s")
+
+
+def all_told(hub: Hub, faults: Iterable[Sequence[str]], states: Sequence[str]) -> bool:
+    """Whether of each of the faults on one GPU or port there is an incident on its node, beside notes.
+
+    What befalls a whole node or a leaf is told later, or of another place.
+    """
+    records = hub.records(RecordKind.INCIDENT, states=states)
+    found = {
+        one.subject.node
+        for one in map(Incident.from_record, records)
+        if one.severity is not Severity.INFO
+    }
+    return found >= {fault[2] for fault in faults if len(fault) > 3}
 
 
 def counted(hub: Hub) -> int:
@@ -157,7 +179,7 @@ def acknowledge(hub: Hub) -> None:
 
 def incident(hub: Hub, fault: str) -> Incident:
     """The newest that stands with this fault."""
-    records = hub.records(RecordKind.INCIDENT, states=["open", "acknowledged"])
+    records = hub.records(RecordKind.INCIDENT, states=STANDS)
     found = [one for one in map(Incident.from_record, records) if one.fault == fault]
     return found[-1]
 
@@ -166,14 +188,19 @@ def shots(hub: Hub) -> Iterator[Shot]:
     """Every page, with something to see on it; windows end when their picture is taken."""
     lost = incident(hub, "gpu_lost")
     gpu, node = lost.subject, lost.subject.of_node()
+    job = page_links.job_page(gpu.cluster, Holder.parse(lost.impact.holders[0]))
     yield Shot(name="overview", address=page_links.OVERVIEW, size=LAPTOP)
     yield Shot(name="overview-light", address=page_links.OVERVIEW, size=LAPTOP, scheme="light")
     yield Shot(name="wall", address=f"{page_links.OVERVIEW}?wall=1", size=WALL)
     yield Shot(name="gpu", address=page_links.subject_page(gpu, *last_hour()), size=TALL)
     yield Shot(name="node", address=page_links.subject_page(node, *last_hour()), size=LONG)
+    yield Shot(name="jobs", address=page_links.JOBS, size=LAPTOP)
+    yield Shot(name="job", address=job, size=TALL)
+    yield Shot(name="people", address=page_links.PEOPLE, size=LAPTOP)
     yield Shot(name="incidents", address=page_links.INCIDENTS, size=LAPTOP)
     yield Shot(name="incident", address=page_links.incident_page(lost.id), size=TALL)
-    yield Shot(name="network", address=page_links.NETWORK, size=LAPTOP)
+    yield Shot(name="phone", address=page_links.incident_page(lost.id), size=PHONE)
+    yield Shot(name="network", address=page_links.NETWORK, size=TALL)
     yield Shot(name="efficiency", address=page_links.EFFICIENCY, size=LAPTOP)
     yield Shot(name="pipeline", address=page_links.PIPELINE, size=TALL)
 
@@ -193,8 +220,18 @@ def picture(site: Site, shot: Shot, out: Path) -> None:
     page.wait_for_timeout(SETTLE_SECONDS * 1000)
     # The first visitor since the start may see the chart of the day a little later than the rest.
     page.get_by_text("Loading the day.").wait_for(state="detached", timeout=120_000)
+    shorten(page, shot.size)
     keep(page.screenshot(), out / f"{shot.name}.png")
     context.close()
+
+
+def shorten(page: Page, size: ViewportSize) -> None:
+    """Cut a screen that is higher than its page."""
+    drawn = page.locator("[data-testid='stMainBlockContainer']").bounding_box()
+    if drawn is not None and 0 < drawn["y"] + drawn["height"] < size["height"] - LEAST_CUT:
+        height = math.ceil(drawn["y"] + drawn["height"])
+        page.set_viewport_size({"width": size["width"], "height": height})
+        page.wait_for_timeout(REDRAW_MS)
 
 
 def report(site: Site, out: Path) -> None:

@@ -42,6 +42,27 @@ def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
+_ONE_OF = {
+    "times": "time",
+    "batches": "batch",
+    "times down": "time down",
+    "times over the integrity threshold": "time over the integrity threshold",
+    "recoveries": "recovery",
+    "recoveries that succeeded": "recovery that succeeded",
+    "recoveries that failed": "recovery that failed",
+    "packets marked bad upstream": "packet marked bad upstream",
+    "errors of the far end": "error of the far end",
+    "errors past correction": "error past correction",
+    "symbol errors before correction": "symbol error before correction",
+}
+
+
+def of_many(number: float, things: str) -> str:
+    """`1 discard`, `16 discards`: of what is known by its plural."""
+    one = _ONE_OF.get(things, things.removesuffix("s")) if number == 1 else things
+    return f"{number:,.0f} {one}"
+
+
 def percent(value: float | None) -> str:
     """A share; an absent one is said, not drawn as 0."""
     return "–" if value is None else f"{value:.0f} %"

@@ -117,11 +117,16 @@ class Player:
         yield from self._in_bodies([a.to_record() for a in ended + begun], now)
 
     def telemetry(
-        self, now: datetime, faults: Iterable[InjectedFault], spool_oldest_seconds: float = 0.0
+        self,
+        now: datetime,
+        faults: Iterable[InjectedFault],
+        spool_oldest_seconds: float = 0.0,
+        spool_bytes: int = 0,
     ) -> Iterator[Body]:
         """The bodies of all nodes whose turn has come since the last call.
 
         Turns are spread evenly over the tick. Turns missed for longer than a tick are left out.
+        `spool_bytes` wait on disk for all nodes together.
         """
         count, tick_seconds = len(self._cluster.nodes), self._settings.tick_seconds
         turn = math.floor((now - self._origin).total_seconds() / tick_seconds * count)
@@ -135,6 +140,7 @@ class Player:
                 elapsed_seconds=each / count * tick_seconds,
                 tick=tick,
                 spool_oldest_seconds=spool_oldest_seconds,
+                spool_bytes=spool_bytes // count,
             )
             name = self._cluster.nodes[number].subject.node
             lines = self._sensors[number].body(moment, by_node.get(name, ()))

@@ -41,6 +41,7 @@ class Moment:
     elapsed_seconds: float
     tick: int
     spool_oldest_seconds: float = 0.0  # age of what still waits to be sent
+    spool_bytes: int = 0  # of it on disk
 
     @property
     def at(self) -> datetime:
@@ -264,6 +265,7 @@ def _host(
     fields = node_fields(node, busy, moment.tick)
     fields["gpus_answering"] = sum(gpu.get("up") == 1 for gpu in gpus)
     fields["spool_oldest_seconds"] = moment.spool_oldest_seconds
+    fields["spool_bytes"] = moment.spool_bytes
     for fault in faults:
         hang = fault.kind.target is Target.NODE and fault.kind.effect is Effect.SILENT
         if hang and fault.active(moment.at):

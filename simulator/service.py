@@ -148,7 +148,7 @@ def play(
         _put(spool, player.events(now, faults))
         if _put(spool, player.jobs(now)):
             replace(story, told_at=now).write(path)
-        _put(spool, player.telemetry(now, faults, spool.oldest_seconds(now)))
+        _put(spool, player.telemetry(now, faults, spool.oldest_seconds(now), spool.bytes))
         if switches is not None:
             _put(switches, reader.bodies(now, faults))
         clock.wait(stop, _STEP_SECONDS)

@@ -10,6 +10,7 @@ import yaml
 
 from accounting.cost.money import Prices
 from analyzer.correlation.all_detectors import DETECTORS
+from dashboard.layout import frame
 from gpuvigil.command_line import COMMANDS
 from gpuvigil.config import STORES, load
 from gpuvigil.hub_client import Hub, addresses
@@ -88,6 +89,12 @@ def test_every_link_between_our_pages_leads_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
             if not re.match(r"[a-z]+:", target):
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_page_of_the_dashboard_has_its_section() -> None:
+    text = (ROOT / "docs/pages.md").read_text(encoding="utf-8")
+    sections = set(re.findall(r"^## (.*)$", text, re.MULTILINE))
+    assert {page.title for page in frame.PAGES if page.listed} <= sections
 
 
 def test_every_configuration_in_the_page_on_stores_is_one(tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from gpuvigil.clock import duration, moment
+from gpuvigil.model.reporting import ARRIVAL
 
-from ..fleet import silent_nodes
+from ..fleet import overdue_nodes, silent_nodes
 from ..model.facts import Facts
 from .questions import Said, StillAsking
 
@@ -36,8 +37,11 @@ class Line:
         self._asked_since, self.error = now, None
 
     def is_late(self, now: float) -> bool:
-        owed_since = max(self.since, self._asked_since)
-        return self.error is not None or now - owed_since > self._patience_seconds
+        return self.error is not None or self.owed_seconds(now) > self._patience_seconds
+
+    def owed_seconds(self, now: float) -> float:
+        """For how long a good answer has been owed."""
+        return now - max(self.since, self._asked_since)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,18 +104,32 @@ class CatchUp:
 
     def __init__(self) -> None:
         self._back_at: float | None = None
+        self._away_from: datetime | None = None  # by the hub's clock
 
-    def missing(self, before: Facts, after: Facts, now: float, was_away: bool) -> int:
+    def missing(self, before: Facts, after: Facts, now: float, owed_seconds: float | None) -> int:
         """How many nodes are silent in `after` only because the hub was away.
 
-        0 when it was not, when none is, and once they have had their time.
+        `owed_seconds`: for how long it owed this answer, where that was too long. 0 when it was
+        not away, when no node is silent by it, and once they have had their time.
         """
-        if was_away:
-            self._back_at = now
-        if self._back_at is None:
+        if self._back_at is not None and now - self._back_at > GRACE_SECONDS:
+            self._back_at = None
+        if self._back_at is None and owed_seconds is not None:
+            self._away_from = after.now - timedelta(seconds=owed_seconds)
+            self._back_at = now if _heard_nobody(after, self._away_from) else None
+        if self._back_at is None or self._away_from is None:
             return 0
         missing = silent_nodes(after) - silent_nodes(before)
-        if not missing or now - self._back_at > GRACE_SECONDS:
+        # What was overdue already before that is silent for a reason of its own.
+        missing -= overdue_nodes(after, self._away_from)
+        if not missing:
             self._back_at = None
-            return 0
         return len(missing)
+
+
+def _heard_nobody(after: Facts, since: datetime) -> bool:
+    """Whether the hub was away, and not only slow to answer: then it took what nodes sent."""
+    if after.listening_since is not None and after.listening_since >= since:
+        return True
+    # What came at either end may have come just before it went, or as soon as it was back.
+    return not any(since + ARRIVAL < at < after.now - ARRIVAL for at in after.heard.values())

@@ -335,8 +335,9 @@ class Snapshot:
 
     def _catches_up(self, facts: Facts, now: float) -> bool:
         """Whether nodes are silent only because the hub was away: what was before stays then."""
-        before, was_away = self._facts, self._numbers_line.is_late(now)
-        missing = 0 if before is None else self._catch_up.missing(before, facts, now, was_away)
+        before, line = self._facts, self._numbers_line
+        owed = line.owed_seconds(now) if line.is_late(now) else None
+        missing = 0 if before is None else self._catch_up.missing(before, facts, now, owed)
         if before is None or not missing:
             return False
         self._facts = replace(before, not_back=missing)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from gpuvigil.numbers_in_words import counted
+from gpuvigil.numbers_in_words import counted, of_many
 
 from .curves import GIB, Chart, Curve
 from .grid import Floats, increase, rates
@@ -90,8 +90,10 @@ def health(numbers: Numbers) -> str:
     if not node:
         return _NOTHING
     said = [
-        _grown(node, "reader_restarts", "the reader was restarted {} times", "no reader restart"),
-        _grown(node, "dropped_bodies", "{} batches were dropped", "nothing was dropped"),
+        _grown(
+            node, "reader_restarts", "the reader was restarted {}", "times", "no reader restart"
+        ),
+        _grown(node, "dropped_bodies", "{} dropped", "batches", "nothing was dropped"),
         _spool(node),
     ]
     answering, expected = _last(node, "gpus_answering"), _last(node, "gpus_expected")
@@ -101,9 +103,9 @@ def health(numbers: Numbers) -> str:
     return f"Collector: {told}." if told else _NOTHING
 
 
-def _grown(node: Mapping[str, Floats], name: str, some: str, none: str) -> str:
+def _grown(node: Mapping[str, Floats], name: str, some: str, what: str, none: str) -> str:
     grown = increase(node[name]) if name in node else None
-    return "" if grown is None else some.format(f"{grown:,.0f}") if grown else none
+    return "" if grown is None else some.format(of_many(grown, what)) if grown else none
 
 
 def _spool(node: Mapping[str, Floats]) -> str:

@@ -9,7 +9,7 @@ from gpuvigil.clock import moment
 from gpuvigil.hub_client import Hub
 from gpuvigil.metrics import MIG, NVLINK, Measurement
 from gpuvigil.model import Subject
-from gpuvigil.numbers_in_words import natural, percent, speed
+from gpuvigil.numbers_in_words import natural, of_many, percent, speed
 from gpuvigil.store.external import store_of
 from gpuvigil.web.markup import Html, joined, tag
 
@@ -132,7 +132,7 @@ def _table(title: Html, names: Sequence[str], rows: Sequence[Sequence[str]]) -> 
 def _link(line: Line, before: Mapping[str, Line]) -> tuple[str, ...]:
     state = {1: "up", 0: "down"}.get(line["up"], "not known")
     counted = {word: line[name] for name, word in _LINK_ERRORS.items() if line[name] is not None}
-    errors = ", ".join(f"{count:,.0f} {word}" for word, count in counted.items() if count)
+    errors = ", ".join(of_many(count, word) for word, count in counted.items() if count)
     missing = "none" if counted else "not measured"
     version = _VERSIONS.get(line["version"] or 0)
     pace = speed(line["speed_bits_per_second"]) + (f" (NVLink {version})" if version else "")

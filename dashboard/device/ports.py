@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuvigil.numbers_in_words import natural, speed
+from gpuvigil.numbers_in_words import counted, natural, of_many, speed
+from gpuvigil.web import page_links
 from gpuvigil.web.markup import Html, joined, tag
 
 from ..model.cluster import PortView
@@ -66,6 +67,7 @@ class PortLine:
     lanes: int | None
     module_celsius: float | None  # newest
     asked: bool
+    href: str = ""  # of the page of its link
 
 
 def names(views: Iterable[PortView], numbers: Numbers, asked: str) -> tuple[Port, ...]:
@@ -101,9 +103,15 @@ def rows(
                 lanes=None if (lanes := _newest(fields, "width_lanes")) is None else round(lanes),
                 module_celsius=_newest(fields, "module_celsius"),
                 asked="/".join(port) == asked,
+                href=page_links.link_page(view.subject) if view and _is_linked(view) else "",
             )
         )
     return tuple(found)
+
+
+def _is_linked(view: PortView) -> bool:
+    """Whether it is of a fabric, whose links have pages."""
+    return view.kind in {"infiniband", "roce"}
 
 
 def _grown(fields: Fields, words: Mapping[str, str]) -> Mapping[str, float]:
@@ -229,14 +237,18 @@ def table(lines: Sequence[PortLine]) -> Html:
 
 
 def _row(line: PortLine) -> Html:
-    name = tag("b", line.name) if line.asked else joined(line.name)
+    text = tag("a", line.name, href=line.href) if line.href else joined(line.name)
+    name = tag("b", text) if line.asked else text
     return tag(
         "tr",
         tag("td", name),
         tag("td", line.kind),
         tag("td", line.role),
         tag("td", line.word, class_=line.word.replace(" ", "-")),
-        tag("td", line.speed if line.lanes is None else f"{line.speed}, {line.lanes} lanes"),
+        tag(
+            "td",
+            line.speed if line.lanes is None else f"{line.speed}, {counted(line.lanes, 'lane')}",
+        ),
         tag("td", bytes_per_second(line.received)),
         tag("td", bytes_per_second(line.sent)),
         tag("td", "–" if line.module_celsius is None else f"{line.module_celsius:.0f} °C"),
@@ -253,7 +265,7 @@ def _said(words: Sequence[str] | None) -> str:
 def _counts(counts: Mapping[str, float]) -> str:
     if not counts:
         return "not measured"
-    return ", ".join(f"{count:,.0f} {name}" for name, count in counts.items() if count) or "none"
+    return ", ".join(of_many(count, name) for name, count in counts.items() if count) or "none"
 
 
 def bytes_per_second(rate: float | None) -> str:

@@ -4,6 +4,6 @@ A GPU is on the map because its node's inventory names it or because it sent a r
 that is young enough it is unknown, never idle, free or 0. Clusters are never summed.
 """
 
-from .build import Fleet, clusters, silent_nodes
+from .build import Fleet, clusters, overdue_nodes, silent_nodes
 
-__all__ = ["Fleet", "clusters", "silent_nodes"]
+__all__ = ["Fleet", "clusters", "overdue_nodes", "silent_nodes"]

@@ -1,20 +1,32 @@
 """Draws the clusters from facts; what stays the same from one refresh to the next is kept."""
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 
 import numpy as np
 import pyarrow as pa
 
 from gpuvigil.metrics import GPU, NODE, PORT
 from gpuvigil.model import SIMULATED_CLUSTER, GpuState, Inventory, Subject
+from gpuvigil.model.reporting import late_after
 
 from ..model.cluster import ClusterView
 from ..model.facts import Facts
 from ..model.gpus import STATES, UNSAID, Column, Gpus, summed
 from ..model.ports import Ports
 from .keys import Keys, NodeName, keys_of, times
-from .liveness import NEVER, Hearing, Sent, heard, hearing, patience, shown, time_of, waited_for
+from .liveness import (
+    DEFAULT_TICK_SECONDS,
+    NEVER,
+    Hearing,
+    Sent,
+    heard,
+    hearing,
+    patience,
+    shown,
+    time_of,
+    waited_for,
+)
 from .marks import Holders, Out, Standing, holders, out_of_service, standing
 from .roster import PortRoster, Roster, roster
 from .states import at_rows, decided, with_since
@@ -29,12 +41,29 @@ def clusters(facts: Facts) -> tuple[ClusterView, ...]:
 
 def silent_nodes(facts: Facts) -> frozenset[Subject]:
     """Nodes that are on the page and have not sent for longer than they may."""
+    allowed = facts.silent_after_seconds
+    return _quiet(facts, facts.now, lambda inventory: patience(inventory, allowed))
+
+
+def overdue_nodes(facts: Facts, at: datetime) -> frozenset[Subject]:
+    """Nodes that should have sent by then, and had not as far as is known now."""
+
+    def overdue_after(inventory: Inventory | None) -> int:
+        tick = inventory.tick_seconds if inventory is not None else DEFAULT_TICK_SECONDS
+        return late_after(tick) // timedelta(microseconds=1)
+
+    return _quiet(facts, at, overdue_after)
+
+
+def _quiet(
+    facts: Facts, at: datetime, allowed: Callable[[Inventory | None], int]
+) -> frozenset[Subject]:
+    """Those on the page that had sent nothing at a moment for longer than `allowed`, in microseconds."""
     last, inventories, here = _present(facts, _sent(facts, {}))
     names = tuple(here)
-    allowed = facts.silent_after_seconds
-    plain = np.array([patience(inventories.get(name), allowed) for name in names], np.int64)
+    plain = np.array([allowed(inventories.get(name)) for name in names], np.int64)
     patient = _with_waits(plain, names, facts)
-    told = hearing(names, patient, last, np.full(len(names), NEVER), facts.now)
+    told = hearing(names, patient, last, np.full(len(names), NEVER), at)
     silent = np.flatnonzero(told.silent).tolist()
     return frozenset(Subject(cluster=names[i][0], node=names[i][1]) for i in silent)
 

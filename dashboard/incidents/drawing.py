@@ -167,7 +167,12 @@ def _state(one: Entry) -> Node | None:
 
 
 def amounts(found: Listing) -> str:
-    """How many there are, in a line under the title; simulated ones by themselves."""
+    """How many there are, in a line beside the title; simulated ones by themselves.
+
+    Beside one incident nothing is said of a list that is not there.
+    """
     said = [f"{found.real:,} standing"] if found.real or not found.simulated else []
     said += [f"{found.simulated:,} simulated standing"] if found.simulated else []
-    return " · ".join([*said, f"{counted(len(found.past), 'past incident')} shown"])
+    if not found.filters.incident:
+        said.append(f"{counted(len(found.past), 'past incident')} shown")
+    return " · ".join(said)

@@ -28,6 +28,13 @@ _STEP_SECONDS = 30
 # What has moved by less than this share of its scale shows nothing.
 _LEAST_MOVE = 0.05
 _GBIT = 8e-9
+# Of what a node says of itself, by the end of its name; of all else it is a count.
+_UNITS = {
+    "_bytes": (2.0**-30, "GiB", 1),
+    "_seconds": (1.0, "s", 1),
+    "_share": (100.0, "%", 0),
+    "_average": (1.0, "tasks", 1),
+}
 # How the collector itself does: no evidence of anything but of what loses data.
 _OF_COLLECTOR = ("spool_", "sweep_", "reader_", "dropped_")
 
@@ -139,10 +146,17 @@ def _of_node(numbers: Numbers, *, of_collector: bool) -> list[Chart]:
             continue
         if metric.name.startswith(_OF_COLLECTOR) and not of_collector:
             continue
-        unit = metric.name.rpartition("_")[2]
-        own = Curve(name="this node", values=numbers.node[metric.name])
-        found.append(Chart(key=metric.name, title=title(metric), unit=unit, curves=(own,)))
+        factor, unit, digits = _unit(metric.name)
+        own = Curve(name="this node", values=numbers.node[metric.name] * factor)
+        found.append(
+            Chart(key=metric.name, title=title(metric), unit=unit, curves=(own,), digits=digits)
+        )
     return found
+
+
+def _unit(name: str) -> tuple[float, str, int]:
+    """By which factor, in which unit and with how many digits a node's number is read."""
+    return next((it for ending, it in _UNITS.items() if name.endswith(ending)), (1.0, "", 0))
 
 
 def _score(chart: Chart, place: int) -> float:
@@ -195,4 +209,4 @@ def said(found: Sequence[Chart], grid: Grid, onset: datetime) -> list[str]:
 
 
 def _number(value: float | None, chart: Chart) -> str:
-    return "not measured" if value is None else f"{value:,.{chart.digits}f} {chart.unit}"
+    return "not measured" if value is None else f"{value:,.{chart.digits}f} {chart.unit}".rstrip()

@@ -13,7 +13,7 @@ from .over_time import Run
 _WIDTH, _HEIGHT = 1200.0, 46.0
 _TICKS = 6
 _ROOM = 7.0  # of one letter
-_CLASSES = {
+KINDS = {
     Bound.COMPUTE: "compute",
     Bound.MEMORY: "memory",
     Bound.IN_NODE: "in-node",
@@ -27,6 +27,7 @@ _CLASSES = {
     Bound.UNKNOWN: "unsaid",
 }
 MOST_LISTED = 40
+_ASKED = "What bounded it, of the time: "
 
 
 def strip(runs: Sequence[Run], window: Window, of: str) -> Node:
@@ -63,7 +64,7 @@ def _drawn(runs: Sequence[Run], window: Window) -> Node:
 def _bar(run: Run, window: Window, place: int) -> Sequence[Node]:
     left, right = (_x(at, window) for at in (run.start, run.end))
     width = max(right - left, 1.0)
-    kind = _CLASSES[run.bound]
+    kind = KINDS[run.bound]
     parts = [
         el(
             "rect",
@@ -117,8 +118,21 @@ def shares(runs: Sequence[Run]) -> Sequence[tuple[Bound, float]]:
 
 
 def _sentence(runs: Sequence[Run]) -> str:
-    said = (f"{bound.value} {100.0 * share:.0f} %" for bound, share in shares(runs))
-    return f"What bounded it, of the time: {', '.join(said)}"
+    return f"{_ASKED}{', '.join(_share(*it) for it in shares(runs))}"
+
+
+def _key(runs: Sequence[Run]) -> Sequence[Node]:
+    """The same with the colours of the bar."""
+    said: list[Node] = [_ASKED]
+    for bound, share in shares(runs):
+        said += [", "] if said[1:] else []
+        swatch = el("i", class_=f"swatch {KINDS[bound]}", aria_hidden="true")
+        said += [swatch, _share(bound, share)]
+    return [*said, "."]
+
+
+def _share(bound: Bound, share: float) -> str:
+    return f"{bound.value} {100.0 * share:.0f} %"
 
 
 def _listed(runs: Sequence[Run]) -> Node:
@@ -133,7 +147,7 @@ def _listed(runs: Sequence[Run]) -> Node:
     )
     return el(
         "details",
-        el("summary", f"{_sentence(runs)}."),
+        el("summary", *_key(runs)),
         el("ol", *rows, class_="plain"),
         key="listed",
     )

@@ -77,6 +77,7 @@ def _held_up(found: Board) -> Node:
     many = counted(len(found.running), "job")
     if not held:
         said = f"No incident holds up any of {many}." if found.running else "No job runs."
+        said = "No incident holds up the one job that runs." if len(found.running) == 1 else said
         return el("section", el("h2", said), class_="story-head good", key="answer")
     gpus = sum(len(job.gpus) for job in held)
     worst = next(job.holds_up for job in held)

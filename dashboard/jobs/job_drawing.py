@@ -263,22 +263,13 @@ def network(job: JobNow, now: datetime) -> Node | None:
     lines = (_node(job, name, ports, now) for name, ports in ordered_nodes[:MOST_NODES])
     more = len(ordered_nodes) - MOST_NODES
     names = ("Moved a second", "Of its speed", "Stopped by others")
+    head = [el("th", "Node", scope="col")]
+    head += [el("th", name, scope="col", class_="number") for name in names]
     return el(
         "section",
         el("h2", "Network", el("small", "last 5 minutes, ports its nodes talk through")),
-        el(
-            "table",
-            el(
-                "thead",
-                el(
-                    "tr",
-                    el("th", "Node", scope="col"),
-                    *(el("th", name, scope="col", class_="number") for name in names),
-                ),
-            ),
-            el("tbody", *lines),
-        ),
-        el("p", f"{more:,} calmer nodes", class_="sub") if more > 0 else None,
+        wide(el("table", el("thead", el("tr", *head)), el("tbody", *lines)), "Network"),
+        el("p", counted(more, "calmer node"), class_="sub") if more > 0 else None,
         key="network",
     )
 
@@ -386,16 +377,16 @@ def ended(found: Ending) -> Sequence[Node]:
         title = f"{told.holder} has not ended: {found.found.said}"
     else:
         title = f"{told.holder} ended: {found.found.why.value}"
-    facts = [
-        ("Why", found.found.said),
-        ("State", end.state),
-        ("Exit code", end.exit_code),
-        ("Began", None if end.started_at is None else time_of(end.started_at)),
-        ("Ended", None if end.ended_at is None else time_of(end.ended_at)),
-        ("Nodes", ", ".join(node.node for node in told.nodes[:MOST_NODES])),
-        ("GPUs", str(len(end.gpus)) if end.gpus else None),
+    facts: list[tuple[str, Sequence[Node | None]]] = [
+        ("Why", [found.found.said]),
+        ("State", [end.state]),
+        ("Exit code", [end.exit_code]),
+        ("Began", [None if end.started_at is None else time_of(end.started_at)]),
+        ("Ended", [None if end.ended_at is None else time_of(end.ended_at)]),
+        ("Nodes", _nodes(told.nodes)),
+        ("GPUs", [str(len(end.gpus)) if end.gpus else None]),
     ]
-    pairs = (node for name, text in facts if text for node in (el("dt", name), el("dd", text)))
+    pairs = (it for name, said in facts if any(said) for it in (el("dt", name), el("dd", *said)))
     simulated = told.cluster == SIMULATED_CLUSTER
     return each(
         (
@@ -411,6 +402,15 @@ def ended(found: Ending) -> Sequence[Node]:
     )
 
 
+def _nodes(found: Sequence[Subject]) -> Sequence[Node]:
+    """The first of them, each with its page, and how many more there are."""
+    shown: list[Node] = []
+    for node in found[:MOST_NODES]:
+        shown += [", ", _node_link(node)] if shown else [_node_link(node)]
+    more = len(found) - MOST_NODES
+    return [*shown, f" and {more:,} more"] if more > 0 else shown
+
+
 def _clues(found: Ending) -> Node | None:
     if found.told.ending.ended_at is None:
         return None
@@ -418,7 +418,7 @@ def _clues(found: Ending) -> Node | None:
         el(
             "tr",
             el("td", time_of(one.at)),
-            el("td", _where(one.where)),
+            el("td", *_where(one.where)),
             el("td", one.what),
             el("td", one.speaks_for.value if one.speaks_for else _DASH),
         )
@@ -428,10 +428,13 @@ def _clues(found: Ending) -> Node | None:
     return el(
         "section",
         el("h2", "Around its end", el("small", "10 minutes before to 5 after")),
-        el(
-            "table",
-            el("thead", el("tr", *(el("th", name, scope="col") for name in names))),
-            el("tbody", *rows),
+        wide(
+            el(
+                "table",
+                el("thead", el("tr", *(el("th", name, scope="col") for name in names))),
+                el("tbody", *rows),
+            ),
+            "Around its end",
         )
         if rows
         else el("p", "Its nodes reported nothing.", class_="empty"),
@@ -439,9 +442,15 @@ def _clues(found: Ending) -> Node | None:
     )
 
 
-def _where(key: str) -> str:
+def _where(key: str) -> Sequence[Node]:
+    """The node with its page, then what of it."""
     subject = Subject.parse(key)
-    return " ".join(filter(None, (subject.node, subject.gpu, subject.device, subject.port)))
+    rest = " ".join(filter(None, (subject.gpu, subject.device, subject.port)))
+    return (_node_link(subject), f" {rest}") if rest else (_node_link(subject),)
+
+
+def _node_link(node: Subject) -> Node:
+    return el("a", node.node, href=page_links.node_page(node.cluster, node.node))
 
 
 def nothing(said: str) -> Node:

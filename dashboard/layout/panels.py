@@ -240,12 +240,14 @@ def _table(shown: Iterable[PortView]) -> Html:
 
 def _port(port: PortView) -> Html:
     name = port.subject.device or ""
-    if port.kind in {"infiniband", "roce"}:
+    if fabric := port.kind in {"infiniband", "roce"}:
         name = f"{name} port {port.subject.port}"
-    cells = (port.subject.node, name, f"{port.kind}, {port.role}".strip(", "))
+    at = port.subject
     return tag(
         "tr",
-        *(tag("td", text) for text in cells),
+        tag("td", tag("a", at.node, href=page_links.node_page(at.cluster, at.node))),
+        tag("td", tag("a", name, href=page_links.link_page(at)) if fabric else name),
+        tag("td", f"{port.kind}, {port.role}".strip(", ")),
         tag("td", port.word, class_=port.word.replace(" ", "-")),
         tag("td", speed(port.speed_bits_per_second), class_="number"),
     )

@@ -73,7 +73,9 @@ def _unsent(notice: Record) -> str:
         tries = int(notice.body.get("attempts") or 0)
         said = f"{what}not sent yet: {_reason(notice)}"
         # A reason that comes from an attempt counts them itself.
-        return said + (f", {tries} tries" if tries and "tried" not in said else "")
+        return said + (
+            f", {tries} {'try' if tries == 1 else 'tries'}" if tries and "tried" not in said else ""
+        )
     if notice.body.get("state") == "dead":
         return f"{what}could not be sent: {_reason(notice)}"
     return f"not sent: {_reason(notice)}"

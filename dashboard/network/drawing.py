@@ -71,7 +71,7 @@ def _numbers(found: Network) -> Node:
     told = [port for port in map(Subject.parse, keys) if port.kind == "port"]
     facts = (
         ("Links with a finding", f"{len(told):,} of {_known_links(found, told):,}"),
-        ("Jobs that suffer", _suffering(found)),
+        ("Jobs that may suffer", _suffering(found)),
         ("Findings", f"{len(found.findings):,}"),
         ("Links not readable", f"{found.unread:,}" if found.unread else "none"),
     )
@@ -82,7 +82,7 @@ def _numbers(found: Network) -> Node:
 def _suffering(found: Network) -> str:
     """Whose jobs cross a cable between switches, nobody tells."""
     if found.jobs:
-        return counted(len(found.jobs), "job")
+        return f"{len(found.jobs):,}"
     between = any(one.subject.device == SWITCH_DEVICE for one in found.findings)
     return "not known" if between else "none"
 
@@ -163,11 +163,12 @@ def _busiest(found: Network, now: datetime) -> Node | None:
     rows = found.grid.rows[first : max(first + 5, most)][:MOST_ROWS]
     if not rows:
         return None
+    judged = any(row[_PLACES["verdict"]] is not None for row in rows)
     lines = (
         el(
             "tr",
             el("td", _link(row, _subject(row), now)),
-            el("td", _shown("verdict", row)),
+            el("td", _shown("verdict", row)) if judged else None,
             *(el("td", _shown(key, row), class_="number") for key in _RATES.values()),
             key=_subject(row).key,
         )
@@ -177,7 +178,7 @@ def _busiest(found: Network, now: datetime) -> Node | None:
     return el(
         "section",
         el("h2", "Busiest links", el("small", minutes)),
-        wide(_table(("Link", "Verdict", *_RATES), lines), "Busiest links"),
+        wide(_table(("Link", *(["Verdict"] if judged else []), *_RATES), lines), "Busiest links"),
         key="busiest",
     )
 

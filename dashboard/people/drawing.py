@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from accounting.hours_of_people import LEAST_HOURS, Amounts, JobUse, People, Person, change_percent
 from gpuvigil.clock import moment
 from gpuvigil.model import SIMULATED_CLUSTER
-from gpuvigil.numbers_in_words import counted
 
 from ..layout.tree import Node, each, el, wide
 from . import do_next
@@ -212,7 +211,7 @@ def _table(
         )
         if rows
         else el("p", "nobody", class_="empty"),
-        el("p", f"and {counted(more, 'more')}", class_="more") if more else None,
+        el("p", f"and {more:,} more", class_="more") if more else None,
         key=f"{title} {asked.cluster}",
     )
 
@@ -280,6 +279,6 @@ def _jobs(jobs: Sequence[JobUse], cluster: str, money: Money | None) -> Node:
         "section",
         el("h3", "Jobs", el("small", f"{len(jobs)}, most GPU-hours first")),
         wide(el("table", el("thead", head), el("tbody", *rows)), "Jobs"),
-        el("p", f"and {counted(more, 'more')}", class_="more") if more else None,
+        el("p", f"and {more:,} more", class_="more") if more else None,
         key=f"{cluster} jobs",
     )

@@ -133,10 +133,10 @@ def _health(one: ClusterHealth) -> list[_Line]:
     restarted = one.worst("restarts_lately")
     return [
         _Line(
-            name="Waiting on disk",
-            value=_sum(one, "spool_bytes", _bytes),
+            name="Waiting to be sent",
+            value=_on_disk(one),
             nodes=one.worst("spool_oldest_seconds", SPOOL_SHOWN_SECONDS),
-            said=lambda n: f"{_bytes(n.spool_bytes)}, oldest {_span(n.spool_oldest_seconds)}",
+            said=_waits,
             flagged=bool(one.worst("spool_oldest_seconds", SPOOL_LIMIT_SECONDS)),
         ),
         _Line(
@@ -341,6 +341,19 @@ def _next(at: datetime | None, now: datetime) -> str:
 def _sum(one: ClusterHealth, name: str, form: Callable[[float | None], str]) -> str:
     known = [value for node in one.nodes if (value := getattr(node, name)) is not None]
     return form(sum(known)) if known else UNKNOWN
+
+
+def _on_disk(one: ClusterHealth) -> str:
+    """What waits in memory is not counted in bytes."""
+    amount = _sum(one, "spool_bytes", _bytes)
+    return amount if amount == UNKNOWN else f"{amount} on disk"
+
+
+def _waits(node: NodeHealth) -> str:
+    """How much waits where, and for how long."""
+    where = f"{_bytes(node.spool_bytes)} on disk, " if node.spool_bytes else ""
+    where = "in memory, " if node.spool_bytes == 0 else where
+    return f"{where}oldest {_span(node.spool_oldest_seconds)}"
 
 
 def _of_known(one: ClusterHealth, name: str, number: int) -> str:

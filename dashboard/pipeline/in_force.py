@@ -158,7 +158,9 @@ def tokens_drawn(found: Sequence[Token] | None, now: datetime) -> Node:
         said = el("p", "The hub did not say which tokens there are.", class_="empty")
         return el("section", el("h2", "Tokens"), said, key="tokens")
     soon = sum(one.ends_at is not None and now <= one.ends_at < now + SOON for one in found)
-    ends = f", {soon} of them end within {SOON.days} days" if soon else ""
+    ends = (
+        f", {soon} of them {'ends' if soon == 1 else 'end'} within {SOON.days} days" if soon else ""
+    )
     head = el("h2", "Tokens", el("small", f"{len(found)} issued{ends}"))
     rows = (
         el(

@@ -184,7 +184,7 @@ def _late(cluster: ClusterHealth, where: str) -> Iterable[Problem]:
     waiting = cluster.worst("spool_oldest_seconds", SPOOL_LIMIT_SECONDS)
     if waiting:
         named = _named(waiting, lambda it: _seconds(it.spool_oldest_seconds))
-        text = f"{where}: {counted(len(waiting), 'node')} with data waiting on disk: {named}."
+        text = f"{where}: {counted(len(waiting), 'node')} with data waiting to be sent: {named}."
         action = "It is sent by itself; check the network to the hub if it does not get less."
         yield Problem(level=Level.CARE, text=text, action=action)
 

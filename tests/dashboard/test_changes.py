@@ -176,6 +176,13 @@ def test_lines_do_not_depend_on_the_order_of_records(found: list[Event], chance:
     assert len(before) <= MOST
 
 
+def test_what_befalls_several_says_what_they_are() -> None:
+    for kind in EventKind:
+        both = tuple(event(kind, node(name)) for name in ("a", "b"))
+        (text,) = texts(events=both)
+        assert not text.startswith(("2 have ", "2 has ", "2 are ", "2 were ")), kind
+
+
 def test_who_was_there_at_the_first_look_is_not_said_to_have_started() -> None:
     one = replace(allocation(gpu(0)), holder=Holder.parse("pod train/llama-0"), user=None)
     one = replace(one, started_at=NOON - HOUR)

@@ -2,9 +2,15 @@
 
 import re
 
+import pytest
+
 from dashboard.components import HERE
+from dashboard.jobs.bounds_strip import KINDS
 from dashboard.layout.colours import colours
 from dashboard.model.gpus import Look
+
+# Of text that is not large.
+WCAG_AA = 4.5
 
 
 def test_a_chart_gets_the_colour_of_its_screen() -> None:
@@ -36,3 +42,34 @@ def test_every_look_of_the_map_has_a_colour_in_the_legend_and_on_the_map() -> No
     for kind in kinds:
         assert f".swatch.{kind} " in sheet, kind
         assert f'"{kind}"' in worn.partition("];")[0] or kind == "active", kind
+
+
+@pytest.mark.parametrize("screen", ["light", "dark"])
+def test_words_in_the_bar_of_what_bounds_a_job_are_read_against_their_colour(screen: str) -> None:
+    sheet, known = (HERE / "tree.css").read_text(encoding="utf-8"), colours(screen)
+
+    def fills(what: str) -> dict[str, str]:
+        """By its kind the colour of a bar, or of the words in it."""
+        rules = re.findall(
+            r"^(svg\.bounds .*?) \{ fill: var\(--gv-([a-z-]+)\);", sheet, re.MULTILINE
+        )
+        return {
+            kind: known[ink] for to, ink in rules for kind in re.findall(rf"{what}\.([\w-]+)", to)
+        }
+
+    words, bars = fills("text"), fills("rect")
+    assert words.keys() == bars.keys() == set(KINDS.values())
+    for kind, bar in bars.items():
+        assert _contrast(words[kind], bar) >= WCAG_AA, kind
+
+
+def _contrast(one: str, other: str) -> float:
+    """As WCAG 2 reckons it."""
+    dark, light = sorted(map(_luminance, (one, other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    parts = (int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
+    linear = [it / 12.92 if it <= 0.04045 else ((it + 0.055) / 1.055) ** 2.4 for it in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -9,6 +9,7 @@ from dashboard.data.hub_queries import clocks
 from dashboard.data.views import FleetView, fleet_view
 from dashboard.device import drawing
 from dashboard.device.device_address import Device, device
+from dashboard.device.ports import ERRORS
 from dashboard.device.window import Window, asked
 from dashboard.fleet import clusters
 from dashboard.layout.details import described, identity, numbers
@@ -17,7 +18,7 @@ from dashboard.model.newest_rows import gpu_table
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.metrics import GPU
 from gpuvigil.model import GpuIdentity, Severity, Subject, Unmeasured
-from gpuvigil.numbers_in_words import NOT_MEASURED, of_clock, title
+from gpuvigil.numbers_in_words import NOT_MEASURED, of_clock, of_many, title
 
 from .scene import NOON, busy_fleet, gpu, incident, inventory, node, row
 
@@ -160,3 +161,12 @@ def test_a_nodes_clock_is_told_also_when_its_telemetry_goes_past_the_hub() -> No
     (kept,) = view_of(Facts(now=NOON, clocks={("c", "off"): (5.0, "corrected")})).clocks.values()
     assert kept == (5.0, "corrected")
     assert clocks({"nodes": []}) == {}
+
+
+def test_what_is_known_by_its_plural_is_one_where_it_is_one() -> None:
+    assert of_many(1, "recoveries") == "1 recovery"
+    assert of_many(1200, "recoveries") == "1,200 recoveries"
+    assert of_many(0, "discards") == "0 discards"
+    for things in ERRORS.values():
+        assert not of_many(1, things).endswith("s"), things
+        assert " times" not in of_many(1, things), things

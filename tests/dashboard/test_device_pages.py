@@ -193,7 +193,7 @@ def test_a_node_has_its_gpus_side_by_side_on_one_scale_and_its_ports(world: Worl
     spec, data = drawn["traffic-0"]
     assert points(data, "line0_1")[20] == pytest.approx(1.0)
     assert 'class="port asked">mlx5_0/1' in text
-    assert "1 receive errors" in text
+    assert "1 receive error" in text
     assert "rack-7" in text
     assert "Collector: 3 of 3 GPUs answer, nothing was dropped." in text
     for index in range(GPUS):

@@ -53,7 +53,7 @@ def told(id_: str, **values: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(("left", "soon"), [(SOON - SECOND, True), (SOON, False), (-SECOND, False)])
 def test_a_token_that_ends_soon_is_counted(left: timedelta, soon: bool) -> None:
     found = tokens([told("a", ends_at=to_text(NOON + left))])
-    assert ("1 of them end" in texts(tokens_drawn(found, NOON))) is soon
+    assert ("1 of them ends" in texts(tokens_drawn(found, NOON))) is soon
 
 
 def test_tokens_that_end_first_come_first_and_what_is_broken_is_left_out() -> None:

@@ -220,6 +220,26 @@ def test_errors_of_a_port_are_shown_first_and_a_switch_says_why_it_has_no_curve(
     assert "not series" in evidence_chart.unseen(replace(subject, device="switch"))
 
 
+def test_what_a_node_says_of_itself_is_in_units_that_people_read() -> None:
+    low = np.array([2.0**40] * 11 + [2.0**34] * 9)
+    given = Numbers(
+        grid=GRID,
+        node={
+            "memory_available_bytes": low,
+            "load_average": np.array([26.0] * 11 + [1.5] * 9),
+        },
+    )
+    found = evidence_chart.charts(given, node(), NOON)
+    assert evidence_chart.said(found, GRID, NOON) == [
+        "Memory available: 1,024.0 GiB → 16.0 GiB",
+        "Load average: 26.0 tasks → 1.5 tasks",
+    ]
+    answering = Numbers(grid=GRID, node={"gpus_answering": np.array([8.0] * 11 + [1.0] * 9)})
+    found = evidence_chart.charts(answering, node(), NOON)
+    (line,) = evidence_chart.said(found, GRID, NOON)
+    assert line.endswith(": 8 → 1")
+
+
 @pytest.mark.parametrize("of_collector", [False, True])
 def test_how_the_collector_does_is_evidence_only_of_what_loses_data(of_collector: bool) -> None:
     fields = {"spool_oldest_seconds": np.array([0.0] * 11 + [900.0] * 9)}

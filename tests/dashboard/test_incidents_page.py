@@ -136,6 +136,8 @@ def test_all_that_stand_are_counted_simulated_ones_apart_however_few_are_shown()
     assert drawing.amounts(found) == (
         f"{MOST_SHOWN + 50} standing · 50 simulated standing · 1 past incident shown"
     )
+    one = listing(standing(*real), [], Filters(incident="x"))
+    assert drawing.amounts(one) == f"{MOST_SHOWN + 50} standing"
     assert (len(found.standing), len(found.past)) == (MOST_SHOWN, 1)
     assert "and 50 and 50 simulated more open" in texts(
         ["div", {}, *drawing.entries(found, NOON, cut=False)]

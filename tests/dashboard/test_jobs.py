@@ -283,6 +283,10 @@ def test_the_page_links_jobs_and_incidents_and_keeps_strangers_text_text() -> No
     assert "No job fits." in drawn(one(), asked=Filters(q="nobody"))
     assert "1 of 1" in drawn(one(), asked=Filters(q="ann"))
     assert "No job runs." in drawn()
+    quiet = replace(one(), incidents=())
+    assert "No incident holds up the one job that runs." in drawn(quiet)
+    other = replace(quiet, holder=Holder.parse("job 8"))
+    assert "No incident holds up any of 2 jobs." in drawn(quiet, other)
     assert '"node fail"' in drawn(ended=(over(state="NODE_FAIL"),))
 
 

@@ -1,20 +1,25 @@
 """Jobs that ended: of each cluster as many as are read, each run of one name for itself."""
 
+import json
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
-from accounting.job_ending import Why
+from accounting.job_ending import Clue, Verdict, Why
 from accounting.jobs.losses import losses, runs
+from dashboard.jobs import job_drawing
+from dashboard.jobs.job_query import Ending
 from dashboard.lists.job_board import failures
 from dashboard.lists.job_list import ended, missing
 from dashboard.lists.job_losses import nodes_of
 from dashboard.lists.jobs import Fleet
+from dashboard.lists.one_job import Told
 from gpuvigil.clock import to_text
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import Allocation, Job, Record, RecordKind, Severity, Subject
+from gpuvigil.web.page_links import node_page
 from tests.dashboard.scene import NOON, allocation, gpu, incident, inventory, node
 
 DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)
@@ -159,3 +164,26 @@ def test_runs_of_one_name_are_apart_and_nodes_of_one_run_are_not() -> None:
     # An end that its node told late: the next run began meanwhile.
     assert [len(them) for them in runs([run(0, 99), run(0, 60, 1), run(60, 99, 2)])] == [2, 1]
     assert not list(runs([]))
+
+
+def test_the_page_of_a_job_that_ended_leads_to_its_nodes() -> None:
+    ends = [NOON - 2 * MINUTE, NOON - MINUTE]
+    held_by = tuple(held(NOON - DAY, end, NODES[n], "job 7") for n, end in enumerate(ends))
+    told = Told(holder=held_by[0].holder, cluster="prod", job=None, allocations=held_by)
+    clue = Clue(at=NOON, where=gpu(0, NODES[1]).key, what="Xid 79", speaks_for=Why.HARDWARE)
+    found = Verdict(why=Why.HARDWARE, said="a GPU was lost", clues=(clue,))
+    drawn = json.dumps(job_drawing.ended(Ending(told=told, found=found)))
+    for name in ("n-1", "n-2"):
+        assert json.dumps(["a", {"href": node_page("prod", name)}, name]) in drawn
+    assert "n-3" not in drawn
+    assert '"Exit code"' not in drawn, "nobody told it"
+
+
+def test_of_a_large_job_that_ended_the_first_nodes_are_named_and_the_rest_is_counted() -> None:
+    held_by = tuple(
+        held(NOON - DAY, NOON, node(f"m-{n:02d}", "prod"), "job 7")
+        for n in range(job_drawing.MOST_NODES + 1)
+    )
+    told = Told(holder=held_by[0].holder, cluster="prod", job=None, allocations=held_by)
+    found = Verdict(why=Why.NODE, said="its node died")
+    assert '" and 1 more"' in json.dumps(job_drawing.ended(Ending(told=told, found=found)))

@@ -206,5 +206,8 @@ def test_the_bar_names_what_is_wide_enough_and_says_all_in_words() -> None:
     said = json.dumps(strip(runs(told(), JOB), WINDOW, "by all its GPUs"))
     assert '"input data"' in said
     assert "What bounded it, of the time: compute 57 %, input data 43 %" in said
+    assert "swatch compute" in said
+    assert "swatch input" in said
+    assert "swatch memory" not in said
     assert '"class": "input"' in said
     assert "Nothing was measured" in json.dumps(strip([], WINDOW, ""))

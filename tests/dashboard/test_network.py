@@ -186,9 +186,18 @@ def test_whose_jobs_go_over_a_cable_between_switches_nobody_says() -> None:
     found = network(moment(cable), measured(told((port(NODES[0]), BUSY)), ["prod"]))
     assert found.answer == "Whose jobs suffer is not known; 1 finding."
     assert "/network?link=prod%2Fleaf1%2Fport%2Fswitch%2F21" in said(found)
-    assert '"Jobs that suffer"], ["dd", {}, "not known"]' in said(found)
+    assert '"Jobs that may suffer"], ["dd", {}, "not known"]' in said(found)
     both = network(moment(cable, bad(port(NODES[0]), "job 7")), found.links)
     assert both.answer == "Yes: 1 job may suffer; 2 findings."
+
+
+def test_links_that_nobody_judged_have_no_column_of_verdicts() -> None:
+    full = {**BUSY, "transmit_bytes": 49.9 * GBIT}
+    calm = network(moment(), measured(told((port(NODES[0]), BUSY)), ["prod"]))
+    assert "Busiest links" in said(calm)
+    assert '"Verdict"' not in said(calm)
+    judged = network(moment(), measured(told((port(NODES[0]), full)), ["prod"]))
+    assert '"Verdict"' in said(judged)
 
 
 def test_a_job_that_has_ended_suffers_no_more() -> None:
@@ -197,7 +206,7 @@ def test_a_job_that_has_ended_suffers_no_more() -> None:
     found = network(moment(over), measured(told((port(NODES[0]), BUSY)), ["prod"]))
     assert found.answer == "No job suffers now; 1 finding."
     assert list(found.jobs) == []
-    assert '"Jobs that suffer"], ["dd", {}, "none"]' in said(found)
+    assert '"Jobs that may suffer"], ["dd", {}, "none"]' in said(found)
 
 
 def test_a_link_with_a_finding_that_tells_nothing_is_one_more_than_was_measured() -> None:

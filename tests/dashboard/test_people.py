@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 from accounting.hours_of_people import LEAST_HOURS, Amounts, JobUse, People
 from dashboard.people.address import USUAL, Asked
 from dashboard.people.do_next import BLOCKED, MOST, section, steps
-from dashboard.people.drawing import page, sentence
+from dashboard.people.drawing import MOST_PERSONS, page, sentence
 from dashboard.people.money import Money
 from dashboard.people.share_bar import bar, shares
 from gpuvigil.model import SIMULATED_CLUSTER
@@ -68,6 +68,13 @@ def test_what_nobody_names_is_said_so_and_is_no_link() -> None:
     gone = texts(["div", {}, *page([found()], Asked(user="eve"), EUROS)])
     assert "eve held no GPU here in this span." in gone
     assert "No usage was counted yet." in texts(["div", {}, *page([], Asked(), EUROS)])
+
+
+def test_users_that_have_no_room_are_counted() -> None:
+    many = made(*(share(f"job {n}", f"u{n}", 1.0) for n in range(MOST_PERSONS + 2)))
+    said = texts(["div", {}, *page([many], Asked(), {})])
+    assert "and 2 more" in said
+    assert "mores" not in said
 
 
 def test_the_sentence_says_who_leaves_most_idle() -> None:

@@ -177,8 +177,22 @@ def test_a_node_that_only_its_inventory_knows_has_no_numbers() -> None:
     assert "0 of 4 nodes" in text
     assert "silent ever since" in text
     assert "Age of newest data not known" in text
-    assert "Waiting on disk not known" in text
+    assert "Waiting to be sent not known" in text
     assert "Driver does not answer not known" in text
+
+
+def test_what_waits_in_memory_is_not_said_to_wait_on_disk() -> None:
+    late = [
+        row(NODES[0], spool_bytes=0, spool_oldest_seconds=12.0),
+        row(NODES[1], spool_bytes=MIB, spool_oldest_seconds=400.0),
+        row(NODES[2], spool_bytes=None, spool_oldest_seconds=11.0),
+        row(NODES[3], spool_bytes=0, spool_oldest_seconds=drawing.SPOOL_SHOWN_SECONDS),
+    ]
+    text = said(pipeline(replace(WELL, nodes=tuple(late)), NOON))
+    assert "Waiting to be sent 1.0 MiB on disk sim-002 1.0 MiB on disk, oldest 6 min" in text
+    assert "sim-001 in memory, oldest 12 s" in text
+    assert "sim-003 oldest 11 s" in text
+    assert "sim-004 in memory" not in text
 
 
 def test_nodes_that_are_not_heard_are_named_and_lower_the_coverage() -> None:

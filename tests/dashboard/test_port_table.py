@@ -8,8 +8,11 @@ import pytest
 
 from dashboard.device.grid import Grid
 from dashboard.device.hub_queries import Numbers
-from dashboard.device.ports import rows
+from dashboard.device.ports import rows, table
+from dashboard.model.ports import PortView
+from gpuvigil.model import Subject
 
+START = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 STEP, STEPS = 10.0, 7
 SECONDS = STEP * (STEPS - 1)
 PORTS = tuple((f"mlx5_{number}", "1") for number in range(4))
@@ -17,9 +20,8 @@ PORTS = tuple((f"mlx5_{number}", "1") for number in range(4))
 
 def congestion(gained: Mapping[int, Mapping[str, float]]) -> list[tuple[str, ...] | None]:
     """By port what its counters gained in the minute, evenly; they had counted a lot before it."""
-    start = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
     numbers = Numbers(
-        grid=Grid(start=start, step=timedelta(seconds=STEP), count=STEPS),
+        grid=Grid(start=START, step=timedelta(seconds=STEP), count=STEPS),
         ports={
             PORTS[number]: {
                 name: 3e8 + np.linspace(0.0, more, STEPS) for name, more in counters.items()
@@ -73,3 +75,25 @@ def test_pauses_are_shares_of_the_time_and_marks_are_per_second(
 def test_what_was_not_measured_twice_is_not_measured() -> None:
     assert congestion({0: {"symbol_errors": 1e9}}) == [None]
     assert congestion({0: {"cnp_sent": float("nan")}}) == [None]
+
+
+def test_a_port_of_the_fabric_leads_to_its_link_and_one_error_is_one() -> None:
+    numbers = Numbers(
+        grid=Grid(start=START, step=timedelta(seconds=STEP), count=STEPS),
+        ports={PORTS[0]: {"receive_errors": np.linspace(0.0, 1.0, STEPS)}},
+    )
+    views = [
+        PortView(
+            subject=Subject(cluster="prod", node="n1", device=device, port="1"),
+            kind=kind,
+            role="fabric",
+            up=True,
+            was_up=True,
+            speed_bits_per_second=4e11,
+        )
+        for device, kind in ((PORTS[0][0], "infiniband"), ("eno1", "ethernet"))
+    ]
+    drawn = table(rows([PORTS[0], ("eno1", "1")], views, numbers, ""))
+    assert "/network?link=prod%2Fn1%2Fport%2Fmlx5_0%2F1" in drawn
+    assert drawn.count("<a ") == 1, "nothing is known of the link of a management port"
+    assert "<td>1 receive error</td>" in drawn

@@ -25,6 +25,7 @@ from gpuvigil.model import (
     SELFTEST_CLUSTER,
     Event,
     EventKind,
+    PortIdentity,
     Record,
     RecordKind,
     Severity,
@@ -420,6 +421,18 @@ def test_hostile_names_are_escaped_everywhere_on_the_page() -> None:
     )
     assert "<img" not in drawn
     assert "&lt;img" in drawn
+
+
+def test_a_port_on_the_overview_leads_to_its_node_and_one_of_the_fabric_to_its_link() -> None:
+    here = node("n1", "prod")
+    fabric = PortIdentity(device="mlx5_0", port="1", kind="roce", role="fabric", was_up=True)
+    known = inventory(here, 1, ports=(make_port("eno1", True), fabric))
+    facts = replace(busy_fleet([here], gpus=1), inventories=(known,))
+    (cluster,) = view_of(facts).clusters
+    drawn = ports(cluster)
+    assert drawn.count('<a href="/node?cluster=prod&amp;node=n1">n1</a>') == 2
+    assert "/network?link=prod%2Fn1%2Fport%2Fmlx5_0%2F1" in drawn
+    assert "eno1</td>" in drawn
 
 
 def test_a_value_is_written_with_the_unit_of_its_name() -> None:

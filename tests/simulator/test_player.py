@@ -137,3 +137,10 @@ def test_a_silent_node_tells_nothing_and_sends_nothing() -> None:
 def test_faults_of_a_larger_cluster_are_passed_over() -> None:
     cluster = player()
     assert not list(cluster.events(later(20.0), [replace(LOST, node="sim-009")]))
+
+
+def test_what_waits_on_disk_for_all_nodes_is_shared_among_them() -> None:
+    bodies = list(player().telemetry(later(10.0), (), spool_oldest_seconds=40.0, spool_bytes=4096))
+    assert len(bodies) == SETTINGS.nodes
+    for body in bodies:
+        assert b"spool_bytes=1024i,spool_oldest_seconds=40.0" in body.content
