@@ -72,7 +72,7 @@ class Site:
                 )
             )
             answers = rows(
-                self.store, questions(DETECTORS), self.now, self.settings, without=read.over
+                [self.store], questions(DETECTORS), self.now, self.settings, without=read.over
             )
             self.analysis.look(replace(read, rows=answers))
             for unit in self.analysis.to_write():

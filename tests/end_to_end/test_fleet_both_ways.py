@@ -138,7 +138,7 @@ def fast(block: Block, now: datetime) -> Mapping[Key, Rows]:
 
 
 def slow(hub: HubProcess, now: datetime) -> Mapping[Key, Rows]:
-    return rows(HubStore(hub.hub()), questions(DETECTORS), now, SETTINGS)
+    return rows([HubStore(hub.hub())], questions(DETECTORS), now, SETTINGS)
 
 
 def send(hub: HubProcess, posted: Sequence[Arriving]) -> None:

@@ -131,7 +131,7 @@ def test_it_answers_what_a_store_with_the_same_lines_answers(
             written(theirs, seen)
             ours.forward(now)
             mine = ours.rows()
-            for key, answer in rows(theirs, NEEDS, now, SETTINGS).items():
+            for key, answer in rows([theirs], NEEDS, now, SETTINGS).items():
                 same(mine[key], answer)
 
 
