@@ -109,6 +109,7 @@ class Activity:
     utilization_percent: float | None = None
     utilization_most_percent: float | None = None
     sm_percent: float | None = None
+    sm_most_percent: float | None = None
     tensor_percent: float | None = None
     dram_percent: float | None = None
     power_share: float | None = None
@@ -314,11 +315,21 @@ def _of_links(job: Activity) -> _Found | None:
 
 
 def _of_pauses(job: Activity) -> _Found | None:
-    """Of a job with time in no step, in which kernels run: its ranks may wait for one that writes for all."""
+    """Of a job in which kernels run, with time in no step: its ranks may wait for one that writes for all.
+
+    Where no steps are counted, its multiprocessors rest for so much of the time.
+    """
     outside = None if job.steps is None else job.steps.outside_share
-    if outside is None or outside < STEP_SHARE:
+    if outside is not None:
+        told = f"{100.0 * outside:.0f} % of the time is in no step"
+        return _of_storage(job, told) if outside >= STEP_SHARE else None
+    sm, most = job.sm_percent or 0.0, job.sm_most_percent
+    if most is None or sm > (1.0 - STEP_SHARE) * most:
         return None
-    return _of_storage(job, f"{100.0 * outside:.0f} % of the time is in no step")
+    rest = f"its multiprocessors are {most:.0f} % active at most and {sm:.0f} % on average"
+    found = _of_storage(job, rest)
+    # Who works well reads, too.
+    return found if found is not None and found[0] is Bound.CHECKPOINT else None
 
 
 def _half_filled(job: Activity) -> _Found:

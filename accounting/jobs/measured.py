@@ -20,6 +20,7 @@ _OF_GPUS = tuple(
         (_MEAN, "utilization_percent"),
         (_MAX, "utilization_percent"),
         (_MEAN, "sm_activity_percent"),
+        (_MAX, "sm_activity_percent"),
         (_MEAN, "tensor_activity_percent"),
         (_MEAN, "dram_activity_percent"),
         (_MEAN, "power_watts"),
@@ -200,6 +201,7 @@ class Rank:
     utilization_percent: float | None = None
     utilization_most_percent: float | None = None
     sm_percent: float | None = None
+    sm_most_percent: float | None = None
     tensor_percent: float | None = None
     dram_percent: float | None = None
     watts: float | None = None
@@ -241,6 +243,7 @@ def rank(key: str, row: Row | None, span: timedelta, tick_seconds: float) -> Ran
         utilization_percent=row["utilization_percent_mean"],
         utilization_most_percent=row["utilization_percent_max"],
         sm_percent=row["sm_activity_percent_mean"],
+        sm_most_percent=row.get("sm_activity_percent_max"),
         tensor_percent=row["tensor_activity_percent_mean"],
         dram_percent=row["dram_activity_percent_mean"],
         watts=row["power_watts_mean"],
@@ -322,6 +325,7 @@ def activity(
         utilization_percent=mean("utilization_percent"),
         utilization_most_percent=max(most, default=None),
         sm_percent=mean("sm_percent"),
+        sm_most_percent=mean("sm_most_percent"),
         tensor_percent=mean("tensor_percent"),
         dram_percent=mean("dram_percent"),
         power_share=_share(

@@ -293,7 +293,8 @@ def _note(window: Window, told: own_steps.OwnSteps, rows: Sequence[int]) -> Find
             _own_work(told, worst, own_steps.LEAST),
             Evidence(
                 name="ranks",
-                value=f"{len(gpus)} of {held.holder}, from its first steps on; their clocks are as the others'",
+                value=f"{len(gpus)} of {held.holder}, from its first steps on; their clocks"
+                f" {own_steps.of_clocks(told.clock[list(rows)])}",
             ),
         ),
         detector="gpu_slow",

@@ -1,8 +1,8 @@
 """What else is known of ranks that come last to their job's collectives: whether they are slow, or were dealt more.
 
-A lower clock than the others' is its GPU. Who did not come last when the job was young has become slow, whatever the
-cause is. Who always did and draws less than the others, which spin while they wait, is slow, too: whoever has more to
-do draws no less.
+A lower clock than the others' is its GPU, where it explains how long they wait. Who did not come last when the job was
+young has become slow, whatever the cause is. Who always did and draws less than the others, which spin while they wait,
+is slow, too: whoever has more to do draws no less.
 """
 
 from collections.abc import Mapping
@@ -60,7 +60,8 @@ def last_ranks(window: Window, _asked: None = None) -> Mapping[Subject, LastRank
     for gpu, (at, of) in told.items():
         place = rows.index.number(gpu)
         clock, is_lower = (np.nan, False) if place is None else clocks[place]
-        why = Why.CLOCK if is_lower else _why(window, gpu, of)
+        is_cause = is_lower and _explains(float(clock), of)
+        why = Why.CLOCK if is_cause else _why(window, gpu, of)
         found[gpu] = LastRank(at=at, of=of, why=why, clock=float(clock))
     return found
 
@@ -75,9 +76,23 @@ def _clocks(window: Window, rows: Rows, job: Codes) -> list[tuple[float, bool]]:
     return list(zip(slower.tolist(), lower.tolist(), strict=True))
 
 
+def _explains(clock: float, of: Collective) -> bool:
+    """Whether a clock so much lower makes the others wait, or wait more than when the job was young; true where nobody
+    knows how long they do.
+    """
+    if of.cost is None:
+        return True
+    return -1000.0 * clock >= own_steps.EXPLAINED * (_grown(of) or of.cost)
+
+
+def _grown(of: Collective) -> int | None:
+    """How much more the others wait for it than when the job was young; None where it is too little, or not known."""
+    grown = None if of.cost is None or of.cost_before is None else of.cost - of.cost_before
+    return grown if grown is not None and grown >= LEAST_TURNED else None
+
+
 def _why(window: Window, gpu: Subject, of: Collective) -> Why:
-    cost, before = of.cost, of.cost_before
-    if cost is not None and before is not None and cost - before >= LEAST_TURNED:
+    if _grown(of) is not None:
         return Why.TURNED
     found = window.once(draws_least.draws_least, None)
     place = None if found is None else found.rows.index.number(gpu)

@@ -2,10 +2,10 @@
 
 All ranks end a step together, so its length tells of none of them; what each does before it first
 waits for the others does, and the one that they wait for waits least. A lower clock than theirs is
-its GPU. Without one, a rank that took no longer at first has other data, or its node gives it less:
-nobody can tell which. One that did from the beginning has more to do, as the model is cut, and its GPU
-works the more for it; where that draws less than the others, it is the rank that is slow. Where it is
-another one each time it is data that differ.
+its GPU, where it explains what its rank takes longer. Without one, a rank that took no longer at first
+has other data, or its node gives it less: nobody can tell which. One that did from the beginning has
+more to do, as the model is cut, and its GPU works the more for it; where that draws less than the
+others, it is the rank that is slow. Where it is another one each time it is data that differ.
 """
 
 from dataclasses import dataclass, replace
@@ -91,6 +91,9 @@ _MOST_NOW = 2.0
 LESS_POWER, _POWER_DEVIATIONS, _POWER_OF_CLOCK = 0.03, 2.0, 2.0
 # A clock that is so much lower is no chance: what a short look at clocks takes for it.
 LOWER_CLOCK = 0.04
+# Of who was so from the beginning it is to blame where it explains half: who has more to do draws more, and runs lower
+# for it at its power limit [ours].
+EXPLAINED = 0.5
 PEERS, _LINES = 4, 3.0
 # What more of a job's ranks do together is how the work was dealt.
 _MOST_SHARE = 1.0 / 3.0
@@ -135,8 +138,9 @@ def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
     apart, lately, at_first, slower = all_of - usual
     scatter, few = _scatter(window, rows, job, ~np.isnan(own))
     lower = runs_lower(job, slower, count[0])
-    by = _by_clock(slower, lower)
-    limits = _Limits(job=job, count=count[0], few=few, scatter=scatter, by_clock=by)
+    limits = _Limits(
+        job=job, count=count[0], few=few, scatter=scatter, by_clock=_by_clock(slower, lower)
+    )
     waits = (count[0] >= PEERS) & _waits_least(job, rows, own)
     slow, near = waits & _far_off(limits, np.stack([apart, lately]))
     turned, as_before = _turned(
@@ -144,6 +148,7 @@ def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
     )
     turned = _turned_lately(window, rows, limits, np.stack([now, mean, first]), turned)
     turned &= waits & (apart > 0.0)
+    lower &= turned | (-slower >= EXPLAINED * np.fmin(apart, lately))
     was_so = ~turned & ~lower & (at_first >= _WAS_SO * apart)
     begun, draws = slow & was_so, _draws(window, rows, job, ~np.isnan(own))
     odd = (apart >= np.fmax(np.log1p(LEAST), scatter)) & (lately >= _LASTS * apart) & waits
@@ -257,6 +262,12 @@ def of_clock(slower: float) -> tuple[Evidence, ...]:
         return ()
     value = f"{100.0 * np.expm1(slower):+.1f} % beside the job's other GPUs"
     return (Evidence(name="SM clock", value=value, limit=f"-{100.0 * LOWER_CLOCK:g} %"),)
+
+
+def of_clocks(slower: Floats) -> str:
+    """In words what the clocks of ranks are that had more to do from the beginning."""
+    is_lower = (slower <= np.log1p(-LOWER_CLOCK)).any()
+    return "explain less than half of it" if is_lower else "are as the others'"
 
 
 def _scatter(window: Window, rows: Rows, job: Codes, known: Mask) -> tuple[Floats, Floats]:

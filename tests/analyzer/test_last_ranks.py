@@ -112,6 +112,29 @@ def test_who_comes_last_at_a_lower_clock_is_its_gpu(hertz: int | None, is_gpu: b
     assert ("SM clock" in {e.name for e in it.evidence}) is is_gpu
 
 
+@pytest.mark.parametrize(
+    # A clock 4.1 % lower, which is 41.9 of a thousand.
+    ("cost", "before", "is_gpu", "severity"),
+    [
+        (83, None, True, Severity.WARNING),
+        (84, None, False, Severity.INFO),
+        (84, 84, False, Severity.INFO),
+        # Of what it costs more than when the job was young, where that is told.
+        (183, 100, True, Severity.WARNING),
+        (184, 100, False, Severity.WARNING),
+        (124, 100, False, Severity.INFO),
+        (None, None, True, Severity.WARNING),
+    ],
+)
+def test_a_lower_clock_is_to_blame_where_it_explains_half_of_what_the_others_wait(
+    cost: int | None, before: int | None, is_gpu: bool, severity: Severity
+) -> None:
+    """A rank that was dealt more draws more, too, and at its power limit runs lower for it."""
+    scene = job({"sm_clock_hertz": 1_898_700_000, "power_watts": 560.0})
+    (it,) = found(scene, cost=cost, before=before)
+    assert (it.title.startswith("GPU slows its job down"), it.severity) == (is_gpu, severity)
+
+
 def test_where_many_run_lower_no_clock_is_a_gpu_s_own() -> None:
     scene = job()
     for subject in GPUS[:3]:

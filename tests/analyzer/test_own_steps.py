@@ -482,12 +482,24 @@ def test_who_was_so_from_the_beginning_is_a_note_and_no_machine(
     assert [it.condition for it in found(job({5: own(1.3, first)}))] == kinds[sick]
 
 
-@pytest.mark.parametrize(("clock", "kind"), [(0.9599, "slow_rank"), (0.9601, "uneven_stage")])
-def test_a_lower_clock_says_that_it_is_the_machine(clock: float, kind: str) -> None:
-    scene = job({5: own(1.3, 1.3, sm_clock_hertz=int(1_980_000_000 * clock))})
+@pytest.mark.parametrize(
+    ("first", "clock", "kind", "said"),
+    [
+        (1.0, 0.9599, "slow_rank", "SM clock: -4.0 % beside"),
+        # From the beginning where it explains half: of 1.3 times that is 0.877.
+        (1.3, 0.8769, "slow_rank", "SM clock: -12.3 % beside"),
+        (1.3, 0.8772, "uneven_stage", "their clocks explain less than half of it"),
+        (1.3, 0.9601, "uneven_stage", "their clocks are as the others'"),
+    ],
+)
+def test_a_lower_clock_says_that_it_is_the_machine(
+    first: float, clock: float, kind: str, said: str
+) -> None:
+    """Who has more to do draws more, and runs lower for it at its power limit."""
+    scene = job({5: own(1.3, first, sm_clock_hertz=int(1_980_000_000 * clock))})
     (it,) = found(scene)
     assert it.condition == kind
-    assert ("SM clock: -4.0 % beside" in told(it)) is (kind == "slow_rank")
+    assert said in told(it)
     assert it.severity is (Severity.WARNING if kind == "slow_rank" else Severity.INFO)
     assert it.title.startswith("GPU slows its job down") is (kind == "slow_rank")
 

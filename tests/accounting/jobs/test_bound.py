@@ -220,3 +220,32 @@ def test_ranks_that_spin_while_one_writes_for_all_wait_for_it(
     # Nor do idle GPUs where steps leave none.
     idle = replace(spins, utilization_percent=50.0)
     assert (decide(idle).bound is Bound.CHECKPOINT) is (outside != 0.19)
+
+
+@pytest.mark.parametrize(
+    ("sm", "most", "expected"),
+    [
+        (52.0, 65.0, Bound.CHECKPOINT),
+        (52.0, 64.9, Bound.COMPUTE),
+        (52.0, None, Bound.COMPUTE),
+        (45.0, 65.0, Bound.CHECKPOINT),
+        (45.0, 56.0, Bound.UNKNOWN),
+    ],
+)
+def test_where_no_steps_are_counted_multiprocessors_that_rest_while_a_node_writes_wait_for_it(
+    sm: float, most: float | None, expected: Bound
+) -> None:
+    spins = replace(FULL, sm_percent=sm, sm_most_percent=most, written_bytes_per_second=_LIMIT)
+    found = decide(spins)
+    assert found.bound is expected
+    if expected is Bound.CHECKPOINT:
+        assert f"{most:.0f} % active at most and {sm:.0f} % on average" in found.said
+    assert (
+        decide(replace(spins, written_bytes_per_second=_LIMIT - 1.0)).bound is not Bound.CHECKPOINT
+    )
+    # What it reads says nothing: who works well reads, too.
+    reads = replace(spins, read_bytes_per_second=2.0 * _LIMIT)
+    assert decide(reads).bound is decide(replace(spins, written_bytes_per_second=None)).bound
+    # Nor does it wait where its steps leave no time between them.
+    told = Steps(seconds=4.0, ranks=16, outside_share=0.19)
+    assert decide(replace(spins, steps=told)).bound is not Bound.CHECKPOINT

@@ -129,12 +129,16 @@ def test_one_node_may_write_for_all_and_each_reads_for_itself() -> None:
 
 
 def test_a_job_is_the_mean_of_most_of_its_gpus_or_nothing() -> None:
-    told, silent = one(utilization_percent_mean=80.0, sm_activity_percent_mean=60.0), one()
+    told = one(
+        utilization_percent_mean=80.0, sm_activity_percent_mean=60.0, sm_activity_percent_max=90.0
+    )
+    silent = one()
     node = ("prod", "n-1")
     hosts = {node: Host(cpu_percent=40.0)}
     half = activity([told, silent], [node], {node: Ports(fabric_share=0.3)}, hosts)
     assert COVERAGE == 0.5
     assert (half.utilization_percent, half.fabric_share) == (80.0, 0.3)
+    assert (half.sm_percent, half.sm_most_percent) == (60.0, 90.0)
     assert (half.cpu_percent, half.cpu_pressure_percent) == (40.0, None)
     less = activity([told, silent, silent], [node], {}, {})
     assert (less.utilization_percent, less.fabric_share) == (None, None)
