@@ -57,6 +57,9 @@ DELIVERY = {
     "late": "1: samples and events wait, and come all at once after the end",
     "step": "seconds by which the node's clock is ahead",
 }
+# What of a link collectors sum up for its GPU, and as what.
+_COUNTED, _GROWS = NEWS[1:], frozenset({"add", "jump", "per_second"})
+_OF_ALL_LINKS = ("nvlink_{}", "nvlink_errors", "nvlink_worst_link_errors")
 # Where a GPU is not there as the driver sees it: fields of no measurement.
 _GPU_STATES = ("lost", "mute", "absent", "pcie_present", "unmeasured_reason")
 
@@ -104,9 +107,16 @@ class Fault:
         self._change(On.PORT, field, (*_fields("port"), "throughput"), tuple(ports), how)
 
     def nvlink(self, field: str, *, link: int = 0, **how: Any) -> None:
-        """Change `up`, `crc_errors`, `replay_errors` or `recovery_errors` of a link of the GPUs."""
-        places = tuple(gpu * LINKS + link for gpu in self._gpus(how))
-        self._change(On.LINK, field, NEWS, places, how)
+        """Change `up`, `crc_errors`, `replay_errors` or `recovery_errors` of a link of the GPUs.
+
+        Errors count for the GPU, too, as collectors sum them up.
+        """
+        gpus = self._gpus(how)
+        places = tuple(gpu * LINKS + link for gpu in gpus)
+        self._change(On.LINK, field, NEWS, places, dict(how))
+        grows = field in _COUNTED and not _GROWS.isdisjoint(how)
+        for of_gpu in _OF_ALL_LINKS if grows else ():
+            self._change(On.GPU, of_gpu.format(field), _fields("gpu"), gpus, dict(how))
 
     def physics(self, name: str, **how: Any) -> None:
         """Change what power, clocks and heat of the GPUs come from."""

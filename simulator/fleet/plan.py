@@ -114,7 +114,7 @@ def _seen(kind: FaultKind, site: Site, jobs: Iterable[Job]) -> float:
         for job in jobs
         if not mine.isdisjoint(job.gpus)
         and job.workload.duty >= _BUSY
-        and job.stopped is None
+        and (job.stopped is None or (kind.needs_work and job.stopped > first))
         and job.start < site.end
         and job.end > first
     ]

@@ -246,3 +246,38 @@ def test_one_rank_that_sleeps_reads_idle_beside_those_that_spin() -> None:
 
     used = _seen(_fleet(sleeps._gpuvigil_kind), "gpu", "utilization_percent")  # type: ignore[attr-defined]
     assert used[91:270].max() == 0
+
+
+def test_errors_of_a_link_count_for_its_gpu() -> None:
+    @kind("link", of="gpu", cause="c", severity="warning", right=("gpu_nvlink",))
+    def link(fault: Fault) -> None:
+        fault.nvlink("crc_errors", link=2, per_second=1.0, start=60.0)
+
+    fleet, sound = _fleet(link._gpuvigil_kind), _fleet()  # type: ignore[attr-defined]
+    for name in ("nvlink_crc_errors", "nvlink_errors"):
+        more = _seen(fleet, "gpu", name) - _seen(sound, "gpu", name)
+        assert more[:96].max() == 0
+        assert 0.5 * (_SECONDS - 60.0) < more[-1] < 1.5 * (_SECONDS - 60.0)
+    assert not (
+        _seen(fleet, "gpu", "nvlink_replay_errors") - _seen(sound, "gpu", "nvlink_replay_errors")
+    ).any()
+
+
+def test_work_counts_until_another_fault_ends_it() -> None:
+    """As a large job has it that dies hours later."""
+    sleeps = _kind(of="gpu", needs_work=True)
+
+    @kind("dies", of="node", cause="c", severity="critical", right=("node_silent",))
+    def dies(fault: Fault) -> None:
+        fault.ends_jobs()
+
+    hidden = []
+    for kinds in ((sleeps,), (sleeps, dies._gpuvigil_kind)):  # type: ignore[attr-defined]
+        fleet = _fleet(*kinds)
+        orders = [
+            replace(it, start_seconds=3000.0 if it.kind == "dies" else 900.0)
+            for it in fleet.settings.faults
+        ]
+        first, *_ = build(replace(fleet.settings, faults=tuple(orders), demand=3.0)).truths()
+        hidden.append(first.hidden)
+    assert hidden[0] == hidden[1]
