@@ -301,9 +301,12 @@ def _drops(switch: Switch) -> bool:
     return any(it.counts and _growth(it.counts, _DROPPED, start) for it in switch.ports)
 
 
-def grown_lately(end: End, name: str) -> int | None:
-    """How much a counter of a switch's port grew in the last minutes; None where it is not measured."""
-    counts = end.port.counts
+def grown_lately(end: End, name: str, until: datetime | None = None) -> int | None:
+    """How much a counter of a switch's port grew in the last minutes; None where it is not measured.
+
+    `until`: what was read later does not count.
+    """
+    counts = [it for it in end.port.counts if until is None or it.at <= until]
     if not counts or getattr(counts[-1], name) is None:
         return None
     return _growth(counts, name, end.switch.at - _SPAN)

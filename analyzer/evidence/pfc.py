@@ -7,7 +7,7 @@ minutes old, so what a host asked for must have gone on before and since.
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import numpy as np
 
@@ -33,6 +33,8 @@ NEEDS = (
 # minutes: a frame stops a port of 400 Gb/s for 84 us at most (IEEE 802.1Qbb, 65,535 quanta of 512 bits) [own].
 _SHARE, _FRAMES = 0.01, 1000
 _COVERAGE, _MICRO = 0.8, 1e6
+# A host's own counter may be so old in its newest line [own].
+_TOLD_AFTER = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +117,8 @@ def _deaf_switch(rows: Rows, links: Sequence[_Link], share: Floats) -> Iterator[
 def _deaf_hosts(rows: Rows, links: Sequence[_Link]) -> Iterator[OneSided]:
     count = sum(bool(it.sent) and it.taken > 0.0 for it in links)
     for it in links if count else ():
-        if it.sent is not None and it.sent >= _FRAMES and it.taken == 0.0:
+        deaf = it.sent is not None and it.sent >= _FRAMES and it.taken == 0.0
+        if deaf and _sent_before(rows, it) >= _FRAMES:
             yield _found(
                 rows,
                 it,
@@ -127,6 +130,12 @@ def _deaf_hosts(rows: Rows, links: Sequence[_Link]) -> Iterator[OneSided]:
                     peers=f"some at {counted(count, 'other port')} of that switch",
                 ),
             )
+
+
+def _sent_before(rows: Rows, link: _Link) -> int:
+    """What was sent so long before the host's newest line that it would have told of it."""
+    until: datetime = Row(rows, link.number)["last_at"] - _TOLD_AFTER
+    return grown_lately(link.end, "pause_frames_sent", until) or 0
 
 
 def _found(rows: Rows, link: _Link, side: str, *evidence: Evidence) -> OneSided:

@@ -14,7 +14,7 @@ from gpuvigil import __version__
 from gpuvigil.clock import Clock, to_text
 from gpuvigil.config import CollectorSettings
 from gpuvigil.log import Log
-from gpuvigil.model import Allocation, Event, EventKind, Inventory, Record, Subject
+from gpuvigil.model import Allocation, Event, EventKind, Inventory, PortIdentity, Record, Subject
 
 from ..inference.rows import InferenceBook
 from ..inference.scrape_supervisor import Inference
@@ -36,6 +36,7 @@ from ..sensors.addressing import with_addressing
 from ..sensors.firmware import with_firmware
 from ..sensors.host import boot_id, booted_at
 from ..sensors.kernel_log import Source
+from ..sensors.mtu import with_mtu
 from ..sensors.neighbours import connect
 from ..sensors.nics import NicSensor
 from ..sensors.ports import PortSensor
@@ -415,10 +416,7 @@ class Agent:
             tick_seconds=self._settings.tick_seconds,
             version=__version__,
             gpus=tuple(self._known.gpus.values()),
-            ports=with_addressing(
-                with_firmware(self._known.ports.values(), self._settings.sysfs_root),
-                self._settings.sysfs_root,
-            ),
+            ports=self._ports_for_inventory(),
             nics=self._nics.read(self._known.ports.values(), self._bus.gpus),
             driver=None if self._state in {"", NO_DRIVER} else self._driver,
             driver_state="not answering" if silent else self._state or NO_DRIVER,
@@ -430,6 +428,12 @@ class Agent:
             expects_gpus=expects_gpus(self._known, self._node.node),
         )
         self._record([inventory.to_record()])
+
+    def _ports_for_inventory(self) -> tuple[PortIdentity, ...]:
+        """With what is read of them for an inventory alone."""
+        root = self._settings.sysfs_root
+        known = with_firmware(self._known.ports.values(), root)
+        return with_mtu(with_addressing(known, root), root)
 
     def _remember(self) -> None:
         self._remembered = self._clock.monotonic()

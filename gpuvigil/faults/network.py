@@ -347,7 +347,9 @@ ROWS = (
         drains=False,
         loses_data=False,
         signs=frozenset(),
-        explains=Explains(reach=Reach.HERE, signs=frozenset({Sign.LINK_DOWN, Sign.LINK_BAD})),
+        explains=Explains(
+            reach=Reach.HERE, signs=frozenset({Sign.LINK_DOWN, Sign.LINK_BAD, Sign.SLOW_JOB})
+        ),
         shared=Shared.SWITCH,
         told_by=frozenset(),
         xids_alike=frozenset(),

@@ -9,6 +9,7 @@ _CABLED, _SWAPPED = rails("leaf1", "leaf2", "leaf3"), rails("leaf2", "leaf1", "l
 _WHOLE, _SHORT = rails("leaf4", "leaf5", "leaf6"), rails("leaf4", "leaf5")
 _IN_PARTITION = (port("mlx5_1", "storage", addressing=("partition 0x8001", "partition 0xffff")),)
 _IN_NONE = (port("mlx5_1", "storage", addressing=("partition 0xffff",)),)
+_SMALL, _LARGE = ((port("mlx5_1", "storage", kind="roce", mtu=mtu),) for mtu in (1500, 9000))
 
 ROWS = (
     Fault(
@@ -173,6 +174,51 @@ ROWS = (
             port=_IN_NONE[0],
             port_fields={"up": 1},
             ports=(_IN_NONE, *(_IN_PARTITION,) * 4),
+        ),
+    ),
+    Fault(
+        key="port_mtu",
+        title="Network port has another MTU than its peers",
+        severity=Severity.WARNING,
+        action="Set the MTU that its peers have (ip link set dev INTERFACE mtu BYTES), also where the node's network is configured; check its switch port.",
+        source="ours: nine of ten ports of that name on at least 5 other nodes have one MTU, and at most 3 another one",
+        own_limit=True,
+        inferred=True,
+        proof=Proof.ON_TRIAL,
+        detector="port_mtu",
+        xids=(),
+        about=About.PORT,
+        stops=Stops.NOBODY,
+        shows=Shows.MEASURED,
+        blame=Blame.SETUP,
+        ends_job=None,
+        by_xid=False,
+        link=Link.NOTHING,
+        look=None,
+        drains=False,
+        loses_data=False,
+        signs=frozenset(),
+        explains=None,
+        shared=Shared.NO,
+        told_by=frozenset(),
+        xids_alike=frozenset(),
+        cured_by=frozenset(),
+        mended=Mended.NO,
+        halts=Halts.NO,
+        slows=False,
+        of_maker=False,
+        settles_seconds=0.0,
+        tuned_by=None,
+        simulated_as=(),
+        played=Played(
+            nodes=6,
+            port=_SMALL[0],
+            port_fields={
+                "up": 1,
+                "receive_bytes": Grows(per_second=1e9),
+                "transmit_bytes": Grows(per_second=1e9),
+            },
+            ports=(_SMALL, *(_LARGE,) * 5),
         ),
     ),
 )

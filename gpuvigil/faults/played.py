@@ -85,15 +85,18 @@ def port(
     *,
     switch: str | None = None,
     addressing: tuple[str, ...] | None = None,
+    kind: str = "infiniband",
+    mtu: int | None = None,
 ) -> PortIdentity:
     return PortIdentity(
         device=device,
         port="1",
-        kind="infiniband",
+        kind=kind,
         role=role,
         was_up=True,
         switch=switch,
         addressing=addressing,
+        mtu=mtu,
     )
 
 

@@ -231,7 +231,7 @@ class GpuIdentity:
 _OPTIONAL = frozenset(
     {
         *("minor", "firmware", "switch", "switch_port", "fabric_cluster", "fabric_clique"),
-        *("addresses", "waits_for", "addressing"),
+        *("addresses", "waits_for", "addressing", "mtu"),
     }
 )
 
@@ -264,6 +264,7 @@ class PortIdentity:
     # By what other hosts reach it over RDMA: kinds of its GIDs (`RoCE v2 IPv4`), or partitions
     # (`partition 0x8001`); None: nobody looked.
     addressing: tuple[str, ...] | None = None
+    mtu: int | None = None  # of its network interface, in bytes
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> "PortIdentity":

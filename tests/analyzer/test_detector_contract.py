@@ -107,6 +107,20 @@ def _without_a_partition(scene: Scene) -> Scene:
     return replace(scene, inventories=tuple(map(told, hosts)))
 
 
+def _with_a_small_mtu(scene: Scene) -> Scene:
+    """Of six hosts, the first one's port, which carries data."""
+    hosts = [*scene.inventories, *(replace(scene.inventories[0], subject=node(n)) for n in (5, 6))]
+
+    def told(host: Inventory) -> Inventory:
+        mtu = 1500 if host.subject == node() else 9000
+        ports = (replace(it, kind="roce", mtu=mtu) for it in host.ports)
+        return replace(host, at=scene.now - timedelta(minutes=1), ports=tuple(ports))
+
+    for way in ("receive_bytes", "transmit_bytes"):
+        scene = scene.rising(port(), way, 1e9)
+    return replace(scene, inventories=tuple(map(told, hosts)))
+
+
 def _gpus(scene: Scene) -> frozenset[Subject]:
     return frozenset(sample.subject for sample in scene.samples if sample.subject.kind == "gpu")
 
@@ -266,6 +280,7 @@ FAULTY: dict[str, tuple[Callable[[Scene], Scene], Subject]] = {
         lambda scene: scene.changed(port(), {"speed_bits_per_second": 100_000_000_000}, 65),
         port(),
     ),
+    "port_mtu": (_with_a_small_mtu, port()),
     "port_setup": (_without_a_partition, port()),
     "rail_missing": (_without_a_rail, node()),
     "port_slow_receiver": (

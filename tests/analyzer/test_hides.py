@@ -94,6 +94,12 @@ BRAKE = told("gpu_power", node(1), gpu(1), gpu(1, 1), condition="power_brake")
         (told("switch_down", port(1), port(2)), told("port_down", node(2), port(1), port(2)), True),
         (SWITCH, told("port_down", node(2)), False),
         (SWITCH, told("gpu_slow", node(2), port(2)), False),
+        # A node whose job waits for it, and nobody knows why.
+        (SWITCH, told("gpu_slow", node(1), condition="whole_node"), True),
+        (SWITCH, told("gpu_slow", node(2), condition="whole_node"), True),
+        (SWITCH, told("gpu_slow", node(4), condition="whole_node"), False),
+        (SWITCH, told("gpu_slow", node(2), condition="node_clocks"), False),
+        (SWITCH, told("gpu_slow", gpu(2)), False),
         # What is about several says what there is to say of each, but for what is another matter.
         (BRAKE, told("gpu_power", gpu()), True),
         (BRAKE, told("gpu_power", gpu(), condition="power_limit"), False),

@@ -19,10 +19,12 @@ FOUR = replace(FOUR, settings=replace(FOUR.settings, steady_seconds=100.0))
 Frames = Mapping[int, tuple[int | None, int | None]]
 
 
-def counts(received: int | None, sent: int | None) -> tuple[ErrorCount, ...]:
+def counts(
+    received: int | None, sent: int | None, minutes_ago: float = 5.0
+) -> tuple[ErrorCount, ...]:
     """From nothing ten minutes ago."""
 
-    def at(minutes: int, of: int | None, to: int | None) -> ErrorCount:
+    def at(minutes: float, of: int | None, to: int | None) -> ErrorCount:
         return replace(
             NOTHING,
             at=NOON - minutes * MINUTE,
@@ -31,14 +33,15 @@ def counts(received: int | None, sent: int | None) -> tuple[ErrorCount, ...]:
         )
 
     begin = (None if it is None else 0 for it in (received, sent))
-    return at(11, *begin), at(5, received, sent)
+    return at(11, *begin), at(minutes_ago, received, sent)
 
 
-def find(scene: Scene, frames: Frames) -> list[Finding]:
+def find(scene: Scene, frames: Frames, minutes_ago: float = 5.0) -> list[Finding]:
     """`frames`: by host, what came to its port of the switch, and what that port sent."""
     switches = fabric()
     for number, (received, sent) in frames.items():
-        switches = changed(switches, "leaf1", f"Ethernet1/{number}", counts=counts(received, sent))
+        grown = counts(received, sent, minutes_ago)
+        switches = changed(switches, "leaf1", f"Ethernet1/{number}", counts=grown)
     window = scene.window((DETECTOR,))
     return DETECTOR.find(
         replace(
@@ -124,3 +127,9 @@ def test_of_fewer_frames_or_without_a_host_that_stops_nothing_is_said() -> None:
 def test_a_host_whose_card_does_not_say_is_not_judged() -> None:
     scene = stopped(2).changed(port(), {"receive_pause_microseconds": None})
     assert find(scene, SENT) == []
+
+
+@pytest.mark.parametrize(("seconds_ago", "is_told"), [(69.0, False), (71.0, True)])
+def test_a_host_has_a_minute_to_tell_that_it_was_stopped(seconds_ago: float, is_told: bool) -> None:
+    """Its newest line is ten seconds old."""
+    assert bool(find(stopped(2), SENT, seconds_ago / 60.0)) is is_told

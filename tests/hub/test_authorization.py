@@ -259,7 +259,7 @@ NO_NAMES: dict[type[Any], set[str]] = {
         *("gsp_firmware", "minor"),
     },
     Nic: {"model", "link", "best", "beside"},
-    PortIdentity: {"kind", "role", "was_up", "firmware", "addressing"},
+    PortIdentity: {"kind", "role", "was_up", "firmware", "addressing", "mtu"},
     Job: {
         *("state", "submitted_at", "seen_at", "started_at", "ended_at", "partition", "qos", "name"),
         *("array", "reason", "gpus", "limit_seconds", "exit_code"),
