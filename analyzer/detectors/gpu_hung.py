@@ -328,43 +328,16 @@ def _waits_for_its_own(window: Window, gpus: list[Subject], recent: Mapping[Subj
     rows = window.get("gpu", Span.RECENT)
     if any(gpu not in recent and rows.get(gpu) is not None for gpu in whole(window, gpus)):
         return True
-    return not window.held(gpus[0]) and _rests(window, gpus)
+    return not window.held(gpus[0]) and _rests(window, gpus[0].of_node())
 
 
-def _may_save(window: Window, gpus: Sequence[Subject]) -> bool:
-    """Whether a rank that does nothing may save for those that spin: nobody reads what their nodes write, and they
-    have not spun for as long as that takes.
-    """
-    nodes, them = window.get("node", Span.RECENT), whole(window, gpus)
-    written = (nodes.get(node) for node in {gpu.of_node() for gpu in them})
-    if any(row[it.column] is not None for row in written if row is not None for it in _WRITTEN):
-        return False
-    rows, keys = window.get("gpu", Span.NOW), {gpu.key for gpu in gpus}
-    known = [row[_SPIN] or 0.0 for row in map(rows.get, gpus) if row is not None]
-    known += [
-        (window.now - one.since).total_seconds()
-        for one in window.stood
-        if one.fault == _FAULT.key and one.resolved_at is None
-        if not keys.isdisjoint((one.subject.key, *one.members))
-    ]
-    return max(known, default=0.0) < _CHECKPOINT_SECONDS and _rests(window, gpus)
-
-
-def _rests(window: Window, gpus: Sequence[Subject]) -> bool:
-    """Whether another GPU of theirs does nothing, of those of a node that nobody is known to hold one that worked lately."""
-    rows = window.get("gpu", Span.RECENT)
-    of_node = rows.of_node(gpus[0].of_node())
-    if window.held(gpus[0]):
-        others = whole(window, gpus) - set(gpus)
-        return any(_is_idle(row) for row in map(rows.get, others) if row is not None)
-    drew = window.get("gpu", Span.TREND).beside(of_node, _WATTS.column)
-    worked = drew >= _POWER_SHARE * _limits(window, of_node)
-    return any(_is_idle(row) for gpu, row in of_node.where(worked) if not window.held(gpu))
-
-
-def _is_idle(row: Row) -> bool:
-    most = row[_MOST_BUSY.column]
-    return most is not None and most <= job_steps.IDLE_PERCENT
+def _rests(window: Window, node: Subject) -> bool:
+    """Whether a GPU of the node that nobody is known to hold worked lately and does nothing now."""
+    rows = window.get("gpu", Span.RECENT).of_node(node)
+    drew = window.get("gpu", Span.TREND).beside(rows, _WATTS.column)
+    rests = drew >= _POWER_SHARE * _limits(window, rows)
+    rests &= rows.values(_MOST_BUSY.column) <= job_steps.IDLE_PERCENT
+    return any(not window.held(gpu) for gpu, _ in rows.where(rests))
 
 
 def _writes(window: Window, gpus: Iterable[Subject]) -> bool:
@@ -422,7 +395,7 @@ def _finding(
     return Finding(
         fault="gpu_hung",
         subject=gpus[0] if len(gpus) == 1 else nodes[0],
-        severity=Severity.WARNING if lasts and not _may_save(window, gpus) else Severity.INFO,
+        severity=Severity.WARNING if lasts else Severity.INFO,
         since=min(row["first_at"] for row in rows),
         evidence=(
             Evidence(name="utilisation", value=f"{_BUSY_PERCENT} % or more at every sample"),

@@ -27,11 +27,19 @@ _ISO = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
 _CTIME = rf"{_DAY} \w{{3}} +\d+ \d\d:\d\d:\d\d \d{{4}}"
 # As syslog and journalctl have it, with the year left out.
 _SYSLOG = rf"(?:{'|'.join(_MONTHS)}) [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?"
+# As `dmesg -x` has them.
+_FACILITY = r"(?:kern|user|mail|daemon|auth|syslog|lpr|news|uucp|cron|authpriv|ftp|local\d)"
+_LEVEL = r"(?:emerg|alert|crit|err|warn|notice|info|debug)"
+# What the kernel begins with. A word before one of these is a host; these are none, and file systems and drives begin so.
+_FIRST = (
+    r"(?:NVRM|nvidia|kernel|mlx5|pcieport|nvme|EXT[34]-fs|XFS|BTRFS|EDAC|mce|watchdog|NMI|INFO|rcu|Out|Memory"
+    r"|md|sd|blk|print_req|critical|\{\d+\}\[Hardware)"
+)
 # In this order, each or none of them: `kern  :err   : `, `<3>`, a time, a host, `kernel: `, `[12.5] `.
 _PREFIX = re.compile(
-    r"\s*(?:\w+ *: *\w+ *: )?(?:<\d+>)?(?:\d+ )?"
+    rf"\s*(?:{_FACILITY} *: *{_LEVEL} *: )?(?:<\d+>)?(?:\d+ )?"
     rf"(?:\[?(?P<at>{_ISO}|{_CTIME}|{_SYSLOG})\]?:?\s*)?"
-    r"(?:(?!NVRM|nvidia|kernel|mlx5|pcieport)[\w.-]+ )?"
+    rf"(?:(?!{_FIRST}[ :])[\w.-]+ (?={_FIRST}|\[ *\d))?"
     r"(?:kernel(?:\[\d+\])?: ?)?(?:\[ *\d+\.\d+\] ?)?(?:kernel: ?)?"
 )
 _KMSG = re.compile(r"\d+,\d+,\d+,[^;]*;")
