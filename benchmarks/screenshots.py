@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from PIL import Image
-from playwright.sync_api import Page, ViewportSize
+from playwright.sync_api import Page, ViewportSize, expect
 
 from benchmarks.stage import Prepared, Scale, Site, chromium, prepare
 from gpuvigil.clock import SystemClock
@@ -218,8 +218,9 @@ def picture(site: Site, shot: Shot, out: Path) -> None:
     page.goto(site.address + shot.address)
     page.locator("[data-testid='stApp'][data-test-script-state='notRunning']").wait_for()
     page.wait_for_timeout(SETTLE_SECONDS * 1000)
-    # The first visitor since the start may see the chart of the day a little later than the rest.
+    # The first visitor since the start may see a chart a little later than the rest.
     page.get_by_text("Loading the day.").wait_for(state="detached", timeout=120_000)
+    expect(page.locator(".gv-loading")).to_have_count(0, timeout=120_000)
     shorten(page, shot.size)
     keep(page.screenshot(), out / f"{shot.name}.png")
     context.close()

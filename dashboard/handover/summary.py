@@ -75,7 +75,7 @@ def shift(records: Records, end: datetime) -> Shift:
     return Shift(
         start=start,
         end=end,
-        opened=_newest((one for one in told if one.since > start), lambda it: it.since),
+        opened=_newest((one for one in (*stands, *over) if one.since > start), lambda it: it.since),
         ended=_newest(
             (one for one in over if start < (one.resolved_at or start) <= end),
             lambda it: it.resolved_at or it.since,

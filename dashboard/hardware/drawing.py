@@ -72,7 +72,10 @@ def _errors(found: Matrix) -> Node:
     )
     table = el(
         "table",
-        el("thead", el("tr", el("th", "Fault", scope="col"), *columns, el("th", "all"))),
+        el(
+            "thead",
+            el("tr", el("th", "Fault", scope="col"), *columns, el("th", "All", scope="col")),
+        ),
         el("tbody", *rows),
         class_="heat",
     )

@@ -207,8 +207,8 @@ def _reliability(found: Reliability) -> Node:
         else None,
         el(
             "div",
-            _small(sizes) if sizes.rows else None,
-            _small(causes) if causes.rows else None,
+            wide(_small(sizes), "Failures by the size of a job") if sizes.rows else None,
+            wide(_small(causes), "What failures cost") if causes.rows else None,
             class_="side",
         ),
         el("p", causes.empty, class_="empty") if not causes.rows else None,

@@ -87,9 +87,21 @@ class Known:
         far = self._other(asked)
         second = None if far is None else self._end(far)
         ends = [first, *([second] if second else [])]
-        keys = {end.subject.key for end in ends}
+        keys = {end.subject.key for end in ends} | self._at_switch(asked)
         about = [it for it in findings if not keys.isdisjoint((it.subject.key, *it.members))]
         return Link(ends=ends, findings=about)
+
+    def _at_switch(self, asked: Subject) -> set[str]:
+        """Of a switch itself the keys of its ports and of what is plugged into them; of a link none."""
+        switch = self.switches.get((asked.cluster, asked.node))
+        if switch is None or asked.device != SWITCH_DEVICE or asked.port != _ITSELF:
+            return set()
+        hosts = plugged(self.inventories.values(), [switch])
+        return {replace(asked, port=it.id).key for it in switch.ports} | {
+            Subject(cluster=cluster, node=node, device=device, port=port).key
+            for (cluster, node, device, port), (name, _) in hosts.items()
+            if cluster == asked.cluster and _is_same(name, asked.node)
+        }
 
     def _end(self, port: Subject) -> End | None:
         if port.device == SWITCH_DEVICE:

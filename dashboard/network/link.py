@@ -57,6 +57,7 @@ def _answer(link: Link) -> Node:
             el(
                 "p",
                 el("a", it.title, href=page_links.incident_page(it.id)),
+                f" ({it.label})" if it.label and _is_switch(link.ends[0].subject) else None,
                 f", since {time_of(it.since)}; ",
                 *nodes(it.impact.text, it.subject.cluster, it.impact.holders, it.impact.users),
                 ". ",

@@ -193,10 +193,12 @@ def _belongs(one: Person, asked: Asked, cluster: str) -> Node | None:
 def _table(
     title: str, persons: Sequence[Person], asked: Asked, money: Money | None, *, team: bool
 ) -> Node:
-    names = [title[:-1], "Held", "vs before", _WHERE, _UTILISATION, "Idle", "vs before", "Blocked"]
+    compared = any(it.before is not None for it in persons)
+    against = ["vs before"] if compared else []
+    names = [title[:-1], "Held", *against, _WHERE, _UTILISATION, "Idle", *against, "Blocked"]
     names += [f"Cost, {money.currency}", f"Idle, {money.currency}"] if money else []
     names += ["What would help"]
-    rows = [_person(it, money, team=team) for it in persons[:MOST_PERSONS]]
+    rows = [_person(it, money, team=team, compared=compared) for it in persons[:MOST_PERSONS]]
     more = len(persons) - len(rows)
     return el(
         "section",
@@ -221,17 +223,17 @@ def _head(name: str) -> Node:
     return el("th", name, scope="col", class_=None if text else "number")
 
 
-def _person(one: Person, money: Money | None, *, team: bool) -> Node:
+def _person(one: Person, money: Money | None, *, team: bool, compared: bool) -> Node:
     now, was = one.now, one.before
     return el(
         "tr",
         el("th", person_link(one.name, team=team), scope="row"),
         _number(f"{now.held:,.1f}"),
-        _number(_percent(now.held, None if was is None else was.held)),
+        _number(_percent(now.held, None if was is None else was.held)) if compared else None,
         el("td", bar(now)),
         _number("–" if now.used_percent is None else f"{now.used_percent:.0f} %"),
         _number(f"{now.idle:,.1f}"),
-        _number(_percent(now.idle, None if was is None else was.idle)),
+        _number(_percent(now.idle, None if was is None else was.idle)) if compared else None,
         _number(f"{now.blocked:,.1f}"),
         *_money(now, money),
         el("td", one.help or "–"),

@@ -1,23 +1,34 @@
 """Pages on a phone: none is wider than the screen, and out of service scrolls only downwards."""
 
+from dataclasses import replace
+from datetime import timedelta
+
 import pytest
 from playwright.sync_api import Browser, ViewportSize, expect
 
 from gpuvigil.clock import SystemClock
-from gpuvigil.model import ScheduledNode, Scheduler
+from gpuvigil.model import Allocation, Holder, ScheduledNode, Scheduler, Severity
 from gpuvigil.web import page_links
-from tests.dashboard.scene import node
+from tests.dashboard.scene import gpu, incident, node
 from tests.dashboard.servers import DashboardProcess, Feed
 from tests.servers import HubProcess
 
 from .accessibility import violations
-from .places import PATHS, wait_until_drawn
+from .places import LINK, PATHS, Shown, wait_until_drawn
 
 pytestmark = pytest.mark.server
 
 WALL = f"{page_links.OVERVIEW}?wall=1"
 PHONE = ViewportSize(width=390, height=844)
 DRAINED = "fan tray is loud, waiting for parts OPS-1234 [ada.lovelace@2026-01-31T11:00:00]"
+OF_ONE = (
+    page_links.GPU,
+    page_links.NODE,
+    page_links.JOB,
+    page_links.JOBS,
+    page_links.INCIDENTS,
+    LINK,
+)
 
 
 def test_no_page_is_wider_than_a_phone_or_keeps_anybody_out_and_a_node_out_of_service_is_a_block(
@@ -49,3 +60,45 @@ def test_no_page_is_wider_than_a_phone_or_keeps_anybody_out_and_a_node_out_of_se
     expect(table.get_by_role("columnheader", name="Ticket")).to_be_visible()
     assert table.locator("td").first.evaluate("it => getComputedStyle(it).display") == "table-cell"
     context.close()
+
+
+@pytest.fixture(scope="module")
+def shown(hub: HubProcess, feed: Feed) -> Shown:
+    """A GPU with an incident, held by a job: what pages that are of one thing are opened with."""
+    of, now = feed.nodes[1], SystemClock().now()
+    since = now - timedelta(minutes=2)
+    one = incident("gpu_lost", gpu(5, of), Severity.CRITICAL, action="Drain the node.")
+    one = replace(one, since=since, updated_at=since)
+    held = [
+        Allocation(
+            subject=gpu(index, of),
+            holder=Holder.parse("job 7"),
+            user="ann",
+            command="train.py",
+            started_at=now - timedelta(hours=1),
+        )
+        for index in range(6)
+    ]
+    hub.hub().write_records([one.to_record(), *(it.to_record() for it in held)])
+    return Shown(gpu=gpu(5, of), incident=one.id, holder=held[0].holder)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("path", OF_ONE)
+def test_a_page_of_one_thing_fits_a_phone_and_keeps_nobody_out(
+    browser: Browser, dashboard: DashboardProcess, shown: Shown, path: str, scheme: str
+) -> None:
+    with browser.new_context(
+        viewport=PHONE, color_scheme="dark" if scheme == "dark" else "light"
+    ) as context:
+        page = context.new_page()
+        page.goto(dashboard.link())
+        page.wait_for_selector("canvas[data-cells]")
+        page.goto(dashboard.url + shown.address(path))
+        wait_until_drawn(page)
+        if path == page_links.JOB:
+            expect(page.locator("svg.bounds rect").first).to_be_visible()
+        page.wait_for_timeout(1000)
+        wide = page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth")
+        assert wide <= PHONE["width"]
+        assert violations(page) == []

@@ -280,6 +280,8 @@ def test_the_page_links_jobs_and_incidents_and_keeps_strangers_text_text() -> No
     assert f'"job {HOSTILE}"' in said
     assert "job=%3Cimg" in said
     assert '"aria-sort": "descending"' in drawn(one(), asked=Filters(sort="gpus"))
+    # On a phone each scrolls by itself: none may widen the page.
+    assert said.count('["table"') == said.count('"class": "wide"')
     assert "No job fits." in drawn(one(), asked=Filters(q="nobody"))
     assert "1 of 1" in drawn(one(), asked=Filters(q="ann"))
     assert "No job runs." in drawn()

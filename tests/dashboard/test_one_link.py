@@ -140,3 +140,25 @@ def test_a_switch_itself_is_shown_with_its_ports() -> None:
 def test_a_link_of_which_nobody_tells_is_said_to_be_none(asked: str) -> None:
     drawn = json.dumps(page(seen(switches=two_by_two("prod")), asked, NOW))
     assert "No such link" in drawn
+
+
+def test_what_stands_about_links_of_a_switch_is_on_its_page_with_its_place() -> None:
+    leaf = switch("leaf1", host(7, "n-1"), cluster="prod")
+    here, elsewhere = (bad(port(one), "job 7") for one in NODES[:2])
+    itself = replace(LEAF, port="0")
+    found = seen(here, elsewhere, switches=[leaf])
+    assert found.known is not None
+    link = found.known.link(itself, found.findings)
+    assert link is not None
+    assert [it.id for it in link.findings] == [here.id]
+    said = json.dumps(page(found, itself.key, NOW), ensure_ascii=False)
+    assert f'" ({here.label})"' in said
+    assert '"No finding."' not in said
+    heard = seen(here, switches=two_by_two("prod"), at="leaf1.example.org")
+    assert heard.known is not None
+    told_of = heard.known.link(itself, heard.findings)
+    assert told_of is not None
+    assert [it.id for it in told_of.findings] == [here.id]
+    spine = heard.known.link(replace(itself, node="spine1"), heard.findings)
+    assert spine is not None
+    assert not spine.findings

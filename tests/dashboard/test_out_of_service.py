@@ -194,6 +194,7 @@ def test_a_shift_is_twelve_hours_of_what_opened_ended_and_stands() -> None:
             opened(2 * SHIFT, "ended", SHIFT - SECOND),
             opened(2 * SHIFT, "ended before", SHIFT),
             opened(2 * SHIFT, "explained", HOUR, covered_by="f"),
+            opened(HOUR + SECOND, "opened and explained", HOUR, covered_by="f"),
             opened(HOUR, "taken", acknowledged_by="ann"),
             replace(opened(HOUR, "suspicion"), state="suspect"),
         )

@@ -70,6 +70,12 @@ def test_what_nobody_names_is_said_so_and_is_no_link() -> None:
     assert "No usage was counted yet." in texts(["div", {}, *page([], Asked(), EUROS)])
 
 
+def test_where_nothing_was_counted_before_no_column_compares_with_it() -> None:
+    alone = made(share("job 1", "ann", 10.0, 2.0))
+    assert "vs before" not in texts(["div", {}, *page([alone], Asked(), {})])
+    assert "vs before" in texts(["div", {}, *page([found()], Asked(), {})])
+
+
 def test_users_that_have_no_room_are_counted() -> None:
     many = made(*(share(f"job {n}", f"u{n}", 1.0) for n in range(MOST_PERSONS + 2)))
     said = texts(["div", {}, *page([many], Asked(), {})])
