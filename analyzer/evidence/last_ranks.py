@@ -14,7 +14,7 @@ import numpy as np
 
 from gpuvigil.model import Collective, Subject
 
-from ..window.columns import Codes, Floats, models, per_group, together
+from ..window.columns import Codes, Floats, Mask, models, per_group, together
 from ..window.rows import Rows
 from ..window.window import Span, Window
 from . import draws_least, own_steps
@@ -45,7 +45,7 @@ class LastRank:
 
 
 def last_ranks(window: Window, _asked: None = None) -> Mapping[Subject, LastRank]:
-    """By GPU; nothing of one whose job began after that was told."""
+    """By GPU; nothing of one whose job began after that was told, or whose own work is as the others' by now."""
     told = {
         gpu: it
         for gpu, it in window.once(firsts, None).items()
@@ -55,10 +55,12 @@ def last_ranks(window: Window, _asked: None = None) -> Mapping[Subject, LastRank
         return {}
     rows = window.get("gpu", Span.NOW)
     job = together(jobs(window, rows), models(window, rows))
-    clocks = _clocks(window, rows, job)
+    clocks, as_others = _clocks(window, rows, job), _work_as_others(window, rows, job)
     found = {}
     for gpu, (at, of) in told.items():
         place = rows.index.number(gpu)
+        if place is not None and as_others[place]:
+            continue
         clock, is_lower = (np.nan, False) if place is None else clocks[place]
         is_cause = is_lower and _explains(float(clock), of)
         why = Why.CLOCK if is_cause else _why(window, gpu, of)
@@ -74,6 +76,23 @@ def _clocks(window: Window, rows: Rows, job: Codes) -> list[tuple[float, bool]]:
     slower = clock - usual
     lower = own_steps.runs_lower(job, slower, count) & (count >= PEERS)
     return list(zip(slower.tolist(), lower.tolist(), strict=True))
+
+
+def _work_as_others(window: Window, rows: Rows, job: Codes) -> Mask:
+    """Whose own work is as its job's others': its last steps by less than is told of a change, the last minute by half of that.
+
+    Also while the job pauses: what was told of before a rank came back is no news then.
+    """
+    seconds = (
+        rows.values(own_steps.OWN),
+        window.get("gpu", Span.RECENT).beside(rows, own_steps.OWN_LATELY),
+    )
+    own = np.log(np.stack([np.where((job != 0) & (it > 0.0), it, np.nan) for it in seconds]))
+    usual, count = per_group(job, own)
+    now, lately = own - usual
+    least = np.log1p(own_steps.LEAST_CHANGE)
+    found: Mask = (now < least) & (lately < least / 2.0) & (count[0] >= PEERS)
+    return found
 
 
 def _explains(clock: float, of: Collective) -> bool:

@@ -45,6 +45,7 @@ _MEAN, _COUNT = (
 _LEAST_OWN, _MOST_OWN = (
     Aggregate(function=function, field=OWN) for function in (Function.MIN, Function.MAX)
 )
+OWN_LATELY = _MEAN.column
 CLOCK = Aggregate(function=Function.MEAN, field="sm_clock_hertz")
 _WATTS = Aggregate(function=Function.MEAN, field="power_watts")
 _PAUSED = Aggregate(function=Function.MAX, field=job_steps.PHASE)

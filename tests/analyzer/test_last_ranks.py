@@ -149,3 +149,18 @@ def test_what_ranks_tell_of_their_own_work_says_more() -> None:
                 "step_age_seconds": 0.5, "step_p99_seconds": 2.0}  # fmt: skip
         scene = scene.changed(subject, told)
     assert found(scene, cost=50, before=0) == []
+
+
+@pytest.mark.parametrize("age", [0.5, 500.0])
+@pytest.mark.parametrize(("seconds", "is_told"), [(1.0246, False), (1.0248, True)])
+def test_a_rank_that_works_as_the_others_by_now_is_not_told_though_it_was_quicker_at_first(
+    seconds: float, is_told: bool, age: float
+) -> None:
+    """By half of a twentieth; while the job pauses, too."""
+    scene = job()
+    for subject in GPUS:
+        works, first = (seconds, 0.98) if subject == gpu() else (1.0, 1.0)
+        told = {"step_own_seconds": works, "step_own_first_seconds": first, "step_seconds": 1.6,
+                "step_age_seconds": age, "step_p99_seconds": 2.0}  # fmt: skip
+        scene = scene.changed(subject, told)
+    assert bool(found(scene, cost=50, before=0)) is is_told
