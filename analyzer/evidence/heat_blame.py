@@ -93,7 +93,7 @@ def _beyond(window: Window, rows: Rows, found: Heat, than: str) -> list[Claim]:
     warmer, _ = own_heat(rows, found, limits, beside, node_lately)
     warmer &= hot & (counted(node, warmer & hot) >= np.fmax(NODE_GPUS, SEVERAL * in_node))
     several = warmer & (counted(node, first & hot) > 0.0)
-    several |= _from_below(rows, found, limits, in_node) & (than == PAST)
+    several |= _from_below(window, rows, found, limits) & (than == PAST)
     own, uncooled = own_heat(rows, found, whole, np.where(tells, of_node, of_rack), node_lately)
     own &= (hot | uncooled & (celsius >= LEAST_CELSIUS)) & (counted(node, warmer) == 0.0)
     by_fan |= several
@@ -111,16 +111,19 @@ def _beyond(window: Window, rows: Rows, found: Heat, than: str) -> list[Claim]:
     ]
 
 
-def _from_below(rows: Rows, found: Heat, limits: Limits, in_node: Floats) -> Mask:
+def _from_below(window: Window, rows: Rows, found: Heat, limits: Limits) -> Mask:
     """Of each row whether it is one of a node of which most GPUs became hotter, by what is known of each from below.
 
-    Of a job that pauses hardly any GPU is known better, and of one that is the others tell nothing.
+    Of a job that pauses hardly any GPU is known better, and of one that is the others tell nothing. What its rack's other
+    nodes became, too, is their air.
     """
     node, least = nodes(rows), found.kelvin - found.doubt
     of_node, known = per_group(node, least)
-    warm = (of_node >= ALONE_KELVIN) & (in_node < NODE_GPUS)
+    warm = (of_node >= ALONE_KELVIN) & (per_group(node, found.sure)[1] < NODE_GPUS)
     warm &= known >= np.fmax(NODE_GPUS, counted(node, np.isfinite(rows.values(CELSIUS.column))))
     warm &= per_group(node, limits.full)[0] >= limits.least
+    others = np.nan_to_num(of_other_nodes(window, rows, least, warm))
+    warm &= of_node - others >= BESIDE_RACK
     return warm & (least >= BESIDE_RACK)
 
 

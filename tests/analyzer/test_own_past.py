@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analyzer.correlation.causes import spreads
 from analyzer.detectors.gpu_hot import DETECTOR, hot_gpus
 from analyzer.evidence.own_past import own_past_of
 from analyzer.evidence.standing_heat import lapsed, says_whether_hot
@@ -311,3 +312,22 @@ def test_what_others_of_its_node_rise_as_it_does_itself_its_own_power_explains()
     # Three rose by 197 W in the mean.
     unlike = own_past_of(machine(watts=risen(1)).window((DETECTOR,)))
     assert unlike.doubt.tolist() == pytest.approx([5.9, 0.0, 0.0, 0.0], abs=0.01)
+
+
+@pytest.mark.parametrize(("others", "names"), [(14.0, []), (0.0, [node(1)])])
+def test_what_the_rack_s_other_nodes_became_is_no_fan_s(
+    others: float, names: list[Subject]
+) -> None:
+    """Of the first node 16 K, of two others in its rack so much."""
+    scene = machine(watts=pausing, nodes=(1, 2, 3), rack="r")
+
+    def warmed(sample: Sample) -> Sample:
+        kelvin = 16.0 if sample.subject.of_node() == node() else others
+        if NOON - sample.at >= timedelta(seconds=600):
+            return sample
+        celsius = sample.fields["temperature_celsius"] + kelvin
+        return replace(sample, fields={**sample.fields, "temperature_celsius": celsius})
+
+    scene = replace(scene, samples=tuple(map(warmed, scene.samples)))
+    hot = [it.subject for it in found(scene) if it.condition == "node_hot" and not spreads(it)]
+    assert [it for it in hot if it == node()] == names
