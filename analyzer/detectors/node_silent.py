@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
@@ -11,7 +11,7 @@ from functools import cached_property
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.lifecycle import STANDING, State
-from gpuvigil.model import Allocation, Evidence, Finding, HolderKind, Severity, Subject
+from gpuvigil.model import Allocation, Evidence, Finding, Severity, Subject
 from gpuvigil.model.reporting import (
     ARRIVAL,
     MIXED,
@@ -27,6 +27,7 @@ from ..evidence.cluster_wide import heard_lately, racks
 from ..evidence.planned_silence import GOES, Departure, departure, lived_until
 from ..evidence.scaled_down import WITHIN, is_scaled_down, one_by_one
 from ..evidence.silent_racks import of_racks
+from ..evidence.taken_along import jobs, lost_jobs, was_cut_off, was_free
 from ..window.fault_kinds import SILENCES
 from ..window.holdings import holder_key
 from ..window.window import DEFAULT_TICK_SECONDS, Need, Span, Window
@@ -52,7 +53,6 @@ _DIES_WITHIN = timedelta(minutes=10, seconds=30)
 # node whose GPUs nobody held, that is the likeliest reason: who maintains a node empties it first,
 # and a reboot takes nobody's work along.
 _REBOOT = timedelta(minutes=20)
-_SUCCESS = "0:0"
 # Neighbours that fall silent together speak for each other, after gaps that a busy scraper makes.
 _OF_NEIGHBOURS = 1.0 / 3.0
 # What keeps much of a cluster waiting is mostly a busy hub, or one that is started anew.
@@ -262,12 +262,10 @@ def _went(window: Window, node: Subject, clusters: Collection[str]) -> _Went:
     heard = window.heard.get(node.key)
     since: datetime = heard or window.listening_since or window.now
     went = lived_until(window, node, since, GOES)
-    lost = [
-        a for a in _jobs(window, node) if a.started_at <= went and not _was_over(window, a, went)
-    ]
+    lost = lost_jobs(window, node, went)
     gone = departure(window, node, since, has_jobs=bool(lost))
     told = heard is not None and gone is None and node.cluster in clusters
-    free = told and not lost and _was_free(window, node, since)
+    free = told and not lost and was_free(window, node, since)
     return _Went(node=node, since=since, lost=lost, gone=gone, free=free)
 
 
@@ -369,7 +367,7 @@ class _Others:
     @cached_property
     def _told(self) -> Mapping[str, Sequence[Allocation]]:
         """Allocations on nodes that are heard, of holders that silent nodes have, by `holder_key`."""
-        holders = {a.holder for node in self._silent for a in _jobs(self._window, node)}
+        holders = {a.holder for node in self._silent for a in jobs(self._window, node)}
         told: dict[str, list[Allocation]] = {}
         for held in self._window.allocations.values():
             for a in held:
@@ -391,8 +389,8 @@ class _Others:
         `lost`: what a scheduler had on the node when that fell silent. A job that was started anew
         since, under its old number, is another one.
         """
-        jobs = sorted({holder_key(a) for a in lost})
-        told = [a for job in jobs for a in self._told.get(job, ()) if a.started_at <= since]
+        names = sorted({holder_key(a) for a in lost})
+        told = [a for name in names for a in self._told.get(name, ()) if a.started_at <= since]
         held = [a.subject for a in told if a.ended_at is None]
         ended = [a for a in told if a.ended_at is not None and a.ended_at > since]
         last = max((a.ended_at for a in ended if a.ended_at is not None), default=since)
@@ -423,46 +421,10 @@ def _by_ends(
     if last - since > _DIES_WITHIN:
         value = f"went on elsewhere until {moment(last)}"
         return NodeSilence.COLLECTOR, (Evidence(name="its jobs", value=value),)
-    if not open_too and any(map(_was_cut_off, ended)):
+    if not open_too and any(map(was_cut_off, ended)):
         value = f"ended elsewhere by {moment(last)}"
         return NodeSilence.DEAD, (Evidence(name="its jobs", value=value),)
     return None
-
-
-def _was_cut_off(allocation: Allocation) -> bool:
-    """Whether it failed: a job whose end nobody tells may have been done."""
-    return allocation.exit_code not in {None, _SUCCESS}
-
-
-def _was_free(window: Window, node: Subject, since: datetime) -> bool:
-    """Whether nobody held any of its GPUs then, as far as its cluster's holders are told."""
-    if node.key not in window.inventories:
-        return False
-    return all(a.started_at > since or _was_over(window, a, since) for a in _held(window, node))
-
-
-def _was_over(window: Window, allocation: Allocation, since: datetime) -> bool:
-    """Whether it had ended when the node went, which was between its last body and the next one.
-
-    What a node takes along ends when somebody misses it, mostly after minutes; it fails then.
-    """
-    ended_at, tick = allocation.ended_at, window.tick_seconds(allocation.subject.of_node())
-    if ended_at is None or (ended_at > since and _was_cut_off(allocation)):
-        return False
-    return ended_at <= since + timedelta(seconds=tick)
-
-
-def _jobs(window: Window, node: Subject) -> list[Allocation]:
-    """What a scheduler has or lately had on the node."""
-    return [a for a in _held(window, node) if a.holder.kind is HolderKind.JOB]
-
-
-def _held(window: Window, node: Subject) -> Iterator[Allocation]:
-    """Who has or lately had one of the node's GPUs."""
-    inventory = window.inventories.get(node.key)
-    for gpu in () if inventory is None else inventory.gpus:
-        key = Subject(cluster=node.cluster, node=node.node, gpu=gpu.uuid).key
-        yield from window.allocations.get(key, ())
 
 
 def _limit_seconds(window: Window, node: Subject) -> float:

@@ -411,6 +411,10 @@ def test_what_was_told_of_a_node_is_told_until_it_is_heard() -> None:
         (allocation(gpu(), "pid 7", started_at=ago(299)), 0),
         (allocation(gpu(), "pid 7", ended_at=ago(290)), 0),
         (allocation(gpu(), "pid 7", ended_at=ago(289)), 1),
+        # A job that may have ended with the node, nobody knows: nobody held it before, or it was done.
+        (replace(THERE, subject=gpu(), ended_at=ago(299)), 1),
+        (replace(THERE, subject=gpu(), ended_at=ago(290)), 1),
+        (replace(THERE, subject=gpu(), ended_at=ago(300)), 0),
         (replace(THERE, subject=gpu(), ended_at=ago(290), exit_code="0:0"), 0),
         (replace(THERE, subject=gpu(), ended_at=ago(290), exit_code="1:0"), 1),
         (replace(THERE, subject=gpu(), ended_at=ago(300), exit_code="1:0"), 0),
