@@ -127,8 +127,7 @@ class Gpu:
             raw = found.values.get((number, 0))
             if raw is not None:
                 values[field.metric] = field.value(raw)
-        self._links.sum_up(found, values)
-        return self._links.have_news(found, values)
+        return self._links.sum_up(found, values)
 
     def _read_kept(self, *, slow: bool) -> Values | None:
         """All that stands until it is told again; None while all of it is as told."""

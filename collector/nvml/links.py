@@ -70,12 +70,13 @@ ERRORS_OF_A_LINK = (
 
 @dataclass(slots=True)
 class Links:
-    """What is known of the links; `last` holds each count until the link gives another."""
+    """What is known of the links; a count stands until the link gives another."""
 
     calls: Calls
     count: int = 0
-    last: dict[Entry, float | int] = field(default_factory=dict)
-    _sums: dict[int, str] = field(default_factory=dict)  # by field
+    _states: tuple[Entry, ...] = ()
+    _sums: dict[Entry, tuple[str, int]] = field(default_factory=dict)  # metric, and bytes of one
+    _last: dict[Entry, int] = field(default_factory=dict)
     _said: tuple[object, ...] | None = None
     _each: Fields | None = None
     _worst: tuple[int, int] | None = None
@@ -86,7 +87,7 @@ class Links:
         if min(count, _MOST_LINKS) != self.count:
             self._each = None
         self.count = min(count, _MOST_LINKS)
-        self._sums = {}
+        self._sums, self._states = {}, ()
         if not self.count:
             return []
         candidates = {number for numbers in _SUMS.values() for number in numbers}
@@ -101,36 +102,37 @@ class Links:
                 if (number, EVERY_LINK) in probe.values:
                     found = [(number, EVERY_LINK)]
                 if found:
-                    self._sums[number] = metric
+                    self._sums |= {entry: (metric, _KIB.get(number, 1)) for entry in found}
                     entries += found
                     break
-        self.last = {e: v for e, v in self.last.items() if e in set(entries)}
-        return entries + [(LINK_STATE, link) for link in links]
+        self._last = {entry: was for entry, was in self._last.items() if entry in self._sums}
+        self._states = tuple((LINK_STATE, link) for link in links)
+        return [*entries, *self._states]
 
-    def sum_up(self, found: FieldValues, values: Values) -> None:
-        """Add the sums over all links to a sweep's values."""
+    def sum_up(self, found: FieldValues, values: Values) -> bool:
+        """Add the sums over all links to a sweep's values.
+
+        True when a link went up or down, or an error was counted, since the sweep before.
+        """
         if not self.count:
-            return
+            return False
+        given = found.values.get
         values["nvlink_links_expected"] = self.count
-        states = [found.values.get((LINK_STATE, link)) for link in range(self.count)]
-        if any(state is not None for state in states):
-            values["nvlink_links_up"] = sum(1 for state in states if state)
+        states = tuple(map(given, self._states))
+        if states.count(None) < self.count:
+            values["nvlink_links_up"] = sum(map(bool, states))
         else:
             self._ask_states(values)
-        self.last.update({e: v for e, v in found.values.items() if e[0] in self._sums})
-        for (number, _), value in self.last.items():
-            metric = self._sums[number]
-            values[metric] = values.get(metric, 0) + int(value) * _KIB.get(number, 1)
+        for entry, (metric, times) in self._sums.items():
+            count = given(entry, self._last.get(entry))
+            if count is not None:
+                self._last[entry] = count = int(count)
+                values[metric] = values.get(metric, 0) + count * times
         counted = [values[metric] for metric in _ERRORS if metric in values]
         if counted:
             values["nvlink_errors"] = sum(counted)
-
-    def have_news(self, found: FieldValues, values: Values) -> bool:
-        """Whether a link went up or down, or an error was counted, since this was last asked."""
-        states = tuple(found.values.get((LINK_STATE, link)) for link in range(self.count))
-        said = (*states, values.get("nvlink_errors"))
-        before, self._said = self._said, said
-        return before is not None and said != before
+        before, self._said = self._said, (*states, values.get("nvlink_errors"))
+        return before is not None and self._said != before
 
     def each(self) -> dict[int, Values] | None:
         """The numbers of every link; None when there is none, or the driver does not say."""
