@@ -46,8 +46,11 @@ class Attention {
     window.removeEventListener("resize", this.fit);
   }
 
-  update({ items, left, page, wall }) {
-    this.items = items;
+  update(data) {
+    const { items, left, page, wall } = data, said = JSON.stringify(data);
+    // Most renewals say the same again, and in the same room.
+    if (said === this.said && this.most() === this.height && this.list.scrollHeight === this.tall) return;
+    this.said = said;
     this.left = left;
     this.page = page;
     this.root.classList.toggle("wall", wall);
@@ -71,15 +74,20 @@ class Attention {
     this.room();
   }
 
-  // As many as fit beside the map in full, the others in one line each, and the list scrolls.
-  // On a wall nobody scrolls or clicks: what does not fit is counted.
-  room() {
+  // How high the list may be.
+  most() {
     const style = getComputedStyle(this.root);
     const rem = parseFloat(getComputedStyle(document.documentElement).fontSize) || 16;
     const below = parseFloat(style.getPropertyValue("--list-below"));
     const scrolled = document.querySelector(".stMain")?.scrollTop ?? 0;
     const top = this.list.getBoundingClientRect().top + scrolled;
-    const most = Number.isNaN(below) ? Infinity : Math.max(window.innerHeight - top - below * rem, 200);
+    return Number.isNaN(below) ? Infinity : Math.max(window.innerHeight - top - below * rem, 200);
+  }
+
+  // As many as fit beside the map in full, the others in one line each, and the list scrolls.
+  // On a wall nobody scrolls or clicks: what does not fit is counted.
+  room() {
+    const most = (this.height = this.most());
     const entries = [...this.list.children], wall = this.root.classList.contains("wall"), at = this.list.scrollTop;
     for (const entry of entries) {
       entry.hidden = false;
@@ -95,6 +103,7 @@ class Attention {
     this.list.classList.toggle("scrolls", !all && !wall);
     this.list.style.maxHeight = all || wall ? "" : `${most}px`;
     this.list.scrollTop = at;
+    this.tall = this.list.scrollHeight;
     const rest = this.left + (wall ? entries.length - full : 0);
     this.more.hidden = rest === 0;
     this.more.replaceChildren(link("", `and ${rest.toLocaleString("en")} more`, this.page));

@@ -9,6 +9,8 @@ const LEGEND = [
 const ALWAYS = [FAILED, DEGRADED, UNKNOWN];
 const MARKS = { [IDLE]: "0", [DEGRADED]: "!", [FAILED]: "✕", [UNKNOWN]: "?", [OUT]: "–" };
 const KINDS = { [FREE]: "free", [ACTIVE]: "active", [IDLE]: "idle", [DEGRADED]: "degraded", [FAILED]: "failed", [UNKNOWN]: "unknown", [OUT]: "out" };
+// Up to so many exceptions are painted around, and not all of the map anew.
+const FEW = 100, DOT = 5;
 const FONT = '"Source Sans", system-ui, sans-serif';
 
 function element(tag, name, text) {
@@ -118,20 +120,39 @@ class FleetMap {
     if (!fleet || !this.root.clientWidth) return;
     this.palette.renew();
     this.count();
-    const width = this.root.clientWidth;
+    const pen = canvas.getContext("2d"), whole = this.moved();
+    if (whole) this.prepare(pen);
+    this.paint(pen, whole);
+    canvas.dataset.cells = fleet.count;
+    canvas.setAttribute("aria-label", this.summary());
+  }
+
+  // Whether anything but the numbers of cells is other than when all was painted last.
+  moved() {
+    const { fleet } = this, ringed = this.focused && this.current;
     this.large = fleet.frame.wall ? 1.3 : 1;
+    this.odd = [...fleet.look.keys()].filter((i) => fleet.look[i] === FAILED || fleet.look[i] === DEGRADED);
+    const ground = JSON.stringify([
+      this.root.clientWidth, this.space(), window.devicePixelRatio, this.large, this.palette.of, this.metric, this.ends,
+      this.over, ringed, this.odd.map((i) => [i, fleet.look[i]]), fleet.blocks,
+    ]);
+    if (ground === this.ground && ringed === false && this.odd.length <= FEW) return false;
+    this.ground = ground;
+    return true;
+  }
+
+  // An empty canvas with the names of what it will show.
+  prepare(pen) {
+    const { fleet, canvas } = this, width = this.root.clientWidth;
     const plan = layout(fleet.blocks, width, this.space(), this.large);
     const height = Math.max(plan.total, 20), ratio = window.devicePixelRatio || 1;
     canvas.style.height = `${height}px`;
     canvas.width = Math.round(width * ratio);
     canvas.height = Math.round(height * ratio);
-    const pen = canvas.getContext("2d");
     pen.written = "";
     pen.scale(ratio, ratio);
-    this.place(plan, pen);
-    this.paint(pen);
-    canvas.dataset.cells = fleet.count;
-    canvas.setAttribute("aria-label", this.summary());
+    this.painted = new Int32Array(fleet.count).fill(-1);
+    this.place(plan, pen, (at) => Math.round(at * ratio) / ratio);
   }
 
   // The legend: what the colours and marks mean now, and how many there are of each.
@@ -165,11 +186,13 @@ class FleetMap {
     }));
   }
 
-  place(plan, pen) {
+  // Every cell on whole pixels: it can be painted again without touching those beside it.
+  place(plan, pen, whole) {
     const { shaped, wide, high, cell, broad, label, side, gap, columns } = plan;
     const many = this.fleet.count;
-    [this.x, this.y] = [new Float32Array(many), new Float32Array(many)];
+    [this.x, this.y, this.wide, this.high] = [1, 2, 3, 4].map(() => new Float32Array(many));
     this.size = [broad, cell];
+    this.line = cell >= 14 ? 2 : cell >= DOT_BELOW ? 1 : 0;
     this.rows = [];
     this.names = [];
     pen.textBaseline = "alphabetic";
@@ -180,9 +203,12 @@ class FleetMap {
       block.rows.forEach(([start, count, name], row) => {
         if (side && name) this.name(pen, name, left, top + row * cell, side, cell);
         this.rows.push([left, top + row * cell, start, count]);
+        const y = whole(top + row * cell), { line } = this;
         for (let i = 0; i < count; i++) {
-          this.x[start + i] = left + i * broad;
-          this.y[start + i] = top + row * cell;
+          const x = (this.x[start + i] = whole(left + i * broad));
+          this.y[start + i] = y;
+          this.wide[start + i] = whole(left + (i + 1) * broad) - x - line;
+          this.high[start + i] = whole(top + (row + 1) * cell) - y - line;
         }
       });
     });
@@ -207,29 +233,47 @@ class FleetMap {
     pen.textBaseline = "alphabetic";
   }
 
-  paint(pen) {
-    const { fleet, palette } = this, [broad, cell] = this.size;
-    const line = cell >= 14 ? 2 : cell >= DOT_BELOW ? 1 : 0;
-    const [w, h] = [broad - line, cell - line];
+  // All cells, or those that are no longer as they were painted.
+  paint(pen, whole) {
+    const { fleet, palette, odd } = this, [broad, cell] = this.size, least = Math.min(broad, cell);
+    const thick = cell >= 14 ? 2 : 1;
+    if (least < 8) this.lift(whole);
     for (let i = 0; i < fleet.count; i++) {
-      const look = fleet.look[i], x = this.x[i], y = this.y[i];
+      const look = fleet.look[i], said = this.shownBy(i, look);
+      if (said === this.painted[i]) continue;
+      this.painted[i] = said;
+      const x = this.x[i], y = this.y[i], w = this.wide[i], h = this.high[i];
       const [fill, edge, level] = this.colour(pen, i, look);
+      if (!whole) pen.clearRect(x, y, w + this.line, h + this.line);
       pen.fillStyle = fill;
       pen.fillRect(x, y, w, h);
       if (edge && cell >= DOT_BELOW) this.outline(pen, x, y, w, h, edge, 1);
       // What needs a person is marked as long as a mark can be read; colour alone says nothing.
-      if (Math.min(broad, cell) >= (ALWAYS.includes(look) ? 9 : 14)) this.mark(pen, i, look, level, x + w / 2, y + h / 2);
+      if (least >= (ALWAYS.includes(look) ? 9 : 14)) this.mark(pen, i, look, level, x + w / 2, y + h / 2);
+      if (least < 8) continue;
+      if (look === FAILED) this.outline(pen, x, y, w, h, palette["failed-edge"], thick);
+      else if (look === DEGRADED && this.metric !== "state") this.outline(pen, x, y, w, h, palette.degraded, thick + 1);
     }
     // Exceptions last, so that nothing covers them; as dots where a cell is too small to be seen.
-    for (let i = 0; i < fleet.count; i++) {
-      const look = fleet.look[i];
-      if (look !== FAILED && look !== DEGRADED) continue;
-      const edge = palette[`${KINDS[look]}-edge`], thick = cell >= 14 ? 2 : 1;
-      if (Math.min(broad, cell) < 8) this.dot(pen, i, look);
-      else if (look === FAILED) this.outline(pen, this.x[i], this.y[i], w, h, edge, thick);
-      else if (this.metric !== "state") this.outline(pen, this.x[i], this.y[i], w, h, palette.degraded, thick + 1);
-    }
+    if (least < 8) for (const i of odd) this.dot(pen, i, fleet.look[i]);
     if (this.focused && this.current >= 0) this.ring(pen, this.current);
+  }
+
+  // Takes the dots off: the cells below them are painted anew.
+  lift(whole) {
+    const { x, y, odd } = this, [broad, cell] = this.size;
+    if (whole) {
+      const near = (i) => (o) => Math.abs(x[i] - x[o]) < DOT + broad + 1 && Math.abs(y[i] - y[o]) < DOT + cell + 1;
+      this.below = odd.length > FEW ? [] : [...x.keys()].filter((i) => odd.some(near(i)));
+      return;
+    }
+    for (const i of this.below) this.painted[i] = -1;
+  }
+
+  // All that a cell shows, as one number.
+  shownBy(i, look) {
+    const { of } = METRICS[this.metric];
+    return look * 0x100000 + (of ? of(this.fleet, i) + 1 : look === ACTIVE ? this.fleet.util[i] : 0);
   }
 
   // Its fill, its outline, and how far up its scale it is (0 to 100); -1 where it has no number.

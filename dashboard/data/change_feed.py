@@ -1,8 +1,7 @@
 """Keeps what happened in the last hours, by what the hub says has changed."""
 
-import contextlib
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from gpuvigil.clock import Clock
@@ -19,9 +18,12 @@ from gpuvigil.model import (
 )
 
 from .changes import BACK, Happened, moved
+from .job_deeds import Deeds
 
 # The most of one kind that is asked for when the feed begins, and kept.
 MOST = 20_000
+# What is too old is shown by nobody, and let go so often.
+FORGET_EVERY = timedelta(minutes=1)
 KINDS = frozenset({RecordKind.TRANSITION, RecordKind.EVENT, RecordKind.ALLOCATION})
 
 _READERS: Mapping[RecordKind, Callable[[Record], Any]] = {
@@ -38,6 +40,8 @@ class ChangeFeed:
         self._clock = clock
         self._sequence: int | None = None
         self._kept: dict[RecordKind, dict[str, tuple[int, Any]]] = {}
+        self._deeds = Deeds()
+        self._forgot_at: datetime | None = None
         self._happened: Mapping[str, Happened] | None = None
 
     def advance(self, hub: Hub) -> Mapping[str, Happened]:
@@ -69,7 +73,7 @@ class ChangeFeed:
             # In the order of their ends: a long job that ended just now began long ago.
             *hub.records(RecordKind.ALLOCATION, states=ended, limit=MOST),
         ]
-        self._kept = {kind: {} for kind in KINDS}
+        self._kept, self._deeds = {kind: {} for kind in KINDS}, Deeds()
         self._apply(records)
         self._sequence = sequence
 
@@ -78,33 +82,51 @@ class ChangeFeed:
             kept = self._kept[record.kind]
             if record.id in kept and kept[record.id][0] > record.version:
                 continue
-            # What cannot be read takes no other record down.
-            with contextlib.suppress(*UNREADABLE):
-                kept[record.id] = record.version, _READERS[record.kind](record)
-                self._happened = None
+            try:
+                value = _READERS[record.kind](record)
+            except UNREADABLE:  # takes no other record down
+                continue
+            self._put(record.kind, record.id, (record.version, value))
+
+    def _put(self, kind: RecordKind, id_: str, entry: tuple[int, Any] | None) -> None:
+        kept = self._kept[kind]
+        before = kept.get(id_)
+        if entry is None:
+            del kept[id_]
+        else:
+            kept[id_] = entry
+        if kind is RecordKind.ALLOCATION:
+            self._deeds.put(id_, before and before[1], entry and entry[1])
+        self._happened = None
 
     def _forget(self, now: datetime) -> None:
+        if self._forgot_at is not None and now - self._forgot_at < FORGET_EVERY:
+            return
+        self._forgot_at = now
         since = now - BACK
-        for kept in self._kept.values():
-            old = [id_ for id_, (_, value) in kept.items() if _ended(value, now) < since]
-            for id_ in old:
-                del kept[id_]
-                self._happened = None
+        for kind, kept in self._kept.items():
+            for id_ in [id_ for id_, (_, value) in kept.items() if _ended(value, now) < since]:
+                self._put(kind, id_, None)
 
     def _by_cluster(self) -> Mapping[str, Happened]:
-        found: dict[str, dict[RecordKind, list[Any]]] = {}
-        for kind, kept in self._kept.items():
-            for _, value in kept.values():
-                subject: Subject = value.subject
-                found.setdefault(subject.cluster, {}).setdefault(kind, []).append(value)
+        transitions, events = map(self._listed, (RecordKind.TRANSITION, RecordKind.EVENT))
+        deeds = self._deeds.by_cluster()
         return {
             cluster: Happened(
-                transitions=tuple(kinds.get(RecordKind.TRANSITION, ())),
-                events=tuple(kinds.get(RecordKind.EVENT, ())),
-                allocations=tuple(kinds.get(RecordKind.ALLOCATION, ())),
+                transitions=transitions.get(cluster, ()),
+                events=events.get(cluster, ()),
+                deeds=deeds.get(cluster, ()),
             )
-            for cluster, kinds in found.items()
+            for cluster in {*transitions, *events, *deeds}
         }
+
+    def _listed(self, kind: RecordKind) -> dict[str, tuple[Any, ...]]:
+        """What is kept of a kind, by cluster."""
+        found: dict[str, list[Any]] = {}
+        for _, value in self._kept[kind].values():
+            subject: Subject = value.subject
+            found.setdefault(subject.cluster, []).append(value)
+        return {cluster: tuple(values) for cluster, values in found.items()}
 
 
 def _ended(value: Any, now: datetime) -> datetime:

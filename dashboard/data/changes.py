@@ -4,6 +4,7 @@ One thing is one line: a job over many GPUs, a burst of reboots, an event and th
 of it.
 """
 
+import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -11,11 +12,9 @@ from datetime import datetime, timedelta
 from gpuvigil.lifecycle import State
 from gpuvigil.model import (
     UNREADABLE,
-    Allocation,
     CoveredBy,
     Event,
     EventKind,
-    HolderKind,
     Incident,
     Record,
     Subject,
@@ -24,10 +23,10 @@ from gpuvigil.model import (
 from gpuvigil.numbers_in_words import counted
 from gpuvigil.web import page_links
 
+from .job_deeds import BURST, Deed
+
 BACK = timedelta(hours=6)
 MOST = 60
-# Steps of one kind this near to each other are one burst.
-BURST = timedelta(minutes=5)
 # An incident is opened or over this soon after the event that tells the same.
 SOON = timedelta(minutes=3)
 
@@ -75,7 +74,7 @@ class Happened:
 
     transitions: tuple[Moved, ...] = ()
     events: tuple[Event, ...] = ()
-    allocations: tuple[Allocation, ...] = ()  # held, or ended within those hours
+    deeds: tuple[Deed, ...] = ()  # of jobs, pods and programs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,10 +109,10 @@ def changes(
         *_of_events(happened, label),
     ]
     young = [step for step in steps if now - BACK <= step.at <= now]
-    jobs = [one for one in _jobs(happened.allocations) if one[1][0][0] >= now - BACK]
     # Thousands begin and end in a large cluster: only what is shown gets its words.
-    jobs.sort(key=lambda one: (one[1][0][0], one[0]), reverse=True)
-    lines = [*map(_line, _bursts(young)), *(_job(*one, now) for one in jobs[:MOST])]
+    deeds = (one for one in happened.deeds if one.at >= now - BACK)
+    newest = heapq.nlargest(MOST, deeds, key=lambda one: (one.at, one.said))
+    lines = [*map(_line, _bursts(young)), *(_deed(one, now) for one in newest)]
     lines.sort(key=lambda one: (one.at, one.text), reverse=True)
     return tuple(lines[:MOST])
 
@@ -251,49 +250,15 @@ def _told(transitions: Iterable[Moved]) -> dict[tuple[str, str], list[datetime]]
     return found
 
 
-def _jobs(allocations: Iterable[Allocation]) -> list[tuple[str, "_Span", str]]:
-    """What each job, pod or program did, when it took or let go of which GPUs, and its page."""
-    holders: dict[tuple[str, str, str], list[Allocation]] = {}
-    for one in allocations:
-        named = one.holder.kind in {HolderKind.JOB, HolderKind.POD}
-        name = str(one.holder) if named else one.command or "a program"
-        holders.setdefault((one.subject.cluster, name, one.user or ""), []).append(one)
-    found: list[tuple[str, _Span, str]] = []
-    for (cluster, name, user), held in holders.items():
-        page = page_links.job_page(cluster, held[0].holder)
-        who = f"{name} of {user}" if user else name
-        stands = any(one.ended_at is None for one in held)
-        # Who was there at the first look came at some time before.
-        started = [(one.started_at, one.subject) for one in held if not one.began_before]
-        ended = [(one.ended_at, one.subject) for one in held if one.ended_at is not None]
-        ends = _spans(ended)
-        found += [(f"{who} started", span, page) for span in _spans(started)]
-        # Some of its GPUs may be let go while it goes on with the others.
-        found += [(f"{who} let go", span, page) for span in (ends if stands else ends[:-1])]
-        found += [(f"{who} ended", span, page) for span in (() if stands else ends[-1:])]
-    return found
-
-
-_Span = list[tuple[datetime, Subject]]
-
-
-def _spans(moments: Iterable[tuple[datetime, Subject]]) -> list[_Span]:
-    """Moments that follow each other closely, together."""
-    found: list[_Span] = []
-    for one in sorted(moments):
-        if found and one[0] - found[-1][-1][0] <= BURST:
-            found[-1].append(one)
-        else:
-            found.append([one])
-    return found
-
-
-def _job(said: str, span: _Span, own: str, now: datetime) -> Change:
+def _deed(deed: Deed, now: datetime) -> Change:
     """A job leads to its page, a program to where it ran."""
-    at, first = span[0]
-    gpus = {subject for _, subject in span}
+    first = deed.span[0][1]
+    gpus = {subject for _, subject in deed.span}
     nodes = {subject.of_node() for subject in gpus}
     where = first.node if len(nodes) == 1 else counted(len(nodes), "node")
-    page = first if len(gpus) == 1 else first.of_node()
-    there = page_links.around(page, at, min(span[-1][0], now)) if len(nodes) == 1 else ""
-    return Change(at=at, text=f"{said}, {counted(len(gpus), 'GPU')} on {where}", href=own or there)
+    href = deed.page
+    if not href and len(nodes) == 1:
+        page = first if len(gpus) == 1 else first.of_node()
+        href = page_links.around(page, deed.at, min(deed.span[-1][0], now))
+    text = f"{deed.said}, {counted(len(gpus), 'GPU')} on {where}"
+    return Change(at=deed.at, text=text, href=href)

@@ -82,6 +82,8 @@ class Fleet:
     def __init__(self) -> None:
         self._keys: dict[str, Keys] = {}
         self._roster: Roster | None = None
+        # Those of which the roster was found to be: a collector repeats its own every 10 min.
+        self._inventories: Mapping[NodeName, Inventory] = {}
         self._holders: Holders | None = None
         self._standing: Standing | None = None
         self._out: Out | None = None
@@ -118,7 +120,8 @@ class Fleet:
         silent_after_seconds: float,
     ) -> Roster:
         kept = self._roster
-        if kept is None or not kept.holds(inventories, here, gpu_keys, port_keys):
+        before, self._inventories = self._inventories, inventories
+        if kept is None or not kept.holds(before, inventories, here, gpu_keys, port_keys):
             kept = self._roster = roster(
                 inventories, here, gpu_keys, port_keys, silent_after_seconds
             )
@@ -150,10 +153,8 @@ def _present(
 def _newest(members: Roster, *tables: Sent) -> Column:
     """Per node the time of its newest row."""
     newest = np.full(len(members.names), NEVER)
-    for sent in tables:
-        of_node = sent.keys.newest(sent.at)
-        here = [of_node.get(name, NEVER) for name in members.names]
-        newest = np.maximum(newest, np.array(here, np.int64))
+    for sent, places in zip(tables, members.sending, strict=True):
+        newest = np.maximum(newest, at_rows(sent.keys.latest(sent.at), places, NEVER))
     return newest
 
 

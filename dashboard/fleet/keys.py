@@ -19,11 +19,15 @@ class Keys:
     nodes: tuple[NodeName, ...]  # each once
     node: Column  # per row: which of `nodes`
 
-    def newest(self, times: Column) -> dict[NodeName, int]:
-        """Per node the latest of its rows' times."""
+    def latest(self, times: Column) -> Column:
+        """Of each of `nodes` the latest of its rows' times."""
         latest = np.full(len(self.nodes), np.iinfo(np.int64).min // 2)
         np.maximum.at(latest, self.node, times)
-        return dict(zip(self.nodes, latest.tolist(), strict=True))
+        return latest
+
+    def newest(self, times: Column) -> dict[NodeName, int]:
+        """See `latest`; by node."""
+        return dict(zip(self.nodes, self.latest(times).tolist(), strict=True))
 
 
 def keys_of(table: pa.Table, tags: tuple[str, ...], before: Keys | None) -> Keys:

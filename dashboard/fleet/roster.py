@@ -37,12 +37,14 @@ class PortRoster:
 class Roster:
     """Every node, GPU and port that is shown, in one order: those of a cluster follow each other."""
 
-    inventories: Mapping[NodeName, Inventory]
     shown: frozenset[NodeName]
     gpu_keys: Keys
     port_keys: Keys
     names: tuple[NodeName, ...]  # the nodes, by name
     patience: Column  # per node, in microseconds
+    sending: tuple[
+        Column, Column
+    ]  # per node its place in `gpu_keys.nodes` and in `port_keys.nodes`, or -1
     # Per GPU, by its node's place on the map and its UUID:
     node: Column
     turn: Column  # of its node on the map
@@ -58,20 +60,19 @@ class Roster:
 
     def holds(
         self,
+        before: Mapping[NodeName, Inventory],
         inventories: Mapping[NodeName, Inventory],
         shown: frozenset[NodeName],
         gpu_keys: Keys,
         port_keys: Keys,
     ) -> bool:
-        """Whether a roster of these would be the same."""
+        """Whether a roster of these would be the same; `before` are inventories of which it is."""
         return (
             self.gpu_keys is gpu_keys
             and self.port_keys is port_keys
             and self.shown == shown
-            and self.inventories.keys() == inventories.keys()
-            and all(
-                same_equipment(one, inventories[name]) for name, one in self.inventories.items()
-            )
+            and before.keys() == inventories.keys()
+            and all(same_equipment(one, inventories[name]) for name, one in before.items())
         )
 
 
@@ -115,7 +116,6 @@ def roster(
     known = [indexes[cluster, node][uuid] for cluster, node, uuid in gpus]
     node_spans = _spans([cluster for cluster, _ in names], clusters)
     return Roster(
-        inventories=inventories,
         shown=shown,
         gpu_keys=gpu_keys,
         port_keys=port_keys,
@@ -123,6 +123,7 @@ def roster(
         patience=np.array(
             [patience(inventories.get(name), silent_after_seconds) for name in names], np.int64
         ),
+        sending=(_places(names, gpu_keys), _places(names, port_keys)),
         node=nodes,
         turn=np.cumsum(np.diff(nodes, prepend=-1) != 0),
         uuid=np.array([uuid for _, _, uuid in gpus], object),
@@ -152,6 +153,11 @@ def _gpu_indexes(
         if (cluster, node) in found:
             found[cluster, node].setdefault(uuid, None)
     return found
+
+
+def _places(names: Iterable[NodeName], keys: Keys) -> Column:
+    places = {name: number for number, name in enumerate(keys.nodes)}
+    return np.array([places.get(name, -1) for name in names], np.int64)
 
 
 def _rows(subjects: Sequence[tuple[str, ...]], keys: Keys) -> Column:

@@ -1,6 +1,6 @@
 """Draws the overview: thin glue between what is shared and Streamlit.
 
-What must be fresh sits in two fragments that renew themselves at the pace of the page, the day's
+What must be fresh sits in a fragment that renews itself at the pace of the page, the day's
 chart in a slower one.
 """
 
@@ -10,6 +10,7 @@ from typing import TypeVar
 from urllib.parse import urlencode
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from accounting.cost.by_use import idle_sentence
 from accounting.cost.money import Prices
@@ -64,15 +65,15 @@ def draw() -> None:
     """The whole page."""
     _follow_old_links()
     refresh = live.refresh_seconds()
-    st.fragment(_live, run_every=refresh)()
+    top = st.container()
     left, right = st.columns([7, 3], gap="medium")
+    with top:
+        st.fragment(_live, run_every=refresh)(right)
     with left:
         st.fragment(_trend, run_every=TREND_SECONDS)()
         if not is_wall():
             _annotate()
             st.fragment(_ports, run_every=5 * refresh)()
-    with right:
-        st.fragment(_changes, run_every=refresh)()
 
 
 def _annotate() -> None:
@@ -112,7 +113,7 @@ def _shown() -> tuple[FleetView, Place]:
     return view, place(view, st.query_params.to_dict())
 
 
-def _live() -> None:
+def _live(beside: DeltaGenerator) -> None:
     view, found = _shown()
     cluster = found.cluster
     head = panels.header(view, cluster, SystemClock().now())
@@ -134,6 +135,9 @@ def _live() -> None:
         _attention(view)
     if not is_wall():
         _try(view)
+    # In the same renewal: each costs the server and the browser more than what it changes.
+    with beside:
+        _changes(view, cluster)
 
 
 def _try(view: FleetView) -> None:
@@ -204,17 +208,14 @@ def _attention(view: FleetView) -> None:
     show(key="attention", data=data)
 
 
-def _changes() -> None:
-    view, found = _shown()
-    if found.cluster is None:
-        return
-    lines = _changed(view, found.cluster)
+def _changes(view: FleetView, cluster: ClusterView) -> None:
+    lines = _changed(view, cluster)
     wall = is_wall()
     most = MOST_CHANGES_ON_WALL if wall else MOST_CHANGES
     st.html(panels.changed(lines, most, count_rest=not wall))
     if not wall:
         for other in view.clusters:
-            if other is not found.cluster:
+            if other is not cluster:
                 st.html(joined(panels.other_cluster(other), panels.ports(other)))
 
 

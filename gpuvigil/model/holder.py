@@ -30,7 +30,8 @@ class Holder:
         return cls(kind, text if kind is HolderKind.OTHER else name)
 
     def __str__(self) -> str:
-        return self.name if self.kind is HolderKind.OTHER else f"{self.kind.value} {self.name}"
+        # A kind is its own word: asked for its value it takes longer than all else of a page's renewal.
+        return self.kind + " " + self.name if self.kind else self.name
 
 
 _KINDS = {kind.value: kind for kind in HolderKind if kind is not HolderKind.OTHER}

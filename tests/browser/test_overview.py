@@ -260,6 +260,19 @@ def test_the_map_is_redrawn_when_the_screen_turns_dark(opened: Visit) -> None:
     assert canvas(page).evaluate(free) == [36, 44, 55, 255]
 
 
+def test_a_map_of_which_only_what_changed_was_painted_is_as_if_all_were(opened: Visit) -> None:
+    page = opened.page
+    page.wait_for_timeout(2500)  # two renewals
+    both = """canvas => {
+        const map = canvas.closest(".map").fleetMap, now = canvas.toDataURL();
+        map.ground = "";
+        map.draw();
+        return [now, canvas.toDataURL()];
+    }"""
+    now, anew = canvas(page).evaluate(both)
+    assert now == anew
+
+
 def test_a_first_stop_of_the_keyboard_leads_past_the_line_with_the_pages(opened: Visit) -> None:
     page = opened.page
     page.keyboard.press("Tab")  # what scrolls, so that a keyboard can scroll it

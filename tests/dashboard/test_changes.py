@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dashboard.data.changes import BACK, MOST, Change, Happened, changes, moved
+from dashboard.data.job_deeds import Deeds
 from gpuvigil.model import (
     Allocation,
     CoveredBy,
@@ -36,9 +37,17 @@ def lines(
     events: tuple[Event, ...] = (),
     allocations: tuple[Allocation, ...] = (),
 ) -> tuple[Change, ...]:
-    happened = Happened(
-        transitions=tuple(map(moved, transitions)), events=events, allocations=allocations
-    )
+    kept = Deeds()
+    for one in allocations:
+        kept.put(one.id, None, one)
+    return drawn(kept, transitions, events)
+
+
+def drawn(
+    kept: Deeds, transitions: tuple[Transition, ...] = (), events: tuple[Event, ...] = ()
+) -> tuple[Change, ...]:
+    (deeds,) = kept.by_cluster().values() or ((),)
+    happened = Happened(transitions=tuple(map(moved, transitions)), events=events, deeds=deeds)
     return changes(happened, NOON, label)
 
 
@@ -188,3 +197,24 @@ def test_who_was_there_at_the_first_look_is_not_said_to_have_started() -> None:
     one = replace(one, started_at=NOON - HOUR)
     assert texts(allocations=(one,)) == ["pod train/llama-0 started, 1 GPU on sim-001"]
     assert texts(allocations=(replace(one, began_before=True),)) == []
+
+
+def test_what_a_job_did_follows_what_becomes_of_each_of_its_gpus() -> None:
+    first, second = held(gpu(0)), held(gpu(1))
+    kept = Deeds()
+    for one in (first, second):
+        kept.put(one.id, None, one)
+    assert [one.text for one in drawn(kept)] == ["job 7 of alice started, 2 GPUs on sim-001"]
+    over = replace(first, ended_at=NOON - MINUTE)
+    kept.put(first.id, first, over)
+    assert next(one.text for one in drawn(kept)) == "job 7 of alice let go, 1 GPU on sim-001"
+    # Who the user is may be known later.
+    kept.put(second.id, second, replace(second, user="bob"))
+    assert {one.text for one in drawn(kept)} == {
+        "job 7 of alice ended, 1 GPU on sim-001",
+        "job 7 of alice started, 1 GPU on sim-001",
+        "job 7 of bob started, 1 GPU on sim-001",
+    }
+    kept.put(second.id, replace(second, user="bob"), None)
+    kept.put(first.id, over, None)
+    assert drawn(kept) == ()

@@ -1,0 +1,94 @@
+"""What jobs, pods and programs did: when each took or let go of which GPUs.
+
+In a large cluster one of thousands does something every second: only what it did is worked out anew.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from gpuvigil.model import Allocation, HolderKind, Subject
+from gpuvigil.web import page_links
+
+# Steps of one kind this near to each other are one burst.
+BURST = timedelta(minutes=5)
+
+_Name = tuple[str, str, str]  # its cluster, what it is called, its user
+_Span = list[tuple[datetime, Subject]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Deed:
+    """GPUs that one job, pod or program took or let go of, closely after each other."""
+
+    at: datetime
+    said: str  # "job 7 of alice started"
+    span: _Span
+    page: str  # its own; empty of a program
+
+
+class Deeds:
+    """Kept by what becomes of each allocation; for one thread at a time."""
+
+    def __init__(self) -> None:
+        self._held: dict[_Name, dict[str, Allocation]] = {}
+        self._done: dict[_Name, list[Deed]] = {}
+        self._changed: set[_Name] = set()
+
+    def put(self, id_: str, before: Allocation | None, after: Allocation | None) -> None:
+        """The allocation of that id is no longer as `before`, but as `after`; None where it is none."""
+        if before is not None:
+            name = _name(before)
+            del self._held[name][id_]
+            self._changed.add(name)
+        if after is not None:
+            name = _name(after)
+            self._held.setdefault(name, {})[id_] = after
+            self._changed.add(name)
+
+    def by_cluster(self) -> Mapping[str, tuple[Deed, ...]]:
+        """Of all allocations that there are, in no order."""
+        for name in self._changed:
+            self._done[name] = _deeds(name, self._held[name].values())
+            if not self._held[name]:
+                del self._held[name], self._done[name]
+        self._changed.clear()
+        found: dict[str, list[Deed]] = {}
+        for (cluster, _, _), done in self._done.items():
+            found.setdefault(cluster, []).extend(done)
+        return {cluster: tuple(done) for cluster, done in found.items()}
+
+
+def _name(one: Allocation) -> _Name:
+    named = one.holder.kind in {HolderKind.JOB, HolderKind.POD}
+    name = str(one.holder) if named else one.command or "a program"
+    return one.subject.cluster, name, one.user or ""
+
+
+def _deeds(name: _Name, held: Collection[Allocation]) -> list[Deed]:
+    cluster, called, user = name
+    who = f"{called} of {user}" if user else called
+    stands = any(one.ended_at is None for one in held)
+    # Who was there at the first look came at some time before.
+    started = _spans((one.started_at, one.subject) for one in held if not one.began_before)
+    ends = _spans((one.ended_at, one.subject) for one in held if one.ended_at is not None)
+    # Some of its GPUs may be let go while it goes on with the others.
+    last = len(ends) if stands else len(ends) - 1
+    said = [
+        *((f"{who} started", span) for span in started),
+        *((f"{who} let go", span) for span in ends[:last]),
+        *((f"{who} ended", span) for span in ends[last:]),
+    ]
+    page = next((page_links.job_page(cluster, one.holder) for one in held), "")
+    return [Deed(at=span[0][0], said=text, span=span, page=page) for text, span in said]
+
+
+def _spans(moments: Iterable[tuple[datetime, Subject]]) -> list[_Span]:
+    """Moments that follow each other closely, together."""
+    found: list[_Span] = []
+    for one in sorted(moments):
+        if found and one[0] - found[-1][-1][0] <= BURST:
+            found[-1].append(one)
+        else:
+            found.append([one])
+    return found
