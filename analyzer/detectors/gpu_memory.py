@@ -18,7 +18,8 @@ from gpuvigil.model import EventKind, Evidence, Finding, Incident, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence.claims import Claim, findings
-from ..window.rows import Row
+from ..window.columns import Floats
+from ..window.rows import Row, Rows
 from ..window.window import Need, Span, Window
 from . import Detector
 
@@ -37,6 +38,12 @@ _FEWEST_ROWS, _ROWS = (
     for function in (Function.MIN, Function.LAST)
 )
 _ASKED = (_CORRECTED, _LEAST, _LAST, _FEWEST_ROWS, _ROWS)
+# Rows that were replaced, whatever for: the fewest and the last of each count.
+_REPLACED = tuple(
+    tuple(Aggregate(function=function, field=name) for function in (Function.MIN, Function.LAST))
+    for name in ("remapped_rows_corrected", "remapped_rows_uncorrected")
+)
+_OF_ROWS = tuple(one for pair in _REPLACED for one in pair)
 
 NEEDS = (
     Need(
@@ -46,18 +53,26 @@ NEEDS = (
     ),
     Need(measurement="gpu", span=Span.RECENT, aggregates=_ASKED),
     Need(measurement="gpu", span=Span.STEADY, aggregates=(_CORRECTED,)),
-    Need(measurement="gpu", span=Span.TREND, aggregates=_ASKED),
+    Need(measurement="gpu", span=Span.TREND, aggregates=(*_ASKED, *_OF_ROWS)),
+    Need(measurement="gpu", span=Span.UNDERUSED, aggregates=_OF_ROWS),
     Need(measurement="node", span=Span.NOW, fields=("spool_oldest_seconds",)),
 )
 
 # Corrected errors: a healthy GPU has a few in a week. A cell that lost its charge has many within a
 # minute and none after it: growth is what goes on, in the steady span and before it.
 _STORM_PER_SECOND, _GROWTH = 1.0, 3
+# A row that was replaced is a repair. So many within hours, one after another, are a bank that goes bad [ours].
+_ROWS_GO, _CONDITION = 3, "rows_replaced"
 
 
 def failing_memory(window: Window) -> list[Finding]:
     """One finding per GPU; the gravest of what holds speaks."""
-    claims = [*_by_state(window), *_by_rate(window), *_uncorrected(window)]
+    claims = [
+        *_by_state(window),
+        *_by_rate(window),
+        *_uncorrected(window),
+        *_one_after_another(window),
+    ]
     return findings("gpu_memory", claims)
 
 
@@ -106,6 +121,9 @@ def _states(row: Row) -> Iterator[tuple[str, Evidence]]:
 
 def says_whether_it_corrects(window: Window, incident: Incident) -> bool | None:
     """Whether growth that stands would show: not while too few errors are new, nor is it over then."""
+    if incident.condition == _CONDITION:
+        rows = window.get("gpu", Span.UNDERUSED).of_subject(incident.subject)
+        return False if (_new_rows(rows, rows) >= _ROWS_GO).any() else None
     row = window.get("gpu", Span.TREND).get(incident.subject)
     grew = row is not None and (row[_CORRECTED.column] or 0) >= _GROWTH
     return False if grew and incident.condition == "corrected_growth" else None
@@ -179,6 +197,37 @@ def _uncorrected(window: Window) -> Iterator[Claim]:
             ),
             late=_is_behind(window, subject.of_node()),
         )
+
+
+def _one_after_another(window: Window) -> Iterator[Claim]:
+    """GPUs of which a row was replaced again and again, and one just now: not what one error took at once."""
+    rows, long = window.get("gpu", Span.TREND), window.get("gpu", Span.UNDERUSED)
+    gained, lately = _new_rows(long, rows), _new_rows(rows, rows)
+    hours = window.settings.underused_after_seconds / 3600.0
+    for subject, row in rows.where((gained >= _ROWS_GO) & (lately >= 1) & (gained > lately)):
+        count = gained[rows.index.number(subject)]
+        yield Claim(
+            condition=_CONDITION,
+            subject=subject,
+            since=row["last_at"],
+            evidence=(
+                Evidence(
+                    name="memory rows replaced",
+                    value=f"{count:.0f} in {hours:g} h",
+                    limit=f"fewer than {_ROWS_GO}",
+                ),
+            ),
+        )
+
+
+def _new_rows(of: Rows, rows: Rows) -> Floats:
+    """Of each of `rows` how many memory rows were replaced over the span of `of`; NaN where no count was read."""
+    counts = np.array(
+        [of.beside(rows, last.column) - of.beside(rows, least.column) for least, last in _REPLACED]
+    )
+    read = ~np.isnan(counts)
+    found: Floats = np.where(read.any(axis=0), np.where(read, counts, 0.0).sum(axis=0), np.nan)
+    return found
 
 
 def _is_behind(window: Window, node: Subject) -> bool:

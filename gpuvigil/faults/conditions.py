@@ -43,6 +43,13 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         f"{_MEMORY}: row remapper histogram",
     ),
     (
+        "rows_replaced",
+        _WARNING,
+        "GPU replaces memory rows one after another",
+        _REPLACE,
+        "nvmlDeviceGetRemappedRows; three in two hours is ours",
+    ),
+    (
         "corrected_storm",
         _WARNING,
         "GPU memory corrects errors continuously",
@@ -364,7 +371,7 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
 # Whose limit is gpuvigil's own and no vendor's.
 _OWN_LIMITS = frozenset(
     {
-        *("corrected_storm", "corrected_growth"),
+        *("corrected_storm", "corrected_growth", "rows_replaced"),
         *("nvlink_recovery", "nvlink_crc", "nvlink_uneven"),
         *("cooling", "heatsink", "memory_hot", "node_hot", "rack_hot"),
         *("pcie_starved", "pfc_one_sided", "no_uplink", "nodes_wait", "leaf_loses", "nodes_lose"),

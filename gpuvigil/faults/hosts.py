@@ -174,7 +174,7 @@ ROWS = (
         drains=False,
         loses_data=False,
         signs=frozenset(),
-        explains=None,
+        explains=Explains(reach=Reach.HERE, signs=frozenset({Sign.TASKS_WAIT})),
         shared=Shared.NO,
         told_by=frozenset(),
         xids_alike=frozenset(),

@@ -30,7 +30,7 @@ ROWS = (
         look=None,
         drains=False,
         loses_data=False,
-        signs=frozenset(),
+        signs=frozenset({Sign.TASKS_WAIT}),
         explains=Explains(reach=Reach.BELOW, signs=frozenset({Sign.HELD_UP, Sign.NO_ANSWER})),
         shared=Shared.NO,
         told_by=frozenset(),

@@ -20,6 +20,7 @@ class Sign(Enum):
     LINK_LOSES = "the network link loses packets"
     HOST_WAITED_FOR = "the host takes less than the network link brings"
     NO_ROOM = "the host's disk takes no more"
+    TASKS_WAIT = "the host's tasks wait for something, as the kernel says"
 
 
 class Reach(Enum):

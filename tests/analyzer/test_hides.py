@@ -65,6 +65,11 @@ BRAKE = told("gpu_power", node(1), gpu(1), gpu(1, 1), condition="power_brake")
         (told("gpu_hot", node()), told("gpu_clocks", gpu()), True),
         (told("gpu_hot", gpu()), told("gpu_clocks", gpu(1, 1)), False),
         (told("gpu_hung", node()), told("gpu_slow", gpu()), False),
+        # Tasks that wait for a file server that does not answer, on the same node.
+        (told("host_mount", node()), told("host_hang", node()), True),
+        (told("host_mount", node()), told("host_hang", node(2)), False),
+        (told("host_hang", node()), told("host_mount", node()), False),
+        (told("host_storage", node()), told("host_hang", node()), False),
         # What is wrong with one GPU says why several of its node are slow.
         (told("gpu_nvlink", gpu()), told("gpu_slow", node()), True),
         (told("gpu_nvlink", gpu(2)), told("gpu_slow", node()), False),

@@ -177,3 +177,58 @@ def test_only_a_word_that_came_late_without_a_line_is_late(is_late: bool) -> Non
     for scene, expected in ((CALM, is_late), (SILENT, False)):
         (it,) = drivers(replace(scene.with_events(said), late=late))
         assert it.late is expected
+
+
+ROWS, BAD_ROWS = "remapped_rows_corrected", "remapped_rows_uncorrected"
+HOURS = replace(
+    healthy(nodes=1, seconds=380.0, gpus=2),
+    settings=replace(SPANS, trend_seconds=100.0, underused_after_seconds=390.0),
+)
+
+
+def with_rows(*replaced: tuple[str, float]) -> Scene:
+    """Of each count so many rows before, and one more at each of these moments, in seconds before now."""
+    scene, counts = HOURS.changed(gpu(), {ROWS: 2, BAD_ROWS: 4}), {ROWS: 2, BAD_ROWS: 4}
+    for name, seconds in sorted(replaced, key=lambda it: -it[1]):
+        counts = {**counts, name: counts[name] + 1}
+        scene = scene.changed(gpu(), counts, seconds)
+    return scene
+
+
+@pytest.mark.parametrize(
+    ("replaced", "count"),
+    [
+        (((ROWS, 300.0), (ROWS, 200.0), (ROWS, 50.0)), 1),
+        (((ROWS, 300.0), (BAD_ROWS, 200.0), (ROWS, 50.0)), 1),
+        (((ROWS, 300.0), (ROWS, 50.0)), 0),  # two may be chance
+        (((ROWS, 300.0), (ROWS, 250.0), (ROWS, 150.0)), 0),  # none lately
+        (((ROWS, 50.0), (ROWS, 50.0), (ROWS, 50.0)), 0),  # one error took them all
+        (((ROWS, 300.0), (ROWS, 50.0), (ROWS, 50.0)), 1),
+    ],
+)
+def test_three_rows_one_after_another_are_a_bank_that_goes_bad(
+    replaced: tuple[tuple[str, float], ...], count: int
+) -> None:
+    found = [it for it in memory(with_rows(*replaced)) if it.condition == "rows_replaced"]
+    assert [(it.severity.value, it.subject, it.since) for it in found] == [
+        ("warning", gpu(), TICK)
+    ] * count
+    words = "memory rows replaced: 3 in 0.108333 h (limit fewer than 3)"
+    assert all(told(it).startswith(f"warning; {words}") for it in found)
+
+
+def test_rows_that_were_not_counted_before_are_no_new_ones() -> None:
+    scene = HOURS.changed(gpu(), {ROWS: 9}, 50.0)
+    assert [it for it in memory(scene) if it.condition == "rows_replaced"] == []
+
+
+@pytest.mark.parametrize(("rows", "shows"), [(3, False), (2, None)])
+def test_a_bank_that_went_bad_is_not_over_while_three_rows_are_within_the_hours(
+    rows: int, shows: bool | None
+) -> None:
+    standing = incident("gpu_memory", gpu(), condition="rows_replaced")
+    scene = with_rows(*((ROWS, 300.0 - number) for number in range(rows)))
+    assert says_whether_it_corrects(scene.window((MEMORY,)), standing) is shows
+    unread = scene.changed(gpu(), {ROWS: None, BAD_ROWS: None})
+    assert says_whether_it_corrects(unread.window((MEMORY,)), standing) is None
+    assert says_whether_it_corrects(Scene().window((MEMORY,)), standing) is None
