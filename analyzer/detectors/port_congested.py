@@ -29,6 +29,7 @@ from ..evidence.port_rates import (
     Look,
     Rates,
     jobs_through,
+    loses_speed,
     rates_of,
     still_slow,
     still_waits,
@@ -129,7 +130,7 @@ def _waiting(window: Window, look: Look) -> Iterator[_Waiting]:
     slow = rates.waits & (rates.fall >= look.least_fall)
     if not slow.any():
         return
-    waits = fabric(window, rates.rows) & still_waits(window, rates)
+    waits = fabric(window, rates.rows) & still_waits(window, rates) & ~loses_speed(window, rates)
     faint = rates.waits & waits & (rates.fall >= _FAINT * look.least_fall)
     slow &= waits
     if look.now is Span.STEADY:
@@ -295,13 +296,18 @@ def _grouped(window: Window, found: dict[Subject, _Waiting]) -> Iterator[Finding
     yield from _of_leaves(window, [one for one in left if not one.condition])
 
 
-def _slow_nodes(window: Window, found: Iterable[_Waiting]) -> Mapping[Subject, Sequence[_Waiting]]:
-    """Nodes of which most ports wait.
+def _slow_nodes(
+    window: Window, found: Collection[_Waiting]
+) -> Mapping[Subject, Sequence[_Waiting]]:
+    """Nodes of which most ports wait, and none of them at a leaf where other nodes wait as well.
 
     Where those are several with a job or a leaf in common they wait for something, which hosts
     cannot tell apart.
     """
-    nodes = _by(found, lambda one: one.port.of_node())
+    leaves = _by(found, lambda one: place_of(window, one.port)).values()
+    at_full = {one.port.of_node() for leaf in leaves if _nodes(leaf) >= NODES for one in leaf}
+    others = [one for one in found if one.port.of_node() not in at_full]
+    nodes = _by(others, lambda one: one.port.of_node())
     slow = [(node, them) for node, them in nodes.items() if _is_most(window, node, them)]
     groups = joined(slow, lambda it: {tie for one in it[1] for tie in _shared(window, one)})
     return {node: them for group in groups if len(group) < NODES for node, them in group}

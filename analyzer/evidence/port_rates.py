@@ -31,10 +31,15 @@ PAUSED, TICKS, RECEIVED, SENT, RESENT = (
 QUEUED = Aggregate(function=Function.MEAN, field="transmit_queue_bytes")
 DELAY = Aggregate(function=Function.MEAN, field="round_trip_delay_seconds")
 HELD_BACK = Aggregate(function=Function.INCREASE, field="transmit_held_back")
+_SPEED = Aggregate(function=Function.MAX, field="speed_bits_per_second")
 _ASKED = (PAUSED, TICKS, RECEIVED, SENT, RESENT, QUEUED, DELAY, HELD_BACK)
-NEEDS = tuple(
-    Need(measurement="port", span=span, aggregates=_ASKED)
-    for span in (Span.RECENT, Span.STEADY, Span.TREND)
+NEEDS = (
+    *(
+        Need(measurement="port", span=span, aggregates=_ASKED)
+        for span in (Span.RECENT, Span.STEADY, Span.TREND)
+    ),
+    Need(measurement="port", span=Span.NOW, fields=(_SPEED.field,)),
+    Need(measurement="port", span=Span.RECENT, aggregates=(_SPEED,)),
 )
 MICROSECONDS = 1e6
 # Of a span, what its lines must cover, and how many there must be.
@@ -229,6 +234,13 @@ def still_waits(window: Window, rates: Rates) -> Mask:
     queued = _waited(waiting, lately(window, rates, SENT))
     found: Mask = (paused >= PAUSED_SHARE) | (ticks >= _TIMES_TICKS * before)
     found |= queued >= np.fmax(QUEUED_SECONDS, _TIMES_QUEUED * rates.queued_before)
+    return found
+
+
+def loses_speed(window: Window, rates: Rates) -> Mask:
+    """Which links became slower within the minute: one that stays so is what is told, not what waits for it."""
+    now, lately = (window.get("port", span) for span in (Span.NOW, Span.RECENT))
+    found: Mask = now.beside(rates.rows, _SPEED.field) < lately.beside(rates.rows, _SPEED.column)
     return found
 
 

@@ -171,6 +171,25 @@ def test_most_ports_of_one_node_are_the_node() -> None:
     assert [member.device for member in it.members] == ["mlx5_0", "mlx5_1"]
 
 
+@pytest.mark.parametrize(("seconds", "is_told"), [(45.0, False), (1e9, True)])
+def test_a_link_that_has_just_become_slower_waits_for_itself(seconds: float, is_told: bool) -> None:
+    scene = stopped(carrying(FLEET, EVERY, 0.4, 400.0), rail(1), 0.3, 400.0)
+    slower = scene.changed(port(), SLOW, seconds)
+    assert [it.fault for it in congested(slower)] == ["port_congested"] * is_told
+
+
+@pytest.mark.parametrize(("beside", "told_of"), [
+    (rail(1), ("port_congested", "node_network")), (rail(1, 3), ("switch_congested", "")),
+])  # fmt: skip
+def test_a_node_that_waits_at_a_full_leaf_is_not_slow_by_itself(
+    beside: list[Subject], told_of: tuple[str, str]
+) -> None:
+    scene = with_more_ports(carrying(FLEET, EVERY, 0.4), ["mlx5_1"])
+    other = replace(port(2), device="mlx5_1")
+    (it,) = congested(stopped(scene, [port(2), other, *beside], 0.3))
+    assert (it.fault, it.condition) == told_of
+
+
 def test_all_ports_of_several_nodes_of_a_job_are_one_matter_and_no_leaf_s() -> None:
     scene = with_more_ports(stopped(carrying(FLEET, EVERY, 0.4), EVERY, 0.3), ["mlx5_1"])
     (it,) = congested(scene)
