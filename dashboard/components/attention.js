@@ -3,6 +3,8 @@
 
 // Of the room for the list: the rest is for lines of those that are not shown in full.
 const FULL_SHARE = 0.7;
+// Where the list stands before the map: so many notes, in a line each, keep nobody from it.
+const MOST_NOTES = 3;
 
 function element(tag, name, text) {
   const made = document.createElement(tag);
@@ -72,7 +74,8 @@ class Attention {
   }
 
   // As many as fit beside the map in full, the others in one line each, and the list scrolls.
-  // On a wall nobody scrolls or clicks: what does not fit is counted.
+  // On a wall nobody scrolls or clicks: what does not fit is counted. On a narrow screen the list stands
+  // before the map: there notes beyond the first few are counted, too.
   room() {
     const style = getComputedStyle(this.root);
     const rem = parseFloat(getComputedStyle(document.documentElement).fontSize) || 16;
@@ -95,7 +98,13 @@ class Attention {
     this.list.classList.toggle("scrolls", !all && !wall);
     this.list.style.maxHeight = all || wall ? "" : `${most}px`;
     this.list.scrollTop = at;
-    const rest = this.left + (wall ? entries.length - full : 0);
+    const notes = Number.isNaN(below) && !wall ? entries.filter((entry) => entry.classList.contains("info")) : [];
+    notes.forEach((entry, place) => {
+      entry.classList.add("brief");
+      entry.hidden = place >= MOST_NOTES;
+    });
+    const hidden = entries.filter((entry) => entry.hidden).length;
+    const rest = this.left + hidden;
     this.more.hidden = rest === 0;
     this.more.replaceChildren(link("", `and ${rest.toLocaleString("en")} more`, this.page));
   }
