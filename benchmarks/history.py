@@ -32,7 +32,7 @@ from gpuvigil.errors import HubUnavailable
 from gpuvigil.hub_client import Hub
 from simulator.cluster import Node
 from simulator.faults import InjectedFault, change
-from simulator.player import Story
+from simulator.player import Story, beside
 from simulator.sensors import Moment, NodeSensors
 
 # Of one node; half a megabyte of line protocol at eight GPUs.
@@ -192,7 +192,8 @@ def _moment(past: Past, number: int, tick: int) -> Moment:
 
 
 def _faults_of(node: Node, all_: Iterable[InjectedFault]) -> tuple[InjectedFault, ...]:
-    return tuple(fault for fault in all_ if fault.node == node.subject.node)
+    names = frozenset(beside(node))
+    return tuple(fault for fault in all_ if fault.node in names)
 
 
 def _headers(node: str, boot: str, sequence: int) -> dict[str, str]:

@@ -267,6 +267,9 @@ def simulated_faults() -> Iterator[str]:
     yield "What `gpuvigil inject` can make happen, written from `simulator/faults.py` by `make docs`. Each changes only"
     yield "what the simulated sensors read; everything after them is the product. `--clear` ends one, `--clear all` every one."
     yield ""
+    yield "While one of these keeps a rank from its work (a GPU that is lost or hangs, a memory error that ends it, a port that a job over several nodes needs),"
+    yield "the other ranks of its training spin, and make no step."
+    yield ""
     yield "| fault | place | what the sensors read |"
     yield "|---|---|---|"
     for name, kind in KINDS.items():

@@ -65,15 +65,17 @@ class Kind:
     on_rail: bool = False  # the port of that name of up to 32 nodes: those at one leaf
     loses_leaf: bool = False  # which does not answer any more
     fills_leaf: bool = False  # whose cables to spines drop packets
+    holds_up: bool = False  # the other ranks of a training wait for the one that it hits
 
 
-def _xid(code: int, sentence: str, uncorrected_errors: int = 0) -> Kind:
+def _xid(code: int, sentence: str, uncorrected_errors: int = 0, *, holds_up: bool = False) -> Kind:
     return Kind(
         target=Target.GPU,
         effect=Effect.XID,
         xid=code,
         sentence=f"the driver reports Xid {code}: {sentence}",
         uncorrected_errors=uncorrected_errors,
+        holds_up=holds_up,
     )
 
 
@@ -84,17 +86,24 @@ KINDS: dict[str, Kind] = {
         effect=Effect.LOST,
         xid=79,
         sentence="the GPU falls off the bus, and the driver reports Xid 79",
+        holds_up=True,
     ),
     "gpu-lost": Kind(
-        target=Target.GPU, effect=Effect.LOST, sentence="the GPU is lost, and no Xid is reported"
+        target=Target.GPU,
+        effect=Effect.LOST,
+        sentence="the GPU is lost, and no Xid is reported",
+        holds_up=True,
     ),
     "gpu-hang": Kind(
-        target=Target.GPU, effect=Effect.SILENT, sentence="calls for this GPU do not come back"
+        target=Target.GPU,
+        effect=Effect.SILENT,
+        sentence="calls for this GPU do not come back",
+        holds_up=True,
     ),
-    "xid48": _xid(48, "uncorrectable memory error", 1),
+    "xid48": _xid(48, "uncorrectable memory error", 1, holds_up=True),
     "xid94": _xid(94, "contained memory error", 1),
-    "xid95": _xid(95, "uncontained memory error", 1),
-    "xid119": _xid(119, "the GPU's system processor does not answer"),
+    "xid95": _xid(95, "uncontained memory error", 1, holds_up=True),
+    "xid119": _xid(119, "the GPU's system processor does not answer", holds_up=True),
     "xid31": _xid(31, "memory page fault of a program"),
     "xid13": _xid(13, "graphics engine exception of a program"),
     "idle": Kind(
@@ -116,13 +125,19 @@ KINDS: dict[str, Kind] = {
         sentence="one of the GPU's NVLinks counts CRC errors, one a second",
     ),
     "driver-hang": Kind(
-        target=Target.NODE, effect=Effect.SILENT, sentence="no call to the driver comes back"
+        target=Target.NODE,
+        effect=Effect.SILENT,
+        sentence="no call to the driver comes back",
+        holds_up=True,
     ),
     "node-silent": Kind(
         target=Target.NODE, effect=Effect.NODE_SILENT, sentence="the node sends nothing any more"
     ),
     "port-down": Kind(
-        target=Target.PORT, effect=Effect.PORT_DOWN, sentence="the port loses its link"
+        target=Target.PORT,
+        effect=Effect.PORT_DOWN,
+        sentence="the port loses its link",
+        holds_up=True,
     ),
     "port-flap": Kind(
         target=Target.PORT,
@@ -177,6 +192,7 @@ KINDS: dict[str, Kind] = {
         sentence="the leaf of the port is lost: all its nodes lose that port",
         on_rail=True,
         loses_leaf=True,
+        holds_up=True,
     ),
     "uplink-errors": Kind(
         target=Target.PORT,

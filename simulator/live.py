@@ -220,7 +220,8 @@ class LiveFleet:
         tick = self._tick(now)
         if tick >= self._next:
             at = self._fleet.at(tick * self._tick_seconds)
-            self._playing.bend(changes(faults, self._places, self.story.origin, at))
+            jobs = self._fleet.plan.jobs
+            self._playing.bend(changes(faults, self._places, self.story.origin, at, jobs))
             for arriving in self._posting.bodies(self._block(tick)):
                 self._count += 1
                 heapq.heappush(self._coming, (arriving.arrival, self._count, arriving))

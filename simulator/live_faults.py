@@ -11,6 +11,7 @@ from .cluster import Node
 from .fabric.cabling import LANES, Cabling
 from .faults import Effect, InjectedFault, Target
 from .fleet.changes import FOREVER, Change, How, On
+from .fleet.jobs import Job
 from .injected_switches import lost, odd_ports
 from .sensors import (
     BAD_LINK,
@@ -39,17 +40,23 @@ class _Hit:
     node: tuple[int, ...]
     gpus: tuple[int, ...]  # one of them, or all of the node
     port: tuple[int, ...]
+    on_fabric: bool  # the port
 
 
 def changes(
-    faults: Sequence[InjectedFault], nodes: Sequence[Node], origin: datetime, at: datetime
+    faults: Sequence[InjectedFault],
+    nodes: Sequence[Node],
+    origin: datetime,
+    at: datetime,
+    jobs: Sequence[Job] = (),
 ) -> Sequence[Change]:
-    """What they do to the numbers of the tick `at`; `origin` is when the fleet began.
+    """What they do to the numbers of the tick `at`; `origin` is when the fleet began, `jobs` are its own.
 
     Counters keep what a fault has given them, as of `at`, when it is cleared.
     """
     numbers = {node.subject.node: number for number, node in enumerate(nodes)}
     found: list[Change] = []
+    trains = _trainings(jobs, (at - origin).total_seconds())
     for fault in faults:
         number = numbers.get(fault.node)  # None: the file is of a larger fleet
         if number is None or fault.at > at:
@@ -57,7 +64,8 @@ def changes(
         start, end = (fault.at - origin).total_seconds(), FOREVER
         if fault.cleared_at is not None:
             end = (fault.cleared_at - origin).total_seconds()
-        for on, name, targets, how, value in _bends(_hit(fault, nodes[number], number, at)):
+        hit = _hit(fault, nodes[number], number, at)
+        for on, name, targets, how, value in (*_bends(hit), *_held_up(hit, trains)):
             found.append(
                 Change(
                     on=on, name=name, targets=targets, start=start, end=end, how=how, value=value
@@ -97,7 +105,8 @@ def _hit(fault: InjectedFault, node: Node, number: int, at: datetime) -> _Hit:
     ports = [(port.device, port.port) for port in node.ports]
     name = (fault.device or "", fault.port or "")
     port = (number * len(ports) + ports.index(name),) if name in ports else ()
-    return _Hit(fault=fault, at=at, node=(number,), gpus=gpus, port=port)
+    fabric = {(it.device, it.port) for it in node.ports if it.role == "fabric"}
+    return _Hit(fault=fault, at=at, node=(number,), gpus=gpus, port=port, on_fabric=name in fabric)
 
 
 def _bends(hit: _Hit) -> Iterator[_Bend]:
@@ -106,6 +115,33 @@ def _bends(hit: _Hit) -> Iterator[_Bend]:
         for name in ("ecc_uncorrected_errors", "ecc_uncorrected_dram_errors"):
             errors = float(hit.fault.kind.uncorrected_errors)
             yield On.GPU, name, hit.gpus, How.STEP, errors
+
+
+def _trainings(jobs: Sequence[Job], seconds: float) -> Sequence[Job]:
+    """Those that run, and whose ranks wait for each other."""
+    return [
+        job
+        for job in jobs
+        if job.start <= seconds < job.end and job.workload.rhythm and len(job.gpus) > 1
+    ]
+
+
+def _held_up(hit: _Hit, trainings: Sequence[Job]) -> Iterator[_Bend]:
+    """The other ranks spin that wait for one that cannot work; one node talks to itself without any port."""
+    kind = hit.fault.kind
+    if not kind.holds_up:
+        return
+    of_port = kind.target is Target.PORT
+    lost = () if of_port else hit.gpus
+    for job in trainings:
+        if set(hit.gpus).isdisjoint(job.gpus):
+            continue
+        if of_port and not (hit.on_fabric and len(job.gpus) > len(hit.gpus)):
+            continue
+        if struck := tuple(gpu for gpu in job.gpus if gpu in lost):
+            yield On.WORK, "stall", struck, How.SET, 1.0
+        if waits := tuple(gpu for gpu in job.gpus if gpu not in lost):
+            yield On.WORK, "spin", waits, How.SET, 1.0
 
 
 def _lost(hit: _Hit) -> Iterator[_Bend]:

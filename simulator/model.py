@@ -26,7 +26,7 @@ _MEMORY_CLOCK_HERTZ = 2_619_000_000
 _REASON_GPU_IDLE = 0x1  # nvmlClocksEventReasonGpuIdle
 _NVLINKS = 18
 # Of a training's step, what a rank works by itself and what it waits for input; how often it is saved.
-_OWN_SHARE, _INPUT_SHARE, _CHECKPOINT_SECONDS = 0.55, 0.01, 1800.0
+OWN_SHARE, _INPUT_SHARE, CHECKPOINT_SECONDS = 0.55, 0.01, 1800.0
 
 
 # What stays as it is on a healthy H100 SXM, in the units of the catalogue.
@@ -162,7 +162,7 @@ def gpu_fields(node: Node, index: int, work: Work, elapsed_seconds: float, tick:
 
 
 def _step_fields(node: Node, index: int, character: float, elapsed_seconds: float) -> Fields:
-    """What the rank of a training tells; not how far it is, which would speak against every fault."""
+    """What the rank of a training tells; not when its last step ended, which would speak against every fault."""
     slot = node.slots[index]
     if slot is None or not slot.workload.step_seconds:
         return {}
@@ -170,20 +170,28 @@ def _step_fields(node: Node, index: int, character: float, elapsed_seconds: floa
     ran = elapsed_seconds - slot.started_seconds(slot.run(elapsed_seconds))
     return {
         "rank": slot.places.index((node_number(node.subject.node), index)),
+        "step": steps_made(ran, step),
         "step_seconds": step,
-        "step_own_seconds": round(step * (_OWN_SHARE + 0.01 * character), 3),
+        "step_own_seconds": round(step * (OWN_SHARE + 0.01 * character), 3),
         "step_input_seconds": round(step * _INPUT_SHARE, 3),
-        "checkpoint_age_seconds": round(ran % _CHECKPOINT_SECONDS, 3),
+        "checkpoint_age_seconds": round(ran % CHECKPOINT_SECONDS, 3),
     }
+
+
+def steps_made(seconds: float, length: float) -> int:
+    """How many steps of a length end in that time; one that ends just then is not lost to rounding."""
+    return math.floor(seconds / length + 1e-6)
 
 
 def fabric_bytes(node: Node, elapsed_seconds: float) -> float:
     """What the node's GPUs have sent over the fabric, both InfiniBand ports together."""
-    return sum(
-        work(slot, elapsed_seconds).loaded_seconds * slot.workload.fabric_bytes_per_second
-        for slot in node.slots
-        if slot is not None and slot.workload.fabric_bytes_per_second
-    )
+    return sum(fabric_bytes_of(slot, elapsed_seconds) for slot in node.slots if slot is not None)
+
+
+def fabric_bytes_of(slot: Slot, elapsed_seconds: float) -> float:
+    """What one GPU of the slot has sent."""
+    per_second = slot.workload.fabric_bytes_per_second
+    return work(slot, elapsed_seconds).loaded_seconds * per_second if per_second else 0.0
 
 
 def port_fields(port: PortIdentity, fabric_bytes: float, elapsed_seconds: float) -> Fields:

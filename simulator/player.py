@@ -16,7 +16,7 @@ from gpuvigil.clock import from_text, to_text
 from gpuvigil.config import SimulatorSettings
 from gpuvigil.model import Allocation, Inventory, Record
 
-from .cluster import DRIVER, KERNEL, Cluster, Node, allocations, build
+from .cluster import DRIVER, KERNEL, Cluster, Node, allocations, build, node_name
 from .fabric.cabling import FABRIC_BITS_PER_SECOND, Cabling, guids_of, names_of
 from .fabric.reader import Reader
 from .faults import InjectedFault
@@ -89,6 +89,7 @@ class Player:
         self._origin = origin
         self._boot = boot
         self._sensors = [NodeSensors(node) for node in cluster.nodes]
+        self._beside = [beside(node) for node in cluster.nodes]
         self._faults = FaultTeller(cluster.nodes, boot)
         self._senders = [_sender(node, boot) for node in cluster.nodes]
         self._turn: int | None = None
@@ -142,8 +143,8 @@ class Player:
                 spool_oldest_seconds=spool_oldest_seconds,
                 spool_bytes=spool_bytes // count,
             )
-            name = self._cluster.nodes[number].subject.node
-            lines = self._sensors[number].body(moment, by_node.get(name, ()))
+            felt = [f for name in self._beside[number] for f in by_node.get(name, ())]
+            lines = self._sensors[number].body(moment, felt)
             if lines is not None:
                 yield self._senders[number].telemetry([lines], moment.at)
 
@@ -170,6 +171,12 @@ class Player:
         for start in range(0, len(records), _RECORDS_PER_BODY):
             # One body carries records of many nodes; the hub asks records for no sender.
             yield self._senders[0].records(records[start : start + _RECORDS_PER_BODY], now)
+
+
+def beside(node: Node) -> Sequence[str]:
+    """The node, and those that have ranks of its jobs."""
+    others = {place for slot in node.slots if slot is not None for place, _ in slot.places}
+    return list(dict.fromkeys([node.subject.node, *map(node_name, sorted(others))]))
 
 
 def _runs(cluster: Cluster, origin: datetime, now: datetime) -> list[int]:

@@ -4,14 +4,35 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from gpuvigil.lineprotocol import LineTemplate
 from gpuvigil.model import Event, EventKind, PortIdentity, Subject, Unmeasured
 
-from .cluster import Node, Slot, gpu_subject, port_subject
+from .cluster import Node, Slot, gpu_subject, node_name, port_subject
 from .faults import Effect, InjectedFault, Target
-from .model import NO_WORK, Fields, Work, fabric_bytes, gpu_fields, node_fields, port_fields, work
+from .model import (
+    CHECKPOINT_SECONDS,
+    NO_WORK,
+    OWN_SHARE,
+    Fields,
+    Work,
+    fabric_bytes,
+    fabric_bytes_of,
+    gpu_fields,
+    node_fields,
+    port_fields,
+    steps_made,
+    work,
+)
 
+# What a GPU reads whose kernels wait in a collective for another rank.
+_SPINS: Mapping[str, float | int] = {
+    "utilization_percent": 100,
+    "memory_utilization_percent": 1,
+    "sm_activity_percent": 9.0,
+    "clock_event_reasons": 0,
+}
 # A flapping port is down for the first part of each cycle.
 _FLAP_SECONDS = 6.0
 _FLAP_DOWN_SECONDS = 2.0
@@ -85,10 +106,12 @@ class NodeSensors:
     def body(self, moment: Moment, faults: Sequence[InjectedFault]) -> str | None:
         """The node's lines, or None when it sends nothing.
 
-        `faults` are all that happened to this node, cleared ones included.
+        `faults` are all that happened to this node and to those that it shares jobs with, cleared ones
+        included.
         """
         now = moment.at
-        if any(f.kind.effect is Effect.NODE_SILENT and f.active(now) for f in faults):
+        mine = [fault for fault in faults if fault.node == self._node.subject.node]
+        if any(f.kind.effect is Effect.NODE_SILENT and f.active(now) for f in mine):
             return None
         at_ns = round(now.timestamp() * 1e6) * 1000
         works = {
@@ -102,7 +125,7 @@ class NodeSensors:
         rows = list(zip(self._gpu_lines, gpus, strict=True))
         for line, port in zip(self._port_lines, self._node.ports, strict=True):
             rows.append((line, _port(self._node, port, moment, faults)))
-        rows.append((self._node_line, _host(self._node, gpus, moment, faults)))
+        rows.append((self._node_line, _host(self._node, gpus, moment, mine)))
         lines = (line.line(fields, at_ns) for line, fields in rows)
         return "\n".join(line for line in lines if line is not None)
 
@@ -118,31 +141,76 @@ def _gpu(
     now_work = NO_WORK if slot is None else works[slot.number]
     if not faults:
         return gpu_fields(node, index, now_work, moment.counted_seconds, moment.tick)
-    mine = [f for f in faults if f.kind.target is Target.NODE or f.gpu == index]
+    here = [f for f in faults if f.node == node.subject.node]
+    mine = [f for f in here if f.kind.target is Target.NODE or f.gpu == index]
     active = {f.kind.effect for f in mine if f.active(moment.at)}
     if Effect.LOST in active:
         return {"up": 0, "unmeasured_reason": int(Unmeasured.LOST), "index": index}
     if Effect.SILENT in active:
         return {"unmeasured_reason": int(Unmeasured.DRIVER_NOT_ANSWERING), "index": index}
-    stops = [f for f in mine if f.kind.effect in {Effect.LOST, Effect.IDLE}]
+    waits = [] if slot is None else [f for f in faults if holds_up(f, node, slot)]
+    stops = [*(f for f in mine if f.kind.effect in {Effect.LOST, Effect.IDLE}), *waits]
     if slot is not None and stops:
-        loaded = _without(lambda t: work(slot, t).loaded_seconds, moment, stops)
-        load = 0.0 if Effect.IDLE in active else now_work.load
-        now_work = Work(load=load, loaded_seconds=loaded)
+        now_work = _stopped(slot, moment, stops)
     fields = gpu_fields(node, index, now_work, moment.counted_seconds, moment.tick)
+    if Effect.IDLE not in active and any(f.active(moment.at) for f in waits if f not in mine):
+        fields.update(_SPINS)
     fields["ecc_uncorrected_errors"] = sum(
         f.kind.uncorrected_errors for f in mine if f.at <= moment.at
     )
     _heat(fields, mine, moment.at)
     _nvlink(fields, mine, moment.at)
-    _slow_rank(fields, mine, [f for f in faults if _is_of(f, node, slot)], moment.at)
+    if slot is not None:
+        slow = [f for f in faults if f.kind.effect is Effect.SLOW and _hits(f, slot)]
+        _slow_rank(fields, mine, slow, moment.at)
+        _steps_made(fields, slot, moment, (waits, slow))
     return fields
 
 
-def _is_of(fault: InjectedFault, node: Node, slot: Slot | None) -> bool:
-    """Whether it slows a rank of the slot's job."""
-    is_slow = fault.kind.effect is Effect.SLOW and fault.gpu is not None
-    return is_slow and node.slots[fault.gpu or 0] is slot
+def _hits(fault: InjectedFault, slot: Slot) -> bool:
+    """Whether it is at a GPU of the slot's job, or at a node of it."""
+    names = ((node_name(number), gpu) for number, gpu in slot.places)
+    return any(fault.node == name and fault.gpu in {None, gpu} for name, gpu in names)
+
+
+def holds_up(fault: InjectedFault, node: Node, slot: Slot) -> bool:
+    """Whether a training waits for a rank that it hits; one node talks to itself without any port."""
+    if not (fault.kind.holds_up and slot.workload.step_seconds and _hits(fault, slot)):
+        return False
+    if fault.kind.target is not Target.PORT:
+        return True
+    fabric = {port.device for port in node.ports if port.role == "fabric"}
+    return fault.device in fabric and len({number for number, _ in slot.places}) > 1
+
+
+def _stopped(slot: Slot, moment: Moment, stops: Sequence[InjectedFault]) -> Work:
+    """What is left of the slot's work where these keep a GPU from it."""
+    is_stopped = any(fault.active(moment.at) for fault in stops)
+    return Work(
+        load=0.0 if is_stopped else work(slot, moment.counted_seconds).load,
+        loaded_seconds=_without(lambda t: work(slot, t).loaded_seconds, moment, stops),
+    )
+
+
+def _steps_made(
+    fields: Fields, slot: Slot, moment: Moment, held: tuple[Sequence[InjectedFault], ...]
+) -> None:
+    """Of a training: none, and no checkpoint, while a rank is waited for; fewer while one is slow."""
+    length = slot.workload.step_seconds
+    if not length:
+        return
+    waits, slow = held
+    started = slot.started_seconds(slot.run(moment.counted_seconds))
+
+    def ran(seconds: float) -> float:
+        return max(seconds - started, 0.0)
+
+    late = SLOWER * OWN_SHARE
+    went, at_full_pace = (_without(ran, moment, faults) for faults in (waits, [*waits, *slow]))
+    fields["step"] = steps_made((went + late * at_full_pace) / (1.0 + late), length)
+    now = moment.counted_seconds
+    stands = max((now - moment.seconds(it.at) for it in waits if it.active(moment.at)), default=0.0)
+    fields["checkpoint_age_seconds"] = round(went % CHECKPOINT_SECONDS + stands, 3)
 
 
 def _slow_rank(
@@ -188,29 +256,33 @@ def nvlink_errors(fault: InjectedFault, now: datetime) -> int:
 def _without(
     counter: Callable[[float], float], moment: Moment, stops: Iterable[InjectedFault]
 ) -> float:
-    """`counter` now, less what it would have gained while it was stopped."""
-    value = counter(moment.counted_seconds)
-    reached = -math.inf
+    """`counter` now, less what it would have gained while it was stopped; then it stands still."""
+    now, value = moment.counted_seconds, 0.0
+    reached: float | None = None  # the end of what was stopped so far
     for stop in sorted(stops, key=lambda fault: fault.at):
-        ended = moment.at if stop.cleared_at is None else min(stop.cleared_at, moment.at)
-        start = max(moment.seconds(stop.at), reached)
-        end = moment.seconds(ended)
-        if start < end:
-            value -= counter(end) - counter(start)
-            reached = end
-    return value
+        start = moment.seconds(stop.at)
+        end = now if stop.cleared_at is None else min(moment.seconds(stop.cleared_at), now)
+        if end <= (start if reached is None else max(start, reached)):
+            continue
+        if reached is None:
+            value = counter(start)
+        elif start > reached:
+            value += counter(start) - counter(reached)
+        reached = end
+    return counter(now) if reached is None else value + (counter(now) - counter(reached))
 
 
 def _port(
     node: Node, port: PortIdentity, moment: Moment, faults: Sequence[InjectedFault]
 ) -> Fields:
+    place = node.subject.node, port.device, port.port
     mine = [
         f
         for f in faults
-        if (f.device, f.port) == (port.device, port.port) and not f.kind.effect.is_beyond_hosts
+        if (f.node, f.device, f.port) == place and not f.kind.effect.is_beyond_hosts
     ]
     downs = [f for f in mine if f.kind.effect is Effect.PORT_DOWN]
-    moved = _without(lambda t: fabric_bytes(node, t), moment, downs)
+    moved = _moved(node, moment, faults, downs)
     fields = port_fields(port, moved, moment.counted_seconds)
     if not mine:
         return fields
@@ -223,6 +295,23 @@ def _port(
         if port.kind == "infiniband":
             fields["physical_state"] = PHYSICAL_STATE_POLLING
     return fields
+
+
+def _moved(
+    node: Node, moment: Moment, faults: Sequence[InjectedFault], downs: Sequence[InjectedFault]
+) -> float:
+    """What the node's trainings have sent over the fabric while they went on and the port was up."""
+    if not faults:
+        return fabric_bytes(node, moment.counted_seconds)
+    return sum(
+        _without(
+            partial(fabric_bytes_of, slot),
+            moment,
+            [*downs, *(fault for fault in faults if holds_up(fault, node, slot))],
+        )
+        for slot in node.slots
+        if slot is not None
+    )
 
 
 def _port_numbers(fields: Fields, faults: Sequence[InjectedFault], now: datetime) -> None:

@@ -29,6 +29,7 @@ from accounting.people.roles import Role
 from dashboard.auth.accounts import Accounts, new_person
 from dashboard.data.attention import attention
 from dashboard.layout.panels import MOST_ATTENTION
+from dashboard.lists.network import OF_LINKS
 from gpuvigil.clock import SystemClock, from_text
 from gpuvigil.hub_client import Hub
 from gpuvigil.metrics import GPU
@@ -69,6 +70,7 @@ tick_seconds = 5.0
 [analyzer]
 tick_seconds = 2.0
 idle_after_seconds = 60.0
+silent_verdict_seconds = 60.0
 """
 
 Ask = Callable[[Hand], None]
@@ -100,9 +102,13 @@ class Demo:
         ]
 
     def slow_ports(self) -> list[Incident]:
-        """What stands of the slow node's ports, and of somebody's job."""
-        found = self.standing(of=self.slow)
-        return [it for it in found if it.subject.kind == "port" and it.impact.holders]
+        """What stands of the slow node's ports."""
+        return [it for it in self.standing(of=self.slow) if it.subject.kind == "port"]
+
+    def idle_ones(self) -> list[Incident]:
+        """What stands of idle GPUs of somebody, but of the silent node: what those do nobody knows."""
+        found = self.standing("gpu_idle_held")
+        return [it for it in found if it.impact.users and it.subject.of_node() != self.silent]
 
     def gpu(self) -> tuple[Subject, int]:
         """One that answers."""
@@ -126,7 +132,7 @@ def failing(demo: Demo) -> Ask:
 
 
 def idle(demo: Demo) -> Ask:
-    one = demo.chance.choice([it for it in demo.standing("gpu_idle_held") if it.impact.users])
+    one = demo.chance.choice(demo.idle_ones())
     (holder,), (user,) = one.impact.holders[:1], one.impact.users[:1]
     row = rf"{re.escape(user)} {holder} \d+ \d+ (\d+) (s|min|h)\b"
 
@@ -144,11 +150,16 @@ def idle(demo: Demo) -> Ask:
 
 def network(demo: Demo) -> Ask:
     one = demo.chance.choice(demo.slow_ports())
-    job = one.impact.holders[0]
+    where = f"{one.subject.node} port {one.subject.device}/{one.subject.port} "
+    # A job on one node needs no port.
+    suffers = f"{one.impact.holders[0]} of " if one.impact.holders else re.escape(one.impact.text)
 
     def ask(hand: Hand) -> None:
+        found = [it for it in demo.standing() if it.fault in OF_LINKS]
+        jobs = {job for it in found if it.impact.running for job in it.impact.holders}
+        answer = r"Yes: \d+ jobs? may suffer" if jobs else "(No job suffers now|is not known);"
         hand.to("Network")
-        hand.reads(r"Yes: \d+ jobs? may suffer", f"{one.label} {one.title} .*{job} of ")
+        hand.reads(answer, f"{where}.*{re.escape(one.title)} .*{suffers}")
 
     return ask
 
@@ -191,11 +202,11 @@ def acknowledge(demo: Demo, one: Incident | None = None) -> Ask:
 def cost(demo: Demo) -> Ask:
     told = [it for it in used(demo) if it["account"] and it["cluster"] == SIMULATED_CLUSTER]
     one = demo.chance.choice(sorted(told, key=lambda it: str(it["account"])))
-    row = rf"{one['account']} ([\d.]+) \S+ \d+ % ([\d.]+) \S+ ([\d.]+) ([\d.]+) ([\d.]+)"
+    row = rf"{one['account']} ([\d.]+) \d+ % ([\d.]+) ([\d.]+) ([\d.]+) ([\d.]+)"
 
     def ask(hand: Hand) -> None:
         hand.to("Users and teams")
-        text = hand.reads("Idle, USD", row, r"GPU-hours held, .* idle, [\d.]+ USD")
+        text = hand.reads("Idle, USD", row, r"GPU-hours held .* idle, [\d.]+ USD")
         found = re.search(row, text)
         assert found
         held, idles, blocked, _, price = map(float, found.groups())
@@ -383,7 +394,10 @@ def demo(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def broken(product: Product, chance: random.Random) -> dict[str, Any]:
-    """Make a GPU of one job fail, a port of another slow, and a node that nobody uses silent."""
+    """Make a GPU of one job fail, a port of another slow, and a node of others silent.
+
+    Of a node that nobody uses it is not told for 20 minutes: it may be rebooting.
+    """
     story = wait_until("the story", lambda: story_of(product.state), 60.0)
     fleet = story.fleet()
     now = SystemClock().now()
@@ -392,10 +406,12 @@ def broken(product: Product, chance: random.Random) -> dict[str, Any]:
     running = [it for it in fleet.plan.jobs if it.start < at < it.end]
     large = [it for it in running if len(it.gpus) == GPUS and it.end > at + LASTS.total_seconds()]
     job, other = chance.sample(large, 2)
-    used = {gpu // GPUS for it in running for gpu in it.gpus}
+    theirs = {gpu // GPUS for it in (job, other) for gpu in it.gpus}
+    last = [it for it in running if it.end > at + LASTS.total_seconds()]
+    in_use = sorted({gpu // GPUS for it in last for gpu in it.gpus} - {0, 1} - theirs)
     names = [topology.node_subject(node) for node in range(NODES)]
     node, slow = names[job.gpus[0] // GPUS], names[other.gpus[0] // GPUS]
-    silent = names[chance.choice([it for it in range(2, NODES) if it not in used])]
+    silent = names[chance.choice(in_use)]
     index = job.gpus[0] % GPUS
     command(product, "inject", "xid79", "--node", node.node, "--gpu", str(index))
     command(product, "inject", "port-slow", "--node", slow.node)
@@ -412,7 +428,7 @@ def told(demo: Demo) -> bool:
     time.sleep(1)
     lost = any(it.subject == demo.lost for it in demo.standing())
     slow = demo.slow_ports()
-    idles = len(demo.standing("gpu_idle_held")) > 1
+    idles = len(demo.idle_ones()) > 1
     return (
         lost and bool(slow) and idles and bool(demo.standing(of=demo.silent)) and bool(used(demo))
     )

@@ -36,6 +36,7 @@ ALLOWED = {
     "gpuvigil/matching.py: labels.get(self.label)": "a label's name, as Prometheus has them",
     "integrations/switches/answers.py: it.labels[named_by]": "the same",
     "gpuvigil/faults/xids.py: _ASIDE.sub('', self.summary)": "a title is made of the summary",
+    "dashboard/model/short_label.py: label.partition(' (')": "a label, to shorten it in a line",
     "dashboard/reports/page.py: run.summary.split('\\n\\n')": "a report's Markdown, to lay it out",
     "dashboard/layout/grids.py: column.title.removeprefix('COST ')": "a column's head",
     "dashboard/device/node_page.py: panel.label.partition('/')": "a port's device and number",

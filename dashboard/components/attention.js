@@ -3,6 +3,8 @@
 
 // Of the room for the list: the rest is for lines of those that are not shown in full.
 const FULL_SHARE = 0.7;
+// Where the list stands before the map: so many notes, in a line each, keep nobody from it.
+const MOST_NOTES = 3;
 
 function element(tag, name, text) {
   const made = document.createElement(tag);
@@ -74,7 +76,7 @@ class Attention {
     this.room();
   }
 
-  // How high the list may be.
+  // How high the list may be; on a narrow screen it stands before the map, as high as it likes.
   most() {
     const style = getComputedStyle(this.root);
     const rem = parseFloat(getComputedStyle(document.documentElement).fontSize) || 16;
@@ -85,7 +87,8 @@ class Attention {
   }
 
   // As many as fit beside the map in full, the others in one line each, and the list scrolls.
-  // On a wall nobody scrolls or clicks: what does not fit is counted.
+  // On a wall nobody scrolls or clicks: what does not fit is counted. On a narrow screen notes beyond the
+  // first few are counted, too.
   room() {
     const most = (this.height = this.most());
     const entries = [...this.list.children], wall = this.root.classList.contains("wall"), at = this.list.scrollTop;
@@ -103,8 +106,14 @@ class Attention {
     this.list.classList.toggle("scrolls", !all && !wall);
     this.list.style.maxHeight = all || wall ? "" : `${most}px`;
     this.list.scrollTop = at;
+    const notes = most === Infinity && !wall ? entries.filter((entry) => entry.classList.contains("info")) : [];
+    notes.forEach((entry, place) => {
+      entry.classList.add("brief");
+      entry.hidden = place >= MOST_NOTES;
+    });
     this.tall = this.list.scrollHeight;
-    const rest = this.left + (wall ? entries.length - full : 0);
+    const hidden = entries.filter((entry) => entry.hidden).length;
+    const rest = this.left + hidden;
     this.more.hidden = rest === 0;
     this.more.replaceChildren(link("", `and ${rest.toLocaleString("en")} more`, this.page));
   }

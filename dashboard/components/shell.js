@@ -13,6 +13,11 @@ function here(href, pages) {
   return url.origin === location.origin && pages.includes(url.pathname) ? url.pathname + url.search : null;
 }
 
+// One in a drawing, too, whose `href` is no text.
+function linkOf(event) {
+  return event.composedPath().find((node) => node.localName === "a" && node.hasAttribute("href"));
+}
+
 // Streamlit makes two steps of a change of page, of its path and of its query, and the one between them is
 // a page with another's query. Until we are there, every step after the first goes on from that one.
 const PATIENCE_MS = 5000;
@@ -233,7 +238,7 @@ class Shell {
   }
 
   local(event) {
-    this.carry(event.composedPath().find((node) => node.tagName === "A" && node.href));
+    this.carry(linkOf(event));
     const time = event.composedPath().find((node) => node.tagName === "TIME" && node.dateTime);
     const at = time && new Date(time.dateTime);
     if (!time || isNaN(at)) return;
@@ -244,17 +249,17 @@ class Shell {
   // A link that is copied, or opened beside this page, leads to the same moment.
   carry(link) {
     if (!this.at || !link || "now" in link.dataset || link.hasAttribute("download")) return;
-    const to = here(link.href, this.pages);
-    if (to !== null && withMoment(to, this.at) !== to) link.href = withMoment(to, this.at);
+    const to = here(link.getAttribute("href"), this.pages);
+    if (to !== null && withMoment(to, this.at) !== to) link.setAttribute("href", withMoment(to, this.at));
   }
 
   follow(event) {
     if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
-    const link = event.composedPath().find((node) => node.tagName === "A" && node.href);
-    if (!link || link.hasAttribute("download") || here(link.href, this.pages) === null) return;
+    const link = linkOf(event);
+    if (!link || link.hasAttribute("download") || here(link.getAttribute("href"), this.pages) === null) return;
     event.preventDefault();
     if ("now" in link.dataset) this.leave(withoutMoment());
-    else this.go(link.href);
+    else this.go(link.getAttribute("href"));
   }
 
   go(href) {

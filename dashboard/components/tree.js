@@ -4,6 +4,7 @@
 const TAGS = new Set(("a b button code dd details div dl dt em form h1 h2 h3 h4 header input label li nav ol p section small"
   + " span strong summary table tbody td th thead time tr ul").split(" "));
 const DRAWN = new Set("svg line rect text".split(" "));
+const SVG = "http://www.w3.org/2000/svg";
 const ATTRIBUTES = new Set(("action class colspan data-name datetime height href maxlength name placeholder role scope tabindex title type"
   + " value viewBox width x x1 x2 y y1 y2").split(" "));
 
@@ -16,8 +17,9 @@ function allowed(name, value) {
   return ATTRIBUTES.has(name) || name.startsWith("aria-");
 }
 
-function make([tag]) {
-  if (DRAWN.has(tag)) return document.createElementNS("http://www.w3.org/2000/svg", tag);
+function make([tag], parent) {
+  // A link in a drawing is one of its own kind.
+  if (DRAWN.has(tag) || (tag === "a" && parent.namespaceURI === SVG)) return document.createElementNS(SVG, tag);
   return document.createElement(TAGS.has(tag) ? tag : "span");
 }
 
@@ -62,7 +64,7 @@ function patch(parent, nodes) {
     const key = typeof node === "string" ? undefined : node[1].key;
     let child = key === undefined ? next : keyed.get(key);
     const reused = child && fits(child, node);
-    if (!reused) child = typeof node === "string" ? document.createTextNode(node) : make(node);
+    if (!reused) child = typeof node === "string" ? document.createTextNode(node) : make(node, parent);
     if (child !== next) parent.insertBefore(child, next);
     else next = next.nextSibling;
     if (typeof node === "string") {

@@ -11,9 +11,6 @@ from gpuvigil.numbers_in_words import counted
 
 from ..model.delivery_status import Told, told_of
 
-# An incident that blocks more GPUs than this is ranked as if it were one step more severe.
-WIDE = 32
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
@@ -45,9 +42,9 @@ def attention(
 ) -> tuple[Attention, ...]:
     """What stands, in the order in which people should go about it; `states` say how each goes.
 
-    Real before simulated. Then by severity, one step higher for what blocks more than 32 GPUs.
-    Within a severity GPUs that cannot work come before those that only may suffer, then more GPUs
-    before fewer, and those that nobody has taken before those that somebody has. Of equals the
+    Real before simulated. Then by severity: no warning stands above a critical, however many GPUs it
+    blocks. Within a severity GPUs that cannot work come before those that only may suffer, then more
+    GPUs before fewer, and those that nobody has taken before those that somebody has. Of equals the
     oldest is first: it has waited longest, the first of a burst is most often its cause, and no
     entry moves away under the pointer because a new one came.
     """
@@ -61,8 +58,7 @@ def attention(
 
 
 def _rank(incident: Incident) -> tuple[bool, int, bool, int, bool, datetime, str]:
-    gpus = incident.impact.gpus
-    severity = max(incident.severity.rank - (1 if gpus > WIDE else 0), 0)
+    severity, gpus = incident.severity.rank, incident.impact.gpus
     may_work = incident.fault not in STOPPING
     taken = incident.state == State.ACKNOWLEDGED.value
     return incident.simulated, severity, may_work, -gpus, taken, incident.since, incident.id

@@ -23,6 +23,7 @@ from gpuvigil.model import (
 from gpuvigil.numbers_in_words import counted
 from gpuvigil.web import page_links
 
+from ..model.short_label import short_label
 from .job_deeds import BURST, Deed
 
 BACK = timedelta(hours=6)
@@ -167,7 +168,7 @@ def _of_incidents(transitions: Iterable[Moved], label: Callable[[Subject], str])
             kind=("incident", one.to_state, said, incident.title, incident.subject.cluster),
             subject=incident.subject,
             said=said,
-            one=f"{incident.label or label(incident.subject)}: {incident.title}",
+            one=f"{short_label(incident) or label(incident.subject)}: {incident.title}",
             many=f"{_NOUNS[incident.subject.kind]}: {incident.title}",
             tone=tone,
             href=page_links.incident_page(one.incident_id),

@@ -16,6 +16,7 @@ class Covered:
 
     node: Subject
     parts: str
+    only: Subject | None = None  # the one part, where it is one
 
 
 def members(incident: Incident) -> list[Subject]:
@@ -37,7 +38,15 @@ def covered(
     for one in subjects:
         nodes.setdefault(one.of_node(), []).append(one)
     ordered = sorted(nodes, key=lambda it: (it.cluster, natural(it.node)))
-    return [Covered(node=node, parts=_parts(nodes[node], index)) for node in ordered]
+    return [
+        Covered(node=node, parts=_parts(nodes[node], index), only=_only(nodes[node]))
+        for node in ordered
+    ]
+
+
+def _only(subjects: Sequence[Subject]) -> Subject | None:
+    """The GPU or port, where a node has no other that is covered."""
+    return subjects[0] if len(subjects) == 1 and subjects[0].kind != "node" else None
 
 
 def _parts(subjects: Sequence[Subject], index: Callable[[Subject], int | None]) -> str:

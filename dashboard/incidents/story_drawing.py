@@ -207,7 +207,7 @@ def _covers(one: Incident, places: Sequence[Covered], now: datetime) -> Node:
         el(
             "li",
             el("a", it.node.node, href=page_links.around(it.node, one.since, until)),
-            f" {it.parts}" if it.parts else None,
+            *_parts(it, one.since, until),
             key=it.node.key,
         )
         for it in places[:MOST_PLACES]
@@ -235,6 +235,15 @@ def _covers(one: Incident, places: Sequence[Covered], now: datetime) -> Node:
         folded,
         key="covers",
     )
+
+
+def _parts(it: Covered, since: datetime, until: datetime) -> Sequence[Node]:
+    """Which of a node; one leads to its page."""
+    if not it.parts:
+        return ()
+    if it.only is None:
+        return (f" {it.parts}",)
+    return " ", el("a", it.parts, href=page_links.around(it.only, since, until))
 
 
 def _similar(past: Similar, asked: Filters, now: datetime) -> Node:

@@ -25,6 +25,8 @@ _SERVING = {
     "account": "Team",
     "cluster": "Cluster",
 }
+# GPUs of a node that is silent are not measured, and not busy.
+_UNKNOWN = {"idle_gpus": "not measured"}
 _MODELS = {
     "model": "Model",
     "verdict": "Verdict",
@@ -47,7 +49,7 @@ def page(found: Tables) -> Sequence[Node | None]:
     """The answer in a line, then who serves now, then each model's day."""
     return (
         _answer(found),
-        section("Who serves", "now", found.serving, _SERVING, "gpuvigil top"),
+        section("Who serves", "now", found.serving, _SERVING, "gpuvigil top", _UNKNOWN),
         el(
             "section", *(el("p", line, class_="sub") for line in found.serving.notes), key="unknown"
         ),
@@ -60,12 +62,23 @@ def _answer(found: Tables) -> Node | None:
     rows = [by_key(found.serving, row) for row in found.serving.rows]
     if not rows:
         return None
-    gpus, idle = (sum(int(str(row[key])) for row in rows) for key in ("gpus", "idle_gpus"))
+    gpus, idle, unmeasured = (
+        sum(int(str(row[key] or 0)) for row in rows)
+        for key in ("gpus", "idle_gpus", "unmeasured_gpus")
+    )
     asked = sum(row["known_by"] == ANSWERS for row in rows)
     serve = "serves" if len(rows) == 1 else "serve"
     measured = "all" if asked == len(rows) else f"{asked:,} of {len(rows):,}" if asked else "none"
     said = (
-        f"{counted(len(rows), 'holder')} {serve} inference on {counted(gpus, 'GPU')}, {idle or 'none'} at 0 % now."
-        f" Requests are measured for {measured}."
+        f"{counted(len(rows), 'holder')} {serve} inference on {counted(gpus, 'GPU')},"
+        f" {_at_rest(gpus, idle, unmeasured)}. Requests are measured for {measured}."
     )
     return el("p", el("b", said), class_="impact", key="answer")
+
+
+def _at_rest(gpus: int, idle: int, unmeasured: int) -> str:
+    """How many compute nothing, of those of which it is known."""
+    if unmeasured == gpus:
+        return "none of them measured now"
+    rest = f", {unmeasured:,} not measured" if unmeasured else ""
+    return f"{f'{idle:,}' if idle else 'none'} at 0 % now{rest}"

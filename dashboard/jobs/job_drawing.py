@@ -17,6 +17,7 @@ from ..layout.tree import Node, each, el, wide
 from ..lists.job_losses import Reliability, advice
 from ..lists.jobs import JobNow
 from ..lists.one_job_now import checkpoint_words
+from ..model.short_label import short_label
 from .job_query import Ending
 from .ranks import Line, Ranks, ordered
 
@@ -68,7 +69,7 @@ def _facts(job: JobNow, now: datetime) -> Iterable[Node]:
 
 
 def _why(one: Incident) -> Node:
-    where = one.label or one.subject.node
+    where = short_label(one) or one.subject.node
     return el(
         "p",
         el("b", "Held up by "),

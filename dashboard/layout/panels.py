@@ -18,6 +18,7 @@ from ..data.trend import Before
 from ..data.views import NAMED_NODES, FleetView
 from ..model.cluster import ClusterView, Look, PortView, Strip
 from ..model.ports import PORT_WORDS
+from ..model.short_label import short_label
 from . import job_links
 
 MOST_PORTS = 12
@@ -298,7 +299,7 @@ def _item(item: Attention, now: datetime) -> dict[str, Any]:
         "title": item.title,
         "severity": item.severity.value,
         "simulated": item.simulated,
-        "label": item.label,
+        "label": short_label(item.incident) or item.label,
         "impact": job_links.parts(
             f"{item.impact} · for {duration(now - item.since)}{state}",
             item.subject.cluster,

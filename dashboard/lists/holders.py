@@ -31,7 +31,7 @@ class _Holding:
     began_before: bool = False  # of one of its GPUs, at `since` or earlier
     gpus: int = 0
     idle: int = 0
-    used: list[float] = field(default_factory=list)
+    used: list[float] = field(default_factory=list)  # of those that were measured
     watts: list[float] = field(default_factory=list)
     nodes: set[str] = field(default_factory=set)
     idle_since: datetime | None = None  # an incident says so
@@ -85,6 +85,7 @@ SERVING = (
     Column(key="known_by", title="KNOWN BY", flexible=True),
     Column(key="gpus", title="GPUS", show=whole, right=True),
     Column(key="idle_gpus", title="IDLE NOW", show=whole, right=True),
+    Column(key="unmeasured_gpus", title="NOT MEASURED", show=whole, right=True),
     Column(key="idle_for_seconds", title="IDLE FOR", show=length, right=True),
     Column(key="used_percent", title="USED", show=percents, right=True),
     Column(key="power_watts", title="WATTS", show=whole, right=True),
@@ -108,7 +109,7 @@ def top(moment: Moment) -> Grid:
     rows = [
         (
             one.gpus,
-            one.idle,
+            _idle_now(one),
             _mean(one.used),
             sum(one.watts) if one.watts else None,
             one.user,
@@ -186,7 +187,8 @@ def serving(moment: Moment, known_by: Mapping[HolderKey, str], notes: Sequence[s
             one.holder,
             by,
             one.gpus,
-            one.idle,
+            _idle_now(one),
+            one.gpus - len(one.used),
             _since(one.idle_since, moment.now),
             _mean(one.used),
             sum(one.watts) if one.watts else None,
@@ -245,6 +247,11 @@ def _holdings(
 def _while_held(since: datetime | None, held: Allocation | None) -> datetime | None:
     """Since when a GPU is idle in this holder's hands: one may take over what was idle before."""
     return since if since is None or held is None else max(since, held.started_at)
+
+
+def _idle_now(one: _Holding) -> int | None:
+    """How many compute nothing; None where not one was measured, as of a silent node."""
+    return one.idle if one.used else None
 
 
 def _idles(one: _Holding, since: datetime | None, why: Idleness | None) -> None:

@@ -14,6 +14,7 @@ from gpuvigil.model import Incident, Inventory, RecordKind, readable
 from gpuvigil.numbers_in_words import counted
 from gpuvigil.schedulers.jobs import by_holder
 
+from ..model.short_label import short_label
 from . import job_losses
 from .job_losses import Reliability, incidents_of
 from .jobs import Fleet, JobNow, asked, running
@@ -108,7 +109,7 @@ def _bound_words(found: Decision | None) -> str:
 
 
 def _held_up_by(one: Incident) -> str:
-    where = one.label or one.subject.node
+    where = short_label(one) or one.subject.node
     todo = f" Do now: {one.action.rstrip('.')}." if one.action else ""
     return f"{one.title} ({where}), since {time_of(one.since)}.{todo} Incident {one.id}."
 

@@ -1,8 +1,9 @@
 """The fabric between the hosts, as trees: leaves by spines, and a drawing where it is small."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from gpuvigil.clock import moment as time_of
+from gpuvigil.model import SWITCH_DEVICE, Subject
 from gpuvigil.numbers_in_words import counted
 from gpuvigil.web import page_links
 
@@ -125,15 +126,25 @@ def _troubled(one: Wiring, cables: Sequence[Cable]) -> Node | None:
     """Every cable that is not well, by both of its ends; those of a switch that does not answer are one line."""
     bad = [it for it in cables if kind([it]) != "calm"]
     lost = [(name, sum(name in {it.leaf, it.spine} for it in bad)) for name in sorted(one.lost)]
-    said = [
-        f"{name} does not answer: its {counted(count, 'cable')} between switches"
+    lines = [
+        el(
+            "li",
+            _switch(one, name),
+            f" does not answer: its {counted(count, 'cable')} between switches",
+            key=name,
+        )
         for name, count in lost
         if count
     ]
-    said += [f"{it.name}: {_trouble(it)}" for it in bad if one.lost.isdisjoint({it.leaf, it.spine})]
-    if not said:
-        return None
-    return el("ul", *(el("li", line, key=line) for line in said[:MOST_LEAVES]), key="troubled")
+    lines += [_in_trouble(one, it) for it in bad if one.lost.isdisjoint({it.leaf, it.spine})]
+    return el("ul", *lines[:MOST_LEAVES], key="troubled") if lines else None
+
+
+def _in_trouble(one: Wiring, it: Cable) -> Node:
+    """A cable by both of its ends, which leads to its page."""
+    end = Subject(cluster=one.cluster, node=it.leaf, device=SWITCH_DEVICE, port=it.leaf_port)
+    link = el("a", it.name, href=page_links.link_page(end))
+    return el("li", link, f": {_trouble(it)}", key=it.name)
 
 
 def _trouble(it: Cable) -> str:
@@ -170,15 +181,15 @@ def _drawing(one: Wiring) -> Node:
         )
     )
     boxes = (
-        *(box for name, x in above.items() for box in _box(one, name, x, _TOP)),
-        *(box for name, x in below.items() for box in _box(one, name, x, _BOTTOM)),
+        *(_box(one, name, x, _TOP) for name, x in above.items()),
+        *(_box(one, name, x, _BOTTOM) for name, x in below.items()),
     )
     return el(
         "svg",
         *lines,
         *boxes,
         viewBox=f"0 0 {_WIDTH:.0f} {_HEIGHT:.0f}",
-        role="img",
+        role="group",
         aria_label=f"Drawing of {counted(len(one.cables), 'pair')} of leaf and spine",
         class_="fabric",
         key="drawing",
@@ -189,18 +200,21 @@ def _places(many: int) -> list[float]:
     return [_WIDTH * (place + 0.5) / many for place in range(many)]
 
 
-def _box(one: Wiring, name: str, x: float, y: float) -> Iterator[Node]:
+def _box(one: Wiring, name: str, x: float, y: float) -> Node:
+    """A switch by its name, which leads to its page."""
     most = max(len(one.spines), len(one.leaves))
     broad = min(0.9 * _WIDTH / most, 150.0)
-    yield el(
+    box = el(
         "rect",
         x=f"{x - broad / 2:.0f}",
         y=f"{y:.0f}",
         width=f"{broad:.0f}",
         height=f"{_BOX:.0f}",
         class_="hot" if name in one.lost else None,
-        key=f"box {name}",
+        key="box",
     )
     room = min(int(broad / 8.0), _CHARACTERS)
     shown = name if len(name) <= room else f"{name[: max(room - 1, 1)]}…"
-    yield el("text", shown, x=f"{x:.0f}", y=f"{y + 15.0:.0f}", key=f"name {name}")
+    text = el("text", shown, x=f"{x:.0f}", y=f"{y + 15.0:.0f}", key="name")
+    href = page_links.switch_page(one.cluster, name)
+    return el("a", box, text, href=href, aria_label=name, key=f"switch {name}")

@@ -9,6 +9,7 @@ from gpuvigil.web import page_links
 from ..data.attention import Attention
 from ..data.views import FleetView
 from ..lists.jobs import stops
+from ..model.short_label import short_label
 
 # How somebody uses a GPU slows nobody's job.
 _OF_USE = where(lambda row: row.blame.is_use)
@@ -28,7 +29,10 @@ def _links(standing: tuple[Attention, ...]) -> Iterator[Link]:
     yield (
         ("Is the network the bottleneck?", page_links.NETWORK)
         if port is None
-        else (f"A slow network: {port.label}", page_links.incident_page(port.id))
+        else (
+            f"A slow network: {short_label(port.incident) or port.label}",
+            page_links.incident_page(port.id),
+        )
     )
     yield _slow_job(standing) or ("What bounds each job", page_links.JOBS)
     yield "What idle GPUs cost, by team", page_links.PEOPLE
@@ -37,12 +41,19 @@ def _links(standing: tuple[Attention, ...]) -> Iterator[Link]:
 
 def _slow_job(standing: tuple[Attention, ...]) -> Link | None:
     """The first job that something slows or holds up: what goes on in spite of it before what is critical."""
-    slowing = (it for it in standing if it.incident.fault not in _OF_USE)
+    slowing = [it for it in standing if it.incident.fault not in _OF_USE]
+    # Whatever else slows it, it makes no step.
+    held_up = {
+        (it.subject.cluster, holder)
+        for it in slowing
+        if stops(it.incident)
+        for holder in _holders(it)
+    }
     for one in sorted(slowing, key=lambda it: (it.severity.value == "critical", _of_port(it))):
         for holder in _holders(one):
             href = page_links.job_page(one.subject.cluster, Holder.parse(holder))
             if href:
-                how = "held up" if stops(one.incident) else "slow"
+                how = "held up" if (one.subject.cluster, holder) in held_up else "slow"
                 return f"Why {holder} is {how}", href
     return None
 

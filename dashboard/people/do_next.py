@@ -57,7 +57,7 @@ def _row(one: Step, cluster: str, money: Money | None) -> Node:
         el(
             "div",
             person_link(job.user, team=False),
-            f", {job.team}" if job.team else None,
+            *((", ", person_link(job.team, team=True)) if job.team else ()),
             f" · {hours}",
             *((" · ", el("a", "its incidents", href=_incidents(job))) if one.by_fault else ()),
             class_="sub",

@@ -202,7 +202,7 @@ def _table(
     more = len(persons) - len(rows)
     return el(
         "section",
-        el("h3", title, el("small", f"{len(persons)}, most GPU-hours first")),
+        el("h3", title, el("small", f"{len(persons)}, in GPU-hours, most first")),
         wide(
             el(
                 "table",
@@ -279,7 +279,7 @@ def _jobs(jobs: Sequence[JobUse], cluster: str, money: Money | None) -> Node:
     head = el("tr", *(_head(name) for name in names))
     return el(
         "section",
-        el("h3", "Jobs", el("small", f"{len(jobs)}, most GPU-hours first")),
+        el("h3", "Jobs", el("small", f"{len(jobs)}, in GPU-hours, most first")),
         wide(el("table", el("thead", head), el("tbody", *rows)), "Jobs"),
         el("p", f"and {more:,} more", class_="more") if more else None,
         key=f"{cluster} jobs",

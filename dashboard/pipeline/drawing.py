@@ -289,18 +289,28 @@ def _analyzer(found: Pulse | None, now: datetime) -> Pairs:
 def _alerts(found: Pulse | None, now: datetime) -> Pairs:
     if found is None:
         return (("Last pulse", "never heard"),)
-    counts = found.body.get("counts")
-    decided = counts if isinstance(counts, Mapping) else {}
     began = found.time("started_at")
     return (
         ("Version", found.version or UNKNOWN),
         ("Last pulse", f"{_since(now, found.at)} ago" + (", silent" if found.silent else "")),
         ("Up", UNKNOWN if began is None else f"{_since(now, began)}"),
-        (
-            "Decided since its start",
-            ", ".join(f"{k} {v:,}" for k, v in decided.items()) or "nothing",
-        ),
+        ("Messages since its start", _became(found.body.get("counts"))),
     )
+
+
+# What becomes of messages, by what alerts calls it; what is due stands in the outbox.
+_BECAME = {
+    "sent": "sent",
+    "held": "held back, each incident says why",
+    "superseded": "superseded by an update",
+    "dead": "given up",
+}
+
+
+def _became(counts: object) -> str:
+    known = counts if isinstance(counts, Mapping) else {}
+    found = [f"{known[key]:,} {said}" for key, said in _BECAME.items() if known.get(key)]
+    return "; ".join(found) or "none yet"
 
 
 def outbox(boxes: Sequence[Outbox], now: datetime) -> Node | None:

@@ -102,3 +102,31 @@ def test_a_page_of_one_thing_fits_a_phone_and_keeps_nobody_out(
         wide = page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth")
         assert wide <= PHONE["width"]
         assert violations(page) == []
+
+
+def test_on_a_phone_a_few_notes_stand_before_the_map_and_the_others_are_counted(
+    browser: Browser, dashboard: DashboardProcess, feed: Feed
+) -> None:
+    of = feed.nodes[0]
+    notes = [
+        incident(f"gpu_idle_held_{at}", gpu(at % 8, of), Severity.INFO, label=f"job {at}")
+        for at in range(12)
+    ]
+    bad = incident("gpu_lost_now", gpu(1, of), Severity.WARNING, action="Drain the node.")
+    every = [bad, *notes]
+    feed.hub.write_records([one.to_record() for one in every])
+    with browser.new_context(viewport=PHONE) as context:
+        page = context.new_page()
+        page.goto(dashboard.link())
+        page.wait_for_selector("canvas[data-cells]")
+        rows = page.locator(".attention li:visible")
+        expect(page.locator(".attention li.info:visible")).to_have_count(3)
+        warned = page.locator(".attention li.warning, .attention li.critical").count()
+        expect(rows).to_have_count(warned + 3)
+        expect(page.locator(".attention .more")).to_have_text("and 9 more")
+        expect(page.locator(".attention li.info .action:visible")).to_have_count(0)
+        expect(page.locator(f'[data-incident="{bad.id}"] .action')).to_be_visible()
+        page.set_viewport_size({"width": 1440, "height": 900})
+        expect(page.locator(".attention li.info:visible")).to_have_count(len(notes))
+    over = [replace(one, state="resolved", version=2) for one in every]
+    feed.hub.write_records([one.to_record() for one in over])

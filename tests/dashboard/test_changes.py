@@ -109,6 +109,16 @@ def test_programs_are_called_by_their_command_and_never_by_a_number() -> None:
     assert line.href == page_links.around(node(), start, start)
 
 
+def test_a_leaf_is_called_by_its_name_without_the_nodes_at_it() -> None:
+    leaf = incident(
+        "port_congested",
+        replace(node(), device="mlx5_0", port="1"),
+        Severity.WARNING,
+        label="switch leaf-01-0 (mlx5_0 of n1, n2, n3, n4 and 12 more nodes)",
+    )
+    assert texts(transitions=(step(leaf, "open"),)) == ["switch leaf-01-0: port_congested"]
+
+
 def test_a_burst_of_reboots_is_one_line() -> None:
     boots = tuple(event(EventKind.BOOT, node(f"n{n}"), NOON - HOUR + n * MINUTE) for n in range(12))
     assert texts(events=boots) == ["12 nodes were booted"]

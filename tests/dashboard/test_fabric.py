@@ -9,8 +9,8 @@ import pytest
 from dashboard.lists.wiring import Cable, Wiring, wirings
 from dashboard.network.fabric import MOST_DRAWN, MOST_LEAVES, MOST_SPINES, fabric, kind, words
 from gpuvigil.clock import SystemClock
-from gpuvigil.model import ErrorCount, Subject, Switch, SwitchPort
-from gpuvigil.web.page_links import switch_page
+from gpuvigil.model import SWITCH_DEVICE, ErrorCount, Subject, Switch, SwitchPort
+from gpuvigil.web.page_links import link_page, switch_page
 
 NOW = SystemClock().now().replace(microsecond=0)
 HOUR = timedelta(hours=1)
@@ -175,15 +175,24 @@ def test_every_cable_in_trouble_is_named_by_both_ends() -> None:
     slow = changed(two_by_two(), "leaf1", 3, bits_per_second=FAST // 4)
     found = one(changed(slow, "leaf2", 6, up=False))
     told = json.dumps(fabric([found]), ensure_ascii=False)
-    assert "leaf1 port 3 → spine1 port 2: 100 of 400 Gbit/s" in told
-    assert "leaf2 port 6 → spine2 port 5: down" in told
+    for name, port, trouble in (
+        ("leaf1 port 3 → spine1 port 2", ("leaf1", "3"), "100 of 400 Gbit/s"),
+        ("leaf2 port 6 → spine2 port 5", ("leaf2", "6"), "down"),
+    ):
+        node, number = port
+        end = Subject(cluster="lab", node=node, device=SWITCH_DEVICE, port=number)
+        assert f'["a", {{"href": "{link_page(end)}"}}, "{name}"], ": {trouble}"' in told
     assert "leaf2 port 5" not in told
 
 
 def test_each_leaf_and_each_spine_leads_to_its_page() -> None:
     told = json.dumps(fabric([one(two_by_two())]))
     for name in ("leaf1", "leaf2", "spine1", "spine2"):
-        assert f'"{switch_page("lab", name)}"' in told
+        # In the table, and in the drawing.
+        assert told.count(f'"{switch_page("lab", name)}"') == 2
+    dark = replace(two_by_two()[0], lost_at=NOW - HOUR)
+    lost = json.dumps(fabric([one([dark, *two_by_two()[1:]])]))
+    assert lost.count(f'"{switch_page("lab", "leaf1")}"') == 3
 
 
 def large(leaves: int, spines: int) -> Wiring:

@@ -100,6 +100,8 @@ def test_what_it_covers_is_told_node_by_node_in_ranges() -> None:
         ("sim-2", ""),
         ("sim-010", "port mlx5_0/1"),
     ]
+    # What is one part leads to its page.
+    assert [it.only for it in places] == [None, None, port]
     (unknown,) = covered([gpu(0), gpu(1)], lambda it: None)
     assert unknown.parts == "2 GPUs"
     assert ranges([]) == ""

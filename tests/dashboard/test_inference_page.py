@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -12,7 +13,7 @@ from dashboard.lists.fleet_now import Moment, moment_of
 from dashboard.lists.table import Grid
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.model import Allocation, Holder
-from tests.dashboard.scene import NOON, busy_fleet, gpu, node
+from tests.dashboard.scene import NOON, busy_fleet, gpu, heard, node
 
 VLLM = "vllm serve <b>llama"
 
@@ -81,3 +82,25 @@ def test_where_nobody_serves_it_is_said(moment: Moment) -> None:
     said = drawn(serving.grid(alone, frozenset()))
     assert "No holder serves inference, by its command or what Kubernetes says." in said
     assert "at 0 % now" not in said
+
+
+def test_gpus_of_a_silent_node_are_not_measured_and_none_of_them_is_counted_as_busy() -> None:
+    near, silent = node("n-1", "prod"), node("n-2", "prod")
+    serves = [
+        replace(held(index, VLLM, job, "ann"), subject=gpu(index, at))
+        for at, job, count in ((near, "job 1", 2), (silent, "job 2", 4))
+        for index in range(count)
+    ]
+    facts = replace(busy_fleet([near, silent]), allocations=tuple(serves))
+    quiet = {**heard([near]), **heard([silent], NOON - timedelta(minutes=10))}
+    found = serving.grid(moment_of(replace(facts, heard=quiet), AnalyzerSettings()), frozenset())
+    columns = [column.key for column in found.columns]
+    shown = {row[1]: dict(zip(columns, row, strict=True)) for row in found.rows}
+    assert (shown["job 1"]["idle_gpus"], shown["job 1"]["unmeasured_gpus"]) == (0, 0)
+    assert (shown["job 2"]["idle_gpus"], shown["job 2"]["unmeasured_gpus"]) == (None, 4)
+    said = drawn(found)
+    assert "2 holders serve inference on 6 GPUs, none at 0 % now, 4 not measured." in said
+    assert said.count('"not measured"') == 1
+    away = replace(facts, heard=heard([near, silent], NOON - timedelta(minutes=10)))
+    told = drawn(serving.grid(moment_of(away, AnalyzerSettings()), frozenset()))
+    assert "2 holders serve inference on 6 GPUs, none of them measured now." in told

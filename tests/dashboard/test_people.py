@@ -116,6 +116,7 @@ def test_what_to_do_next_names_its_job_and_user_and_what_it_cost() -> None:
     assert links == {
         "/job?cluster=lab&job=7",
         user_page("ann"),
+        team_page("vision"),
         "/incidents?q=job+7&last=30d",
     }
     said = texts(drawn)

@@ -135,7 +135,7 @@ def test_a_healthy_pipeline_can_be_trusted_and_says_its_numbers() -> None:
         "2.0 KiB of 64.0 MiB",
         "every 10 s",
         "0.20 s",
-        "sent 3",
+        "Messages since its start 3 sent",
         "ops",
     ):
         assert part in text, part
@@ -474,3 +474,17 @@ def test_the_hubs_own_retention_is_not_shown_for_numbers_that_are_elsewhere() ->
     assert "14 d" not in text
     lost = pipeline(replace(WELL, elsewhere=True, status=damaged(NOON)), NOON)
     assert [one.level for one in lost.problems] == [Level.CARE]
+
+
+def test_what_became_of_messages_is_said_in_words() -> None:
+    counts = {"due": 14, "sent": 6, "held": 1_022, "superseded": 1, "dead": 2}
+    alerts = pulse("alerts", channels=[], counts=counts)
+    text = said(pipeline(replace(WELL, pulses=(ANALYZER, alerts)), NOON))
+    assert (
+        "6 sent; 1,022 held back, each incident says why; 1 superseded by an update; 2 given up"
+        in text
+    )
+    assert "due 14" not in text  # what is due stands in the outbox
+    young = pulse("alerts", channels=[], counts={"due": 1, "held": 0})
+    view = pipeline(replace(WELL, pulses=(ANALYZER, young)), NOON)
+    assert "Messages since its start none yet" in said(view)

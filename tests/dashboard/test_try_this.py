@@ -39,9 +39,23 @@ def test_a_demo_leads_to_its_bottleneck_its_slow_job_its_teams_and_its_handover(
     )
 
 
+def test_a_leaf_is_called_by_its_name_without_the_nodes_at_it() -> None:
+    leaf = replace(
+        of_port(1, HIT), label="switch leaf-01-0 (mlx5_1 of n1, n2, n3, n4 and 12 more nodes)"
+    )
+    words, _ = links(shown(node(), incidents=(leaf,)))[0]
+    assert words == "A slow network: switch leaf-01-0"
+
+
 def test_a_job_that_a_lost_gpu_keeps_from_its_work_is_held_up() -> None:
     lost = replace(incident("gpu_lost", gpu(1), Severity.CRITICAL), impact=HIT)
     words, href = links(shown(node(), incidents=(lost,)))[1]
+    assert (words, href) == ("Why job 7 is held up", "/job?cluster=simulated&job=7")
+
+
+def test_a_job_that_is_held_up_is_not_called_slow_for_what_slows_it_too() -> None:
+    lost = replace(incident("gpu_lost", gpu(1), Severity.CRITICAL), impact=HIT)
+    words, href = links(shown(node(), incidents=(lost, of_port(1, HIT))))[1]
     assert (words, href) == ("Why job 7 is held up", "/job?cluster=simulated&job=7")
 
 

@@ -62,9 +62,11 @@ def test_the_worst_comes_first_and_real_before_simulated() -> None:
     real = incident("port_down", node("n", "real"), Severity.INFO)
     small = incident("gpu_lost", gpu(1), Severity.CRITICAL, gpus=1)
     wide = incident("node_silent", node(), Severity.WARNING, gpus=8)
-    vast = incident("port_flapping", node("leaf"), Severity.WARNING, gpus=512)
-    found = attention((wide, small, vast, real), (), NOON)
-    assert [one.id for one in found] == [real.id, small.id, vast.id, wide.id]
+    vast = incident("node_silent", node("leaf"), Severity.WARNING, gpus=512)
+    may = incident("port_flapping", node("spine"), Severity.CRITICAL, gpus=1)
+    found = attention((wide, vast, may, small, real), (), NOON)
+    # A warning is no critical, however many GPUs it blocks.
+    assert [one.id for one in found] == [real.id, small.id, may.id, vast.id, wide.id]
 
 
 def test_what_cannot_work_comes_before_what_may_suffer_and_then_the_oldest() -> None:

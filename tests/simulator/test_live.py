@@ -329,3 +329,38 @@ def test_the_fleets_switches_are_read_and_injected_faults_show_there(
         or any(not p.up or p.bits_per_second != p.best_bits_per_second for p in it.ports)
     }
     assert odd == wrong
+
+
+@pytest.mark.parametrize("name", ["xid79", "xid48", "gpu-hang"])
+def test_the_other_ranks_of_a_training_spin_while_one_of_them_cannot_work(name: str) -> None:
+    begun = FleetStory.begin(SimulatorSettings(nodes=16, tick_seconds=5.0, fault_rate=0.0), NOON)
+    fleet, at = begun.fleet(), (NOON - begun.origin).total_seconds()
+    job = next(
+        it
+        for it in fleet.plan.jobs
+        if it.start < at - 3600.0 and it.end > at + 3600.0 and tells(it) is Tells.OWN
+    )
+    node, gpu = divmod(job.gpus[0], 8)
+    fault = InjectedFault(name=name, node=f"sim-{node:05d}", gpu=gpu, at=NOON)
+    other = fleet.plan.topology.gpu_subject(job.gpus[1])
+
+    def steps(*faults: InjectedFault) -> list[tuple[float, float]]:
+        live = LiveFleet(begun, 5.0, NOON, "1")
+        lines = [
+            one
+            for second in range(90)
+            for body in live.due(NOON + timedelta(seconds=second), faults)
+            if body.path != RECORDS_PATH
+            for one in body.content.decode().splitlines()
+            if one.startswith("gpu,") and str(other.gpu) in one
+        ]
+        return [(value(it, "step"), value(it, "utilization_percent")) for it in lines]
+
+    made, used = zip(*steps(fault)[-6:], strict=True)
+    assert len(set(made)) == 1
+    assert set(used) == {100.0}
+    well, _ = zip(*steps()[-6:], strict=True)
+    assert max(well) > max(made)
+    cleared = replace(fault, cleared_at=NOON + timedelta(seconds=20))
+    again, _ = zip(*steps(cleared)[-6:], strict=True)
+    assert len(set(again)) > 1

@@ -134,6 +134,14 @@ def test_a_silent_node_tells_nothing_and_sends_nothing() -> None:
     assert "sim-002" not in {node_of(b) for b in cluster.telemetry(later(10.1), [LOST, silent])}
 
 
+def test_ranks_on_other_nodes_wait_for_one_that_is_lost() -> None:
+    cluster = player(SimulatorSettings(nodes=16, tick_seconds=1.0))
+    lost = replace(LOST, node="sim-000")
+    told = {node_of(one): one.content for one in cluster.telemetry(later(30.0), [lost])}
+    spins = {name for name, content in told.items() if b"sm_activity_percent=9.0" in content}
+    assert spins == {f"sim-00{number}" for number in range(4)}
+
+
 def test_faults_of_a_larger_cluster_are_passed_over() -> None:
     cluster = player()
     assert not list(cluster.events(later(20.0), [replace(LOST, node="sim-009")]))

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 
@@ -78,10 +79,10 @@ def test_a_body_has_a_line_per_gpu_and_port_and_one_for_the_node() -> None:
         assert line.at_ns == int(at(60.0).at.timestamp()) * 1_000_000_000
 
 
-def test_a_lost_gpu_says_so_and_its_neighbours_are_well() -> None:
+def test_a_lost_gpu_says_so_and_its_neighbours_answer() -> None:
     lost = fault("xid79", gpu=5)
     assert gpu(101.0, 5, lost) == {"up": 0, "unmeasured_reason": 3, "index": 5}
-    assert gpu(101.0, 4, lost) == gpu(101.0, 4)
+    assert gpu(101.0, 4, lost)["up"] == 1
     assert host(101.0, lost)["gpus_answering"] == 7
     assert gpu(99.0, 5, lost)["up"] == 1
 
@@ -139,7 +140,7 @@ def test_a_hung_driver_silences_all_gpus_and_the_ports_go_on() -> None:
     assert all(gpu(130.0, index, hung)["unmeasured_reason"] == 4 for index in range(8))
     row = host(130.0, hung)
     assert (row["driver_answering"], row["driver_silent_seconds"]) == (0, 30.0)
-    assert port(130.0, hung) == port(130.0)
+    assert port(130.0, hung)["up"] == 1
     (event,) = events(NODE, hung, NOON, at(130.0).at)
     assert event.subject == Subject(cluster="simulated", node="sim-000")
 
@@ -252,3 +253,97 @@ def test_a_gpu_without_a_training_has_no_rank_that_is_slow() -> None:
     body = NodeSensors(other).body(at(120.0), [slow])
     assert body is not None
     assert "step_" not in body
+
+
+LARGE = build(16, 8, 1)  # its first training has ranks on four nodes
+
+
+def rank(node: int, index: int, elapsed_seconds: float, *faults: InjectedFault) -> dict[str, Value]:
+    body = NodeSensors(LARGE.nodes[node]).body(at(elapsed_seconds), faults)
+    assert body is not None
+    rows = [dict(line.fields) for line in parse(body.encode()).lines]
+    (row,) = (row for row in rows if row.get("index") == index)
+    return row
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        *((name, {"gpu": 5}) for name in ("xid79", "gpu-lost", "gpu-hang", "xid48", "xid119")),
+        ("driver-hang", {}),
+        ("port-down", {"device": "mlx5_0", "port": "1"}),
+    ],
+)
+def test_the_other_ranks_of_a_training_wait_for_one_that_cannot_work(
+    name: str, place: dict[str, Any]
+) -> None:
+    held = cleared(fault(name, **place), 400.0)
+    before, soon, late, after = (rank(3, 0, t, held) for t in (100.0, 101.0, 399.0, 800.0))
+    assert [it["step"] for it in (before, soon, late)] == [before["step"]] * 3
+    # It goes on with what it had, at its old pace, and is behind by as long as it waited.
+    assert number(after["step"]) - number(late["step"]) == pytest.approx(400.0 / 6.4, abs=1.0)
+    assert number(rank(3, 0, 800.0)["step"]) - number(after["step"]) == pytest.approx(
+        300.0 / 6.4, abs=1.0
+    )
+    # It spins: fully used, at the power of a GPU at rest, and moves nothing.
+    assert (late["utilization_percent"], late["memory_utilization_percent"]) == (100, 1)
+    assert number(late["power_watts"]) < 0.25 * number(late["power_limit_watts"])
+    assert late["nvlink_receive_bytes"] == soon["nvlink_receive_bytes"]
+    assert number(rank(3, 0, 399.0)["power_watts"]) > 500.0
+    # Nothing is saved meanwhile.
+    saved = number(late["checkpoint_age_seconds"]) - number(soon["checkpoint_age_seconds"])
+    assert saved == pytest.approx(298.0)
+
+
+def test_ports_of_a_training_that_waits_carry_nothing_of_it() -> None:
+    lost = fault("xid79", gpu=5)
+    body = [NodeSensors(LARGE.nodes[2]).body(at(t), [lost]) for t in (100.0, 200.0)]
+    moved = [
+        number(dict(line.fields)["transmit_bytes"])
+        for one in body
+        for line in parse((one or "").encode()).lines
+        if dict(line.tags).get("device") == "mlx5_1"
+    ]
+    assert moved[1] - moved[0] < 20e6  # what storage and the fabric itself have to say
+
+
+def test_one_node_talks_to_itself_without_a_port_and_no_training_through_the_management_s() -> None:
+    down = fault("port-down", device="mlx5_0", port="1")
+    assert gpu(200.0, 4, down) == gpu(200.0, 4)
+    management = fault("port-down", device="eno1", port="1")
+    assert rank(3, 0, 200.0, management)["step"] == rank(3, 0, 200.0)["step"]
+
+
+@pytest.mark.parametrize("name", ["xid31", "heat", "nvlink-errors", "idle"])
+def test_a_training_goes_on_beside_what_holds_nobody_up(name: str) -> None:
+    assert rank(3, 0, 200.0, fault(name, gpu=5)) == rank(3, 0, 200.0)
+
+
+def test_a_job_on_other_nodes_and_one_that_is_no_training_go_on() -> None:
+    lost = fault("xid79", gpu=5)
+    assert rank(4, 0, 200.0, lost) == rank(4, 0, 200.0)
+    served = next(
+        (node, index)
+        for node, one in enumerate(LARGE.nodes)
+        for index, slot in enumerate(one.slots)
+        if slot is not None and not slot.workload.step_seconds and slot.workload.load
+    )
+    broken = replace(fault("xid48", gpu=served[1]), node=LARGE.nodes[served[0]].subject.node)
+    row, well = (rank(*served, 200.0, *them) for them in ((broken,), ()))
+    assert row["utilization_percent"] == well["utilization_percent"]
+
+
+def test_a_slow_rank_makes_the_whole_training_slower_on_its_other_nodes_too() -> None:
+    slow = fault("slow-rank", gpu=5)
+    before, later = (rank(3, 0, t, slow) for t in (100.0, 1_000.0))
+    length = number(later["step_seconds"])
+    assert length == pytest.approx(6.4 * (1.0 + 0.55 / 3.0), rel=0.01)
+    made = number(later["step"]) - number(before["step"])
+    assert made == pytest.approx(900.0 / length, rel=0.02)
+    assert later["step_own_seconds"] == before["step_own_seconds"]
+
+
+def test_a_gpu_that_was_made_idle_does_not_spin_for_another_one() -> None:
+    rests, lost = fault("idle", gpu=1), fault("gpu-lost", gpu=5)
+    assert gpu(200.0, 1, rests, lost)["utilization_percent"] == 0
+    assert gpu(200.0, 2, rests, lost)["utilization_percent"] == 100
