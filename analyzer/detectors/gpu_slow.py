@@ -19,7 +19,7 @@ from gpuvigil.clock import EPOCH, micros
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Allocation, Evidence, Finding, HolderKind, Incident, Severity, Subject
 
-from ..evidence import draws_least, notes, own_steps, set_clocks
+from ..evidence import draws_least, host_waited_for, notes, own_steps, set_clocks
 from ..evidence.job_pace import (
     LOOKS,
     NEEDS,
@@ -31,7 +31,7 @@ from ..evidence.job_pace import (
     less_done,
     minutes,
 )
-from ..evidence.last_ranks import LastRank, Why, last_ranks
+from ..evidence.last_ranks import LAST_TITLES, LastRank, Why, last_ranks
 from ..evidence.waits import waited_for
 from ..window.columns import Floats, Mask, per_group
 from ..window.holdings import holder_key
@@ -46,18 +46,12 @@ _MOST_NODES = 2
 # So long after it was last seen, with no job that could show it, it is nobody's knowledge any more.
 _LAPSE = timedelta(hours=24)
 _UNEVEN, _TURNED, _LAST = "uneven_stage", "slow_rank", "last_in_collectives"
-_SET, _BEGUN = set_clocks.CONDITION, "slow_from_start"
+_SET, _BEGUN, _HOST = set_clocks.CONDITION, "slow_from_start", "host_short"
 # Of these a note is told once.
 _OF_WORK = frozenset({_UNEVEN, _TURNED, _LAST, _BEGUN})
 _NODE_ACTION = (
     "Look at the node (storage, CPUs, network, power) before its GPUs; keep it out of large jobs."
 )
-_LAST_TITLES = {
-    Why.CLOCK: "GPU slows its job down: its rank comes last to collectives at a lower clock",
-    Why.TURNED: "A rank of the job has become slow: the others wait for it in collectives",
-    Why.BEGUN: "A rank of the job has been slow since it began: the others wait for it in collectives",
-    Why.UNKNOWN: "A rank of the job comes last to its collectives: the others wait for it",
-}
 _RANK_ACTION = (
     "Look at what the rank does (longer samples, a shard of its own, work on the CPU), then at its node's"
     " CPUs, memory and storage; nothing speaks against the GPU so far."
@@ -74,6 +68,8 @@ def slow_gpus(window: Window) -> list[Finding]:
     told = window.once(own_steps.own_steps, None)
     uneven = [] if told is None else _uneven(window, told)
     found = {finding.subject: finding for finding in ([] if told is None else _sick(window, told))}
+    for it in host_waited_for.hosts_waited_for(window):
+        found.setdefault(it.node, _by_host(it))
     for look in LOOKS:
         for finding in _seen(window, look):
             found.setdefault(finding.subject, finding)
@@ -90,6 +86,23 @@ def slow_gpus(window: Window) -> list[Finding]:
     ]
 
 
+def _by_host(one: host_waited_for.WaitedFor) -> Finding:
+    return Finding(
+        fault="gpu_slow",
+        subject=one.node,
+        severity=_FAULT.severity,
+        since=one.since,
+        evidence=one.evidence,
+        detector="gpu_slow",
+        title="Node slows its jobs down: its host is overloaded",
+        condition=_HOST,
+        action="Look at what runs on the node's processors, and at their clocks: taken by something else, or throttled.",
+        source="ours: GPUs used less, since the host's load rose",
+        own_limit=True,
+        members=one.gpus,
+    )
+
+
 def _with_waits(window: Window, one: Finding) -> Finding:
     """With what collectives say of it, whatever else does."""
     told = (waited_for(window, gpu) for gpu in (one.subject, *one.members))
@@ -104,6 +117,8 @@ def says_whether_slow(window: Window, incident: Incident) -> bool:
     What is slow for longer than the spans look back shows no change any more, and is not over.
     """
     gpus = _gpus_of(incident)
+    if incident.condition == _HOST:
+        return host_waited_for.came_back(window, gpus, incident.since)
     if incident.condition == _LAST:
         return True  # for as long as its node says so
     if incident.condition == _UNEVEN:
@@ -242,14 +257,14 @@ def _by_steps(told: own_steps.OwnSteps, node: Subject, rows: Sequence[int]) -> F
         fault="gpu_slow",
         subject=node if several else told.rows.subjects[worst],
         severity=_FAULT.severity if told.lasts[worst] else Severity.INFO,
-        since=_told_at(told, worst),
+        since=own_steps.told_at(told, worst),
         evidence=(
             *(
                 [Evidence(name="ranks", value=f"{len(rows)} of the node at once")]
                 if several
                 else []
             ),
-            _own_work(
+            own_steps.own_work(
                 told, worst, own_steps.LEAST_CHANGE if told.turned[worst] else own_steps.LEAST
             ),
             *([] if np.isnan(first) else [before]),
@@ -288,9 +303,9 @@ def _note(window: Window, told: own_steps.OwnSteps, rows: Sequence[int]) -> Find
         fault="gpu_slow",
         subject=gpus[0].of_node(),
         severity=Severity.INFO,
-        since=_told_at(told, worst),
+        since=own_steps.told_at(told, worst),
         evidence=(
-            _own_work(told, worst, own_steps.LEAST),
+            own_steps.own_work(told, worst, own_steps.LEAST),
             Evidence(
                 name="ranks",
                 value=f"{len(gpus)} of {held.holder}, from its first steps on; their clocks"
@@ -305,23 +320,6 @@ def _note(window: Window, told: own_steps.OwnSteps, rows: Sequence[int]) -> Find
         own_limit=True,
         members=gpus,
         holder=holder_key(held),
-    )
-
-
-def _told_at(told: own_steps.OwnSteps, row: int) -> datetime:
-    """Since when it is so, as far back as its mean over the recent span tells."""
-    at = EPOCH + timedelta(microseconds=float(told.rows.values("at")[row]))
-    return at - timedelta(seconds=float(told.seconds[row]))
-
-
-def _own_work(told: own_steps.OwnSteps, row: int, least: float) -> Evidence:
-    rank = told.rows.values("rank")[row]
-    of = "" if np.isnan(rank) else f"rank {rank:.0f}: "
-    return Evidence(
-        name="own work in a step",
-        value=f"{of}{told.rows.values(own_steps.OWN)[row]:.3g} s",
-        limit=f"{100.0 * least:g} % more than the others",
-        peers=f"{told.usual[row]:.3g} s in {told.peers[row] - 1:.0f} other ranks of the job",
     )
 
 
@@ -397,7 +395,7 @@ def _as_last(gpu: Subject, one: LastRank, may_be_set: bool) -> Finding:
         since=one.at,
         evidence=own_steps.of_clock(one.clock) if one.why is Why.CLOCK else (),
         detector="gpu_slow",
-        title=_LAST_TITLES[one.why],
+        title=LAST_TITLES[one.why],
         condition=_LAST,
         action=_FAULT.action if one.why is Why.CLOCK else _RANK_ACTION,
         source="NCCL Inspector: who is in a collective for the shortest time came last",
@@ -487,7 +485,7 @@ DETECTOR = Detector(
     name="gpu_slow",
     find=slow_gpus,
     faults=found_by("gpu_slow"),
-    needs=(*NEEDS, *own_steps.NEEDS, *draws_least.NEEDS, *set_clocks.NEEDS),
+    needs=(*NEEDS, *host_waited_for.NEEDS, *own_steps.NEEDS, *draws_least.NEEDS, *set_clocks.NEEDS),
     sentence="A GPU that its job's other GPUs began to wait for.",
     source="what a GPU draws at its clock, against its job's others and its own past",
     would_show=says_whether_slow,

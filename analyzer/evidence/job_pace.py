@@ -64,6 +64,9 @@ _FEW = 6.0
 _DEVIATION_OF_MEDIAN = 1.4826  # a normal distribution's, of the median of the distances
 # Of the job's pace, what may be gone at most: an evaluation is slower than any fault.
 MOST_LOSS = 0.4
+# More of it may be, down to a third of its pace, where the GPU draws less than its job's others by a quarter of what is
+# lost: half of its multiprocessors are gone, say, and who waits half of the time draws a quarter less [ours].
+_GREAT_LOSS, _OF_GREAT_LOSS, _FARTHEST_OF_LOSS = 1.1, 0.25, 0.6
 # Who waits for a GPU spins, and is used as before. A job whose middle GPU lost so much of the lost pace in
 # utilisation waits for something else, such as its input.
 _IDLES = 0.5
@@ -174,10 +177,10 @@ def change_of(window: Window, look: Look) -> Change | None:
     least = np.array([[look.least], [look.least_clock]] * 2)
     (draws, clock, *late), (far, far_clock, *_), (peers, *_) = _apart(one, np.stack(changes), least)
     far = np.fmax(far, _LEAST_OF_LOSS * lost)
-    below = (draws <= -far) & (draws >= -_FARTHEST) & (late[0] <= draws / 2.0)
+    below = (draws <= -far) & ~_is_no_rank(lost, draws) & (late[0] <= draws / 2.0)
     slower = (clock <= -far_clock) & (clock >= -_FARTHEST) & (late[1] <= clock / 2.0)
-    slow = (below | slower) & (peers >= look.peers) & (lost >= look.least_loss)
-    slow &= (lost <= MOST_LOSS) & _goes_on(one, lost, _pace(lately, before))
+    slow = (below | slower) & (peers >= look.peers) & _is_lost_by_one(look, lost, draws)
+    slow &= _goes_on(one, lost, _pace(lately, before))
     slow &= (below & stands_out(one, draws, slow)) | (slower & stands_out(one, clock, slow))
     slow &= recent.beside(rows, _BUSY.column)[some] >= _BUSY_PERCENT
     slow &= (counted(one, slow) <= _MOST_SHARE * peers) & ~_pauses(one, lost, now, before)
@@ -199,6 +202,19 @@ def change_of(window: Window, look: Look) -> Change | None:
         hertz=hertz,
         part=part,
     )
+
+
+def _is_no_rank(lost: Floats, draws: Floats) -> Mask:
+    """Whether a GPU draws so little that it does something else, or nothing."""
+    found: Mask = draws < -np.fmax(_FARTHEST, _FARTHEST_OF_LOSS * lost)
+    return found
+
+
+def _is_lost_by_one(look: Look, lost: Floats, draws: Floats) -> Mask:
+    """Whether so much of a job's pace may be lost by one GPU that draws so much less than the others."""
+    great: Mask = (lost <= _GREAT_LOSS) & (draws <= -_OF_GREAT_LOSS * lost)
+    found: Mask = (lost >= look.least_loss) & (great | (lost <= MOST_LOSS))
+    return found
 
 
 def _share(mean: Floats, lately: Floats) -> Floats:

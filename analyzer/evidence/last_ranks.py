@@ -34,6 +34,14 @@ class Why(Enum):
     UNKNOWN = "unknown"
 
 
+LAST_TITLES = {
+    Why.CLOCK: "GPU slows its job down: its rank comes last to collectives at a lower clock",
+    Why.TURNED: "A rank of the job has become slow: the others wait for it in collectives",
+    Why.BEGUN: "A rank of the job has been slow since it began: the others wait for it in collectives",
+    Why.UNKNOWN: "A rank of the job comes last to its collectives: the others wait for it",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastRank:
     """One rank that its job's others wait for."""

@@ -9,10 +9,11 @@ others, it is the rank that is slow. Where it is another one each time it is dat
 """
 
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 import numpy as np
 
-from gpuvigil.clock import micros
+from gpuvigil.clock import EPOCH, micros
 from gpuvigil.model import Evidence
 from gpuvigil.store import Aggregate, Function
 
@@ -255,6 +256,23 @@ def runs_lower(job: Codes, slower: Floats, count: Floats) -> Mask:
     many = counted(job, slower <= np.log1p(-_LASTS * LOWER_CLOCK)) > _MOST_SHARE * count
     found: Mask = (slower <= np.log1p(-LOWER_CLOCK)) & ~many
     return found
+
+
+def told_at(told: OwnSteps, row: int) -> datetime:
+    """Since when it is so, as far back as its mean over the recent span tells."""
+    at = EPOCH + timedelta(microseconds=float(told.rows.values("at")[row]))
+    return at - timedelta(seconds=float(told.seconds[row]))
+
+
+def own_work(told: OwnSteps, row: int, least: float) -> Evidence:
+    rank = told.rows.values("rank")[row]
+    of = "" if np.isnan(rank) else f"rank {rank:.0f}: "
+    return Evidence(
+        name="own work in a step",
+        value=f"{of}{told.rows.values(OWN)[row]:.3g} s",
+        limit=f"{100.0 * least:g} % more than the others",
+        peers=f"{told.usual[row]:.3g} s in {told.peers[row] - 1:.0f} other ranks of the job",
+    )
 
 
 def of_clock(slower: float) -> tuple[Evidence, ...]:

@@ -147,6 +147,24 @@ def test_what_is_no_slow_gpu(scene: Scene) -> None:
     assert found(scene) == []
 
 
+@pytest.mark.parametrize(
+    ("lost", "watts", "count"),
+    [
+        (0.5, 460.0, 1),
+        (0.5, 465.0, 0),  # it draws less by under a quarter of what is lost
+        (0.5, 366.0, 1),
+        (0.5, 360.0, 0),  # it does something else
+        (0.66, 400.0, 1),
+        (0.68, 400.0, 0),  # the job does something else
+    ],
+)
+def test_a_gpu_of_which_half_is_gone_draws_far_less_than_those_that_wait_for_it(
+    lost: float, watts: float, count: int
+) -> None:
+    scene = slowed(QUIET.changed(gpu(), {"power_watts": watts}, 65), lost=lost)
+    assert [(it.subject, it.severity) for it in found(scene)] == [(gpu(), Severity.WARNING)] * count
+
+
 def test_nobody_is_blamed_where_the_pace_of_the_job_is_not_measured() -> None:
     scene = slowed(QUIET.changed(gpu(), LESS, 65))
     for subject in GPUS:

@@ -1,0 +1,186 @@
+"""Nodes whose GPUs are used less since their processors have more to do than they can: the host holds its jobs up.
+
+That a job uses its GPUs less is its own matter, as an evaluation is. It is the node's where tasks wait for a processor,
+where all jobs on it lost as much at once, or where the job's GPUs on other nodes did not: and its load has risen.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import numpy as np
+
+from accounting.jobs.bound import CPU_PRESSURE_PERCENT
+from gpuvigil.clock import EPOCH, micros
+from gpuvigil.model import Evidence, Subject
+from gpuvigil.store import Aggregate, Function
+
+from ..window.columns import Floats, Mask, divided, means_before, seconds
+from ..window.rows import Rows
+from ..window.window import Need, Span, Window
+from .job_pace import held_since, jobs
+
+_USED = Aggregate(function=Function.MEAN, field="utilization_percent")
+_LOAD = Aggregate(function=Function.MEAN, field="load_average")
+_WAITED = Aggregate(function=Function.INCREASE, field="cpu_pressure_microseconds")
+_OF_NODES = (_LOAD, _WAITED)
+NEEDS = tuple(
+    Need(measurement=measurement, span=span, aggregates=asked)
+    for measurement, asked, spans in (
+        ("gpu", (_USED,), (Span.RECENT, Span.STEADY, Span.TREND)),
+        ("node", _OF_NODES, (Span.STEADY, Span.TREND)),
+    )
+    for span in spans
+)
+
+# A GPU that was at work is used for this much of what it was, and does something still; so do most of the node's [ours].
+_WORKED_PERCENT, _WORKS_PERCENT, _LEFT, _MOST, _COVERAGE = 50.0, 5.0, 0.75, 0.75, 0.8
+_FEWEST = 2
+# Load has risen where it is so many times what it was and so many tasks more; who waits for a processor does so twice
+# as long as before [ours].
+_TIMES, _TASKS, _TWICE = 1.5, 4.0, 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitedFor:
+    """A node that its jobs wait for."""
+
+    node: Subject
+    gpus: tuple[Subject, ...]
+    since: datetime
+    evidence: tuple[Evidence, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Hosts:
+    """What processors have to do, by node: now and before."""
+
+    rows: Rows
+    load: Floats
+    load_before: Floats
+    waits: Floats  # percent of the time
+    waits_before: Floats
+
+    @property
+    def short(self) -> Mask:
+        """Whether tasks wait for a processor, more than before."""
+        waits: Mask = self.waits >= CPU_PRESSURE_PERCENT
+        return waits & ~(self.waits < _TWICE * self.waits_before)
+
+    @property
+    def loaded(self) -> Mask:
+        """Whether more tasks run, or cannot, than before."""
+        more: Mask = self.load >= _TIMES * self.load_before
+        return more & (self.load >= self.load_before + _TASKS)
+
+
+def hosts_waited_for(window: Window) -> list[WaitedFor]:
+    """Each node of which most GPUs at work are used less since its processors have more to do."""
+    hosts = _hosts(window)
+    busy = hosts.short | hosts.loaded
+    if not busy.any():
+        return []
+    rows = window.get("gpu", Span.STEADY)
+    if not len(rows):
+        return []
+    before = _before(window, rows)
+    works = _works(window, rows, before)
+    fell = works & _fell(window, rows, before)
+    found = (
+        _of_node(window, hosts, number, works, fell) for number in np.flatnonzero(busy).tolist()
+    )
+    return [one for one in found if one is not None]
+
+
+def came_back(window: Window, gpus: Iterable[Subject], since: datetime) -> bool:
+    """Whether each that its job still has is used as much more again, or none has its job any more."""
+    rows = window.get("gpu", Span.STEADY)
+    lately = window.get("gpu", Span.RECENT).beside(rows, _USED.column)
+    back = _LEFT * lately >= _before(window, rows)
+    theirs = [gpu for gpu in gpus if any(it.started_at <= since for it in window.held(gpu))]
+    places = [rows.index.number(gpu) if len(rows) else None for gpu in theirs]
+    return all(place is not None and bool(back[place]) for place in places)
+
+
+def _hosts(window: Window) -> _Hosts:
+    rows, long = window.get("node", Span.STEADY), window.get("node", Span.TREND)
+    length = seconds(rows)
+    waited, longer = rows.values(_WAITED.column), long.beside(rows, _WAITED.column)
+    return _Hosts(
+        rows=rows,
+        load=rows.values(_LOAD.column),
+        load_before=means_before(rows, long, (_LOAD.column,))[_LOAD.column],
+        waits=divided(waited, length) / 1e4,
+        waits_before=divided(longer - waited, seconds(long, rows) - length) / 1e4,
+    )
+
+
+def _before(window: Window, rows: Rows) -> Floats:
+    """What each GPU was used in the mean of the trend span, but for the steady one."""
+    return means_before(rows, window.get("gpu", Span.TREND), (_USED.column,))[_USED.column]
+
+
+def _works(window: Window, rows: Rows, before: Floats) -> Mask:
+    """Of each row whether its GPU was at work, for a job that has had it all the time."""
+    settings = window.settings
+    works: Mask = before >= _WORKED_PERCENT
+    works &= seconds(rows) >= _COVERAGE * settings.steady_seconds - window.ticks(rows)
+    begun = micros(window.now) - settings.trend_seconds * 1e6
+    works &= window.of_allocations(rows, held_since) <= begun
+    return works
+
+
+def _fell(window: Window, rows: Rows, before: Floats) -> Mask:
+    """Of each row whether its GPU is used less than it was, over the span and to this minute."""
+    lately = window.get("gpu", Span.RECENT).beside(rows, _USED.column)
+    fell: Mask = (rows.values(_USED.column) <= _LEFT * before) & (lately <= _LEFT * before)
+    fell &= lately >= _WORKS_PERCENT
+    return fell
+
+
+def _of_node(
+    window: Window, hosts: _Hosts, number: int, works: Mask, fell: Mask
+) -> WaitedFor | None:
+    node, rows = hosts.rows.subjects[number], window.get("gpu", Span.STEADY)
+    here = np.zeros(len(rows), dtype=bool)
+    here[rows.index.of_node(node)] = True
+    less = here & fell
+    if less.sum() < _FEWEST or less.sum() < _MOST * (here & works).sum():
+        return None
+    job = jobs(window, rows)
+    theirs = np.unique(job[less])
+    # The others of a job wait for these in collectives, and are used for it.
+    elsewhere = works & ~here & np.isin(job, theirs)
+    others_go_on = bool(elsewhere.any()) and not fell[elsewhere].any()
+    if not (hosts.short[number] or others_go_on or len(theirs) > 1):
+        return None
+    gpus = tuple(sorted(rows.subjects[place] for place in np.flatnonzero(less).tolist()))
+    used, before = rows.values(_USED.column)[less], _before(window, rows)[less]
+    begun = float(hosts.rows.values("first_at")[number])
+    return WaitedFor(
+        node=node,
+        gpus=gpus,
+        since=EPOCH + timedelta(microseconds=begun),
+        evidence=(
+            Evidence(
+                name="GPUs",
+                value=f"{len(gpus)} of the node used {used.mean():.0f} % of the time",
+                peers=f"{before.mean():.0f} % before",
+            ),
+            *_told(hosts, number),
+        ),
+    )
+
+
+def _told(hosts: _Hosts, number: int) -> Iterator[Evidence]:
+    """What its processors have to do, of what was measured."""
+    waits, load = hosts.waits[number], hosts.load[number]
+    if not np.isnan(waits):
+        yield Evidence(
+            name="tasks wait for a processor",
+            value=f"{waits:.0f} % of the time",
+            limit=f"under {CPU_PRESSURE_PERCENT:g} %",
+        )
+    if not np.isnan(load):
+        before = hosts.load_before[number]
+        yield Evidence(name="load average", value=f"{load:.0f}", peers=f"{before:.0f} before")
