@@ -117,6 +117,11 @@ def around(ended_at: datetime) -> tuple[datetime, datetime]:
     return ended_at - BEFORE, ended_at + AFTER
 
 
+def by_word(state: str | None) -> Why | None:
+    """What ended a job by its scheduler's word alone; None where that may hide a cause."""
+    return _BY_STATE[state][0] if state in _SURE else None
+
+
 def verdict(ending: Ending, events: Iterable[Event], incidents: Iterable[Incident] = ()) -> Verdict:
     """Why a job ended; events and incidents may be in any order, and of other times, too."""
     if ending.ended_at is None or ending.state in _GOES_ON:

@@ -7,14 +7,12 @@ apart; words stand at what they name instead of in a legend. What is not known i
 from collections.abc import Sequence
 from typing import Any
 
-import altair as alt
-
 from gpuvigil.web.markup import Html
 
 from . import formatting
 from .content import Report
 from .palette import INK, LINE, MUTED, NO_DATA, STATE_FILLS, ramp
-from .svg import data, own, svg
+from .svg import field, marks, own, svg
 
 _WIDTH = 918
 
@@ -39,20 +37,24 @@ def where_they_went(report: Report, name: str) -> Html:
             }
         )
         reached += width
-    x = alt.X("from:Q", scale=alt.Scale(domain=[0, 100], nice=False), axis=None)
-    base = alt.Chart(data([row for row in rows if row["to"] > row["from"]]))
-    bar = base.mark_rect(stroke=INK, strokeWidth=0.6).encode(
-        x=x, x2="to:Q", y=alt.value(0), y2=alt.value(44), fill=own("fill")
+    wide = [row for row in rows if row["to"] > row["from"]]
+    surface = {
+        "x": field("from:Q", scale={"domain": [0, 100], "nice": False}, axis=None),
+        "x2": {"field": "to"},
+        "y": {"value": 0},
+        "y2": {"value": 44},
+        "fill": own("fill"),
+    }
+    words_ = {"x": field("mid:Q", axis=None), "color": own("ink")}
+    label, share = ({**words_, "text": field(f"{one}:N")} for one in ("label", "share"))
+    layers = (
+        marks("rect", wide, surface, stroke=INK, strokeWidth=0.6),
+        marks("text", wide, label, fontSize=12, fontWeight="bold", y=15),
+        marks("text", wide, share, fontSize=12, y=31),
     )
-    words_ = base.mark_text(fontSize=12, fontWeight="bold", y=15).encode(
-        x=alt.X("mid:Q", axis=None), text="label:N", color=own("ink")
-    )
-    shares = base.mark_text(fontSize=12, y=31).encode(
-        x=alt.X("mid:Q", axis=None), text="share:N", color=own("ink")
-    )
-    chart = alt.layer(bar, words_, shares).properties(width=_WIDTH, height=44)
     said = ", ".join(f"{part.label} {formatting.percent(part.percent, 1)}" for part in report.parts)
-    return svg(chart, name, "Where the GPU-hours went", f"Of installed GPU-hours: {said}.")
+    said = f"Of installed GPU-hours: {said}."
+    return svg(layers, (_WIDTH, 44), name, "Where the GPU-hours went", said)
 
 
 def week(report: Report, name: str) -> Html:
@@ -75,16 +77,20 @@ def week(report: Report, name: str) -> Html:
         }
         for cell in report.hours
     ]
-    top = alt.Axis(orient="top", labelExpr="(datum.value < 10 ? '0' : '') + datum.value", **_BARE)
-    left = alt.Axis(labelExpr=f"{list(formatting.WEEKDAYS)}[datum.value]", **_BARE)
-    base = alt.Chart(data(rows)).encode(
-        x=alt.X("x:O", axis=top, scale=alt.Scale(paddingInner=0.06)),
-        y=alt.Y("y:O", axis=left, scale=alt.Scale(paddingInner=0.1)),
+    hour = "(datum.value < 10 ? '0' : '') + datum.value"
+    top = {**_BARE, "orient": "top", "labelExpr": hour}
+    left = {**_BARE, "labelExpr": f"{list(formatting.WEEKDAYS)}[datum.value]"}
+    place = {
+        "x": field("x:O", axis=top, scale={"paddingInner": 0.06}),
+        "y": field("y:O", axis=left, scale={"paddingInner": 0.1}),
+    }
+    numbers = {**place, "text": field("label:N"), "color": own("ink")}
+    layers = (
+        marks("rect", rows, {**place, "fill": own("fill")}, stroke=LINE, strokeWidth=0.5),
+        marks("text", rows, numbers, fontSize=10.5),
     )
-    cells = base.mark_rect(stroke=LINE, strokeWidth=0.5).encode(fill=own("fill"))
-    numbers = base.mark_text(fontSize=10.5).encode(text="label:N", color=own("ink"))
-    chart = alt.layer(cells, numbers).properties(width=_WIDTH - 42, height=168)
-    return svg(chart, name, "Used by weekday and hour", said_week(report))
+    size = _WIDTH - 42, 168
+    return svg(layers, size, name, "Used by weekday and hour", said_week(report))
 
 
 def said_week(report: Report) -> str:

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from accounting.job_ending import around
 from accounting.jobs.checkpoints import checkpoints
-from accounting.jobs.losses import Ended, Loss, losses, of_job
+from accounting.jobs.losses import Ended, Loss, losses, may_have_failed, of_job
 from accounting.usage.model import cluster_key
 from gpuvigil.errors import HubError, StoreError
 from gpuvigil.faults.affected import struck
@@ -25,9 +25,9 @@ def lost(
     told = list(jobs)
     if not told:
         return None
-    ended = [it for it in map(of_job, told) if it is not None and span[0] <= it.ended_at < span[1]]
-    ended = _with_gpus(hub, ended, incidents)
-    found = losses(ended, incidents)
+    ended = (it for it in map(of_job, filter(may_have_failed, told)) if it is not None)
+    within = [it for it in ended if span[0] <= it.ended_at < span[1]]
+    found = losses(_with_gpus(hub, within, incidents), incidents)
     try:
         written = checkpoints(hub, [one.job for one in found])
     except (HubError, StoreError):  # the store beside the hub is away: at most all is what is known

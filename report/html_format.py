@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
-from altair.utils.schemapi import debug_mode
-
 from gpuvigil.config.reporting import PAPERS
 from gpuvigil.numbers_in_words import counted
 from gpuvigil.web.markup import Html, joined, tag
@@ -19,9 +17,7 @@ from .tables import by_day, by_loss, by_state, rules, sheet_table, troubles
 def html(reports: Sequence[Report], paper: str = PAPERS[0]) -> str:
     """The whole document: one article per cluster; it prints on A4 or on letter."""
     title = ", ".join(report.title for report in reports)
-    # Altair checks each part of a chart against its schema as it is made: most of the time it takes.
-    with debug_mode(False):
-        articles = [_article(one, f"r{n}") for n, one in enumerate(reports, 1)]
+    articles = (_article(one, f"r{n}") for n, one in enumerate(reports, 1))
     return document(f"{title}, {reports[0].span}", *articles, paper=paper)
 
 

@@ -16,7 +16,8 @@ from accounting.efficiency.inefficient_hours import HOUR, WasteHour
 from accounting.hardware.repeat_offenders import SPAN as OFFENDERS_SPAN
 from accounting.jobs.losses import Loss
 from accounting.usage import Usage, share_percent
-from accounting.usage.ledger_query import Shape, answer
+from accounting.usage.columns import SHARES, together
+from accounting.usage.ledger_query import Shape, ledgers
 from accounting.usage.model import cluster_key
 from accounting.usage.query import clusters, usage
 from gpuvigil.clock import duration
@@ -47,6 +48,8 @@ _MOST_RECORDS = 100_000
 # A quarter of 92 days may have an hour more.
 _WAITS, _LONGEST_TREND = timedelta(days=14), timedelta(days=92, hours=1)
 TREND = 8  # spans, with this one
+_NAMES = "account", "user", "project", "partition"
+_USED = pa.schema([SHARES.field(name) for name in (*_NAMES, "used", "measured")])
 _Read = TypeVar("_Read")
 
 
@@ -229,8 +232,9 @@ def _history(
     whole = [at for at in starts if at >= now - kept]
     weeks: list[Week] = []
     for until, since in pairwise(whole):
-        found = answer(hub, counted.cluster, since, until, now, Shape(places=False))
-        weeks.append(_week(found.ledger.holders))
+        # Not added up by holder, as `answer` has them: that is most of its work, and is not asked for here.
+        found, _ = ledgers(hub, counted.cluster, (since, until), now, Shape(places=False))
+        weeks.append(_week(together((one.holders for one in found), _USED)))
     while weeks and not weeks[-1]:
         weeks.pop()
     if len(whole) == len(starts) or len(weeks) + 1 < len(whole):
@@ -260,8 +264,9 @@ def _week(holders: pa.Table) -> Week:
     if not holders.num_rows:
         return {}
     found: dict[str, Mapping[str, float | None]] = {}
-    for name in ("account", "user", "project", "partition"):
-        sums = holders.group_by(name).aggregate([("used", "sum"), ("measured", "sum")])
+    for name in _NAMES:
+        grouped = holders.group_by(name, use_threads=False)
+        sums = grouped.aggregate([("used", "sum"), ("measured", "sum")])
         columns = (sums[one].to_pylist() for one in (name, "used_sum", "measured_sum"))
         found[name] = {
             key or "": rounded(share_percent(used or 0.0, measured or 0.0))

@@ -42,10 +42,9 @@ class Sources:
     def of(cls, facts: Facts, report: Report) -> "Sources":
         usage = facts.usage
         models = {model for one in usage.buckets for model in one.models}
-        holders = {(it.holder, it.user) for one in usage.buckets for it in one.shares}
         return cls(
             known_gpu_hours=round(usage.seconds.known / HOUR, 2),
-            holders=len(holders),
+            holders=usage.holders,
             judged_hours=len(facts.now.wastes),
             incidents=len(facts.incidents),
             prices=tuple(listed(facts.prices, facts.cluster, models, usage.end)),

@@ -1,11 +1,10 @@
-"""Charts as SVG inside HTML: Altair describes, vl-convert draws; nothing is fetched."""
+"""Charts as SVG inside HTML: described in Vega-Lite's own words, drawn by vl-convert; nothing is fetched."""
 
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-import altair as alt
 import vl_convert
 
 from gpuvigil.web.markup import Html, joined, tag
@@ -13,17 +12,35 @@ from gpuvigil.web.markup import Html, joined, tag
 from .palette import FONT, INK
 
 Values = Sequence[Mapping[str, Any]]
+Spec = dict[str, Any]
+
+_TYPES = {"N": "nominal", "O": "ordinal", "Q": "quantitative", "T": "temporal"}
+_CONFIG: Spec = {
+    "font": FONT,
+    "background": "white",
+    "view": {"stroke": None},
+    "axis": {"labelColor": INK, "labelFontSize": 11},
+}
 
 
-def own(name: str) -> Any:
-    """A colour that the row names itself: `fill` of a surface, `ink` of words."""
-    kind = alt.Fill if name == "fill" else alt.Color
-    return kind(f"{name}:N", scale=None, legend=None)
+def marks(kind: str, rows: Values, encoding: Spec, **look: Any) -> Spec:
+    """A layer: a mark of that kind for each row; an area has one for all of them."""
+    return {
+        "data": {"values": list(rows)},
+        "mark": {"type": kind, **look},
+        "encoding": encoding,
+    }
 
 
-def data(rows: Values) -> alt.InlineData:
-    """Rows as a chart takes them."""
-    return alt.InlineData(values=[dict(row) for row in rows])
+def field(name: str, **more: Any) -> Spec:
+    """What each row has under a name, and what that is: `from:Q` a number, `:T` a time, `:N` and `:O` names."""
+    key, _, kind = name.partition(":")
+    return {"field": key, "type": _TYPES[kind], **more}
+
+
+def own(name: str) -> Spec:
+    """A colour that the row names itself."""
+    return field(f"{name}:N", scale=None, legend=None)
 
 
 def ms(at: datetime) -> int:
@@ -40,11 +57,11 @@ _NOISE = re.compile(
 _FRAME = re.compile(r'<path [^>]*d="(?:M0,0h0v0h0Z)?"[^>]*/>|<rect [^>]*fill="white"/>')
 
 
-def svg(chart: Any, name: str, title: str, said: str) -> Html:
-    """The chart as SVG with a title and a description for who cannot see it."""
-    plain = chart.configure(font=FONT, background="white").configure_view(stroke=None)
-    plain = plain.configure_axis(labelColor=INK, labelFontSize=11)
-    text = vl_convert.vegalite_to_svg(plain.to_dict(validate=False))
+def svg(layers: Sequence[Spec], size: tuple[int, int], name: str, title: str, said: str) -> Html:
+    """The chart as SVG with a title and a description for who cannot see it; `size` is width and height."""
+    text = vl_convert.vegalite_to_svg(
+        {"width": size[0], "height": size[1], "layer": list(layers), "config": _CONFIG}
+    )
     text = _NUMBER.sub(lambda found: f"{float(found.group()):.1f}", text)
     text = _FRAME.sub("", _NOISE.sub("", text))
     opening, _, rest = text.partition(">")

@@ -5,8 +5,6 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-import altair as alt
-
 from gpuvigil.clock import EPOCH
 from gpuvigil.web.markup import Html
 
@@ -14,7 +12,7 @@ from . import formatting
 from .calendar import step_after, zone_of
 from .content import Point, Report, Trouble
 from .palette import LINE, MUTED, NO_DATA, RED, SOFT, UNUSED, USED
-from .svg import Values, data, ms, svg
+from .svg import Spec, Values, field, marks, ms, svg
 
 _WIDTH, _HEIGHT = 780, 190
 _LONGEST_LABEL = 74
@@ -31,8 +29,8 @@ def over_time(report: Report, name: str) -> Html:
     stretches = tuple(_stretches(report))
     layers = [*_gaps(report, stretches), *_areas(report, stretches)]
     layers += [*_end_words(report, stretches[-1][-1]), *_marks(report)]
-    chart = alt.layer(*layers).properties(width=_WIDTH, height=_HEIGHT)
-    return svg(chart, name, "Allocated against used over time", said_over_time(report))
+    title, said = "Allocated against used over time", said_over_time(report)
+    return svg(layers, (_WIDTH, _HEIGHT), name, title, said)
 
 
 def said_over_time(report: Report) -> str:
@@ -72,7 +70,7 @@ def _kind(point: Point) -> bool:
     return point.used_percent is None
 
 
-def _areas(report: Report, stretches: Sequence[_Stretch]) -> Iterator[alt.Chart]:
+def _areas(report: Report, stretches: Sequence[_Stretch]) -> Iterator[Spec]:
     """Used from the ground up, what was allocated beside it on top; grey where use is not known."""
     rows = []
     for number, stretch in enumerate(stretches):
@@ -98,14 +96,17 @@ def _areas(report: Report, stretches: Sequence[_Stretch]) -> Iterator[alt.Chart]
     yield _area(report, [row for row in rows if not row["measured"]], SOFT, "allocated", None)
 
 
-def _area(report: Report, rows: Values, fill: str, y: str, y2: str | None) -> alt.Chart:
-    base = alt.Chart(data(rows)).mark_area(interpolate="step-after", fill=fill)
-    ground: dict[str, Any] = {"y2": alt.Y2(f"{y2}:Q")} if y2 else {"y2": alt.datum(0)}
-    area: alt.Chart = base.encode(x=_time(report), y=_percent(y), detail="run:N", **ground)
-    return area
+def _area(report: Report, rows: Values, fill: str, y: str, y2: str | None) -> Spec:
+    encoding = {
+        "x": _time(report),
+        "y": _percent(y),
+        "y2": {"field": y2} if y2 else {"datum": 0},
+        "detail": field("run:N"),
+    }
+    return marks("area", rows, encoding, interpolate="step-after", fill=fill)
 
 
-def _gaps(report: Report, stretches: Sequence[_Stretch]) -> Iterator[alt.Chart]:
+def _gaps(report: Report, stretches: Sequence[_Stretch]) -> Iterator[Spec]:
     """What is not known, as a field of its own."""
     edges = [(one[0].at, _after(report, one[-1])) for one in stretches]
     starts = [report.counted_from, *(end for _, end in edges)]
@@ -121,30 +122,31 @@ def _gaps(report: Report, stretches: Sequence[_Stretch]) -> Iterator[alt.Chart]:
         for start, end in zip(starts, ends, strict=True)
         if end > start
     ]
-    base = alt.Chart(data(rows))
-    yield base.mark_rect(fill=NO_DATA, stroke=LINE, strokeDash=[3, 3]).encode(
-        x=_time(report, "from"), x2="to:T", y=alt.value(0), y2=alt.value(_HEIGHT)
-    )
-    yield base.mark_text(fontSize=11, color=MUTED, y=_HEIGHT / 2).encode(
-        x=_time(report, "mid"), text="label:N"
-    )
+    surface = {
+        "x": _time(report, "from"),
+        "x2": {"field": "to"},
+        "y": {"value": 0},
+        "y2": {"value": _HEIGHT},
+    }
+    yield marks("rect", rows, surface, fill=NO_DATA, stroke=LINE, strokeDash=[3, 3])
+    words = {"x": _time(report, "mid"), "text": field("label:N")}
+    yield marks("text", rows, words, fontSize=11, color=MUTED, y=_HEIGHT / 2)
 
 
-def _end_words(report: Report, last: Point) -> Iterator[alt.Chart]:
+def _end_words(report: Report, last: Point) -> Iterator[Spec]:
     """What the areas are, written at their right end."""
     top, low = last.allocated_percent, last.used_percent
     places = [("allocated", top, "#5b3a94")]
     if low is not None:
         places.append(("used", min(low, top - _BAND), "#0b5e54"))
     for label, y, color in places:
-        yield (
-            alt.Chart(data([{"y": max(y, 2.0), "label": label}]))
-            .mark_text(align="left", dx=8, x=_WIDTH, fontSize=12, fontWeight="bold", color=color)
-            .encode(y=_percent("y"), text="label:N")
-        )
+        rows = [{"y": max(y, 2.0), "label": label}]
+        look = {"align": "left", "dx": 8, "x": _WIDTH, "fontSize": 12, "fontWeight": "bold"}
+        words = {"y": _percent("y"), "text": field("label:N")}
+        yield marks("text", rows, words, **look, color=color)
 
 
-def _marks(report: Report) -> Iterator[alt.Chart]:
+def _marks(report: Report) -> Iterator[Spec]:
     """A line where an incident began; its words above the chart, each in a row of its own."""
     found = sorted((one for one in report.troubles if one.mark), key=lambda one: one.since)
     # Words run from their line to the right and, where they have no room there, to the left: so no line
@@ -153,18 +155,18 @@ def _marks(report: Report) -> Iterator[alt.Chart]:
     marked = [one for one in reversed(found) if _is_late(report, one)] + early
     heights = [-8 - 15 * (len(marked) - 1 - row) for row in range(len(marked))]
     for one, height in zip(marked, heights, strict=True):
-        rule = alt.Chart(data([{"at": ms(one.since)}]))
-        rule = rule.mark_rule(color=RED, strokeWidth=1.2, strokeDash=[4, 2])
-        yield rule.encode(x=_time(report), y=alt.value(height - 5), y2=alt.value(_HEIGHT))
+        line = {"x": _time(report), "y": {"value": height - 5}, "y2": {"value": _HEIGHT}}
+        dashed = {"color": RED, "strokeWidth": 1.2, "strokeDash": [4, 2]}
+        yield marks("rule", [{"at": ms(one.since)}], line, **dashed)
     for one, height in zip(marked, heights, strict=True):
         late = _is_late(report, one)
         side: dict[str, Any] = {"align": "right", "dx": -5} if late else {"align": "left", "dx": 5}
-        rows = data([{"at": ms(one.since), "label": _label(one)}])
+        rows = [{"at": ms(one.since), "label": _label(one)}]
+        words = {"x": _time(report), "text": field("label:N")}
         # Words on a line of another incident stay readable on a white rim.
         rim: dict[str, Any] = {"color": "white", "stroke": "white", "strokeWidth": 4}
         for look in (rim, {"color": RED}):
-            text = alt.Chart(rows).mark_text(y=height, fontSize=11, **side, **look)
-            yield text.encode(x=_time(report), text="label:N")
+            yield marks("text", rows, words, y=height, fontSize=11, **side, **look)
 
 
 def _is_late(report: Report, one: Trouble) -> bool:
@@ -190,25 +192,26 @@ _TICKS = (
 )
 
 
-def _time(report: Report, name: str = "at") -> alt.X:
+def _time(report: Report, name: str = "at") -> Spec:
     days = (report.end - report.counted_from) / timedelta(days=1)
     every = next(step for least, step in _TICKS if days > least)
     zone, form = zone_of(report.time_zone), "%a {0.day} %b" if days > 2 else "%a %H:%M"
     local = {ms(at): at.astimezone(zone) for at in _ticks(report, every)}
     labels = {at: format(one, form.format(one)) for at, one in local.items()}
-    axis = alt.Axis(
-        title=None,
-        values=list(labels),
-        labelExpr=f"{json.dumps(labels)}[time(datum.value)]",
-        grid=False,
-        labelAlign="left",
-        labelOffset=3,
-        labelFlush=False,
-        tickColor=LINE,
-        domainColor=LINE,
-    )
+    axis = {
+        "title": None,
+        "values": list(labels),
+        "labelExpr": f"{json.dumps(labels)}[time(datum.value)]",
+        "grid": False,
+        "labelAlign": "left",
+        "labelOffset": 3,
+        "labelFlush": False,
+        "tickColor": LINE,
+        "domainColor": LINE,
+    }
     domain = [ms(report.counted_from), ms(report.end)]
-    return alt.X(f"{name}:T", scale=alt.Scale(type="utc", domain=domain, nice=False), axis=axis)
+    scale = {"type": "utc", "domain": domain, "nice": False}
+    return field(f"{name}:T", scale=scale, axis=axis)
 
 
 def _ticks(report: Report, every: timedelta) -> Iterator[datetime]:
@@ -222,13 +225,13 @@ def _ticks(report: Report, every: timedelta) -> Iterator[datetime]:
         step += every
 
 
-def _percent(name: str) -> alt.Y:
-    axis = alt.Axis(
-        title=None,
-        values=[0, 25, 50, 75, 100],
-        labelExpr="datum.value + ' %'",
-        gridColor=LINE,
-        domain=False,
-        ticks=False,
-    )
-    return alt.Y(f"{name}:Q", scale=alt.Scale(domain=[0, 100]), axis=axis)
+def _percent(name: str) -> Spec:
+    axis = {
+        "title": None,
+        "values": [0, 25, 50, 75, 100],
+        "labelExpr": "datum.value + ' %'",
+        "gridColor": LINE,
+        "domain": False,
+        "ticks": False,
+    }
+    return field(f"{name}:Q", scale={"domain": [0, 100]}, axis=axis)

@@ -1,9 +1,10 @@
 """Wasted GPU-hours by team, user, project, partition and job."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import attrgetter
 
 from accounting.efficiency.efficiency import (
     BUSY_PERCENT,
@@ -24,8 +25,8 @@ MOST_JOBS, MOST_GROUPS, LEAST_GROUPS = 10, 12, 2
 # What is less than this of all that was wasted is no row of the worst.
 LEAST_SHARE = 0.005
 NO_NAME = {"account": "no team", "user": "no user", "project": "no project"}
-_HARDLY_USED = frozenset(one.value for one in HARDLY_USED)
-_ABOUT_IDLE = _HARDLY_USED | {Advice.FEWER.value}
+_HARDLY_USED, _FEWER = frozenset(one.value for one in HARDLY_USED), Advice.FEWER.value
+_ABOUT_IDLE = _HARDLY_USED | {_FEWER}
 # Where the advice of an hour only names what is wrong.
 _TO_DO = {Advice.LITTLE.value: "profile it: its kernels are small"}
 
@@ -117,11 +118,13 @@ def wasted(past: Past, facts: Facts) -> tuple[Wasted, ...]:
     little = _little(past.wastes, theirs, first, facts.idle_after)
     rows = []
     for one in found:
-        amount, advice = little.get((one.holder, one.user), (0.0, ""))
-        room = sum(max(it.allocated - it.idle, 0.0) for it in theirs[one.holder, one.user])
-        # On GPUs of several models: nobody says on which of them it was.
-        part = max(one.allocated - one.idle, 0.0) / room if room else 0.0
-        rows.append(Wasted.of(one, part * amount, advice))
+        key = one.holder, one.user
+        amount, advice = little.get(key, (0.0, ""))
+        if amount:
+            # On GPUs of several models: nobody says on which of them it was.
+            room = sum(max(it.allocated - it.idle, 0.0) for it in theirs[key])
+            amount *= max(one.allocated - one.idle, 0.0) / room if room else 0.0
+        rows.append(Wasted.of(one, amount, advice))
     return tuple(sorted(rows, key=lambda row: (-row.hours, -row.held.allocated, row.held.holder)))
 
 
@@ -181,7 +184,7 @@ def _not_filled(one: Waste, hour: Hourly) -> float:
     """GPU-hours of an hour that are in no other sum: of what is left of it without its idle spells."""
     held, idle, used = hour
     counts, left = max(min(one.gpu_hours, held) - idle, 0.0), held - idle
-    if one.advice == Advice.FEWER.value:
+    if one.advice == _FEWER:
         return 0.0
     if idle <= 0 or one.advice not in _HARDLY_USED:
         return counts
@@ -198,7 +201,7 @@ def _at_the_ends(
         beside = judged.get(number + 1) or judged.get(number - 1)
         held, idle, _ = _in_hour(rows, number)
         # That a program paused says nothing of the minutes beside it.
-        if beside is None or beside[0].advice in {Advice.FEWER.value, *_HARDLY_USED}:
+        if beside is None or beside[0].advice in _ABOUT_IDLE:
             continue
         one, share = beside
         if held < one.gpus * (LEAST_PART / HOUR):
@@ -207,8 +210,10 @@ def _at_the_ends(
 
 def _in_hour(rows: Iterable[Holding], number: int) -> Hourly:
     """What rows of one holder held in an hour, had idle in it and used; 0 where nothing was counted."""
-    amounts = [one.hourly.get(number, (0.0, 0.0, 0.0)) for one in rows]
-    held, idle, used = (sum(one[place] for one in amounts) for place in range(3))
+    held = idle = used = 0.0
+    for one in rows:
+        amounts = one.hourly.get(number, (0.0, 0.0, 0.0))
+        held, idle, used = held + amounts[0], idle + amounts[1], used + amounts[2]
     return held, idle, used
 
 
@@ -231,12 +236,11 @@ def _by(
     whole: tuple[_Sum, _Sum | None],
     facts: Facts,
 ) -> Sheet | None:
-    name = _namer(facet.of)
-    named = {(getattr(one.held, facet.of), one.held.account) for one in now}
+    named = set(map(attrgetter(f"held.{facet.of}", "held.account"), now))
     alike = facet.of != "account" and all(name == team for name, team in named)
     if alike or len({name for name, _ in named}) < LEAST_GROUPS:
         return None
-    found, earlier = _grouped(now, name), _grouped(before or (), name)
+    found, earlier = _grouped(now, facet.of), _grouped(before or (), facet.of)
     sums = {key: _sum(them) for key, them in found.items()}
     trends = _trends(facet, facts, sums, whole[0])
     order = sorted(found, key=lambda key: (-sums[key].hours, key))
@@ -379,15 +383,12 @@ def _columns(one: str, facts: Facts) -> tuple[Column, ...]:
     )
 
 
-def _grouped(rows: Iterable[Wasted], name: Callable[[Wasted], str]) -> dict[str, list[Wasted]]:
+def _grouped(rows: Sequence[Wasted], of: str) -> dict[str, list[Wasted]]:
     found: defaultdict[str, list[Wasted]] = defaultdict(list)
-    for one in rows:
-        found[name(one)].append(one)
+    empty = NO_NAME.get(of, "none")
+    for name, one in zip(map(attrgetter(f"held.{of}"), rows), rows, strict=True):
+        found[name or empty].append(one)
     return dict(found)
-
-
-def _namer(of: str) -> Callable[[Wasted], str]:
-    return lambda one: str(getattr(one.held, of)) or NO_NAME.get(of, "none")
 
 
 def _trends(

@@ -9,10 +9,12 @@ it. Nothing is asked of incidents but whom a fault kept from working: those hour
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import reduce
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,11 +37,40 @@ _AMOUNTS = (
     *("allocated", "measured", "used", "idle", "quiet", "energy_joules"),
     *("idle_long", "idle_long_before"),
 )
+_COLUMNS = pa.schema([SHARES.field(name) for name in (*_KEY, "gpus", *_AMOUNTS)])
 _MOST_NUMBERS = 2**62  # that an integer of 64 bits has room for
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 Hourly = tuple[float, float, float]
 Span = tuple[datetime, datetime]
 Excused = Mapping[str, Sequence[Span]]  # by holder: when a fault kept it from working
+
+
+class Hours(Mapping[int, Hourly]):
+    """One holder's rows of all holders' hours, which become values when somebody looks."""
+
+    __slots__ = ("_columns", "_first", "_last", "_values")
+
+    def __init__(self, columns: Sequence[npt.NDArray[Any]], first: int, last: int) -> None:
+        """`columns`: the numbers of hours, and the amounts of each."""
+        self._columns, self._first, self._last = columns, first, last
+        self._values: dict[int, Hourly] | None = None
+
+    def __getitem__(self, hour: int) -> Hourly:
+        return self._all()[hour]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return self._last - self._first
+
+    def _all(self) -> dict[int, Hourly]:
+        if self._values is None:
+            rows = slice(self._first, self._last)
+            number, held, idle, used = (one[rows].tolist() for one in self._columns)
+            self._values = dict(zip(number, zip(held, idle, used, strict=True), strict=True))
+        return self._values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +157,7 @@ def _still(
     seconds = _sums(cells.holder, np.where(cells.is_last, idle, 0.0), len(spans))
     gpus = (seconds / max(last.counted.total_seconds(), 1.0)).tolist()
     return [
-        0 if _in_any(last.start, of_holder) else round(number)
+        0 if of_holder and _in_any(last.start, of_holder) else round(number)
         for number, of_holder in zip(gpus, spans, strict=True)
     ]
 
@@ -170,8 +201,8 @@ class _Cells:
     def __init__(
         self,
         buckets: Sequence[Bucket],
-        of: npt.NDArray[np.int64],
-        quarter: npt.NDArray[np.int64],
+        of: Ints,
+        quarter: Ints,
     ) -> None:
         self._first = buckets[0].start
         places = np.array([(one.start - self._first) // BUCKET for one in buckets], np.int64)
@@ -220,19 +251,15 @@ class _Cells:
         line[self._at] = values
         return line
 
-    def by_hour(
-        self, seconds: tuple[Floats, Floats, Floats], holders: int
-    ) -> list[dict[int, Hourly]]:
+    def by_hour(self, seconds: tuple[Floats, Floats, Floats], holders: int) -> list[Hours]:
         """Of each holder its GPU-hours by clock hour, from the seconds of its cells."""
         quarters = timedelta(hours=1) // BUCKET
         hour = (self.place + timedelta(minutes=self._first.minute) // BUCKET) // quarters
         starts = np.nonzero(np.diff(self.holder, prepend=-1) | np.diff(hour, prepend=-1))[0]
         amounts = [np.add.reduceat(one, starts) / _HOUR for one in seconds]
-        columns = (one.tolist() for one in (self.holder[starts], hour[starts], *amounts))
-        found: list[dict[int, Hourly]] = [{} for _ in range(holders)]
-        for holder, number, held, idle, used in zip(*columns, strict=True):
-            found[holder][number] = held, idle, used
-        return found
+        columns = hour[starts], *amounts
+        edges = np.searchsorted(self.holder[starts], np.arange(holders + 1)).tolist()
+        return [Hours(columns, *edge) for edge in pairwise(edges)]
 
     def within(self, idle: Floats, spans: Sequence[Sequence[Span]]) -> Floats:
         """Of each holder the seconds of its idle ones in quarters that lie in one of its spans in part."""
@@ -245,36 +272,48 @@ class _Cells:
         return found
 
 
-def _rows(buckets: Sequence[Bucket]) -> tuple[pa.Table, npt.NDArray[np.int64]]:
+def _rows(buckets: Sequence[Bucket]) -> tuple[pa.Table, Ints]:
     """All shares as one table, and the bucket of each."""
     quarter = np.repeat(np.arange(len(buckets)), [len(one.shares) for one in buckets])
     if any(isinstance(one.shares, Rows) for one in buckets):
         tables = [table_of(one.shares, SHARES) for one in buckets]
     else:
         tables = [table_of([share for one in buckets for share in one.shares], SHARES)]
-    return together(tables, SHARES), quarter
+    return together(tables, _COLUMNS), quarter
 
 
-def _numbered(rows: pa.Table) -> tuple[npt.NDArray[np.int64], list[tuple[str, ...]]]:
+def _numbered(rows: pa.Table) -> tuple[Ints, list[tuple[str, ...]]]:
     """A number for each row's holder, and what each number is."""
     code, numbers = np.zeros(rows.num_rows, np.int64), 1
     columns = []
     for name in _KEY:
         of_rows = rows[name].combine_chunks()
         column = pc.fill_null(of_rows.indices, -1).to_numpy()
-        names = of_rows.dictionary.to_pylist()
+        # The last one is that of null.
+        names = [*(one or "" for one in of_rows.dictionary.to_pylist()), ""]
         columns.append((column, names))
-        if numbers * (len(names) + 1) > _MOST_NUMBERS:
-            known, code = np.unique(code, return_inverse=True)
+        if numbers * len(names) > _MOST_NUMBERS:
+            known, code = _different(code)
             numbers = len(known)
-        numbers *= len(names) + 1
-        code = code * (len(names) + 1) + column + 1
-    _, first, code = np.unique(code, return_index=True, return_inverse=True)
-    heads = [
-        tuple("" if column[at] < 0 else names[column[at]] or "" for column, names in columns)
-        for at in first.tolist()
-    ]
-    return code, heads
+        numbers *= len(names)
+        code = code * len(names) + column + 1
+    first, number = _different(code)
+    heads = ([names[at] for at in column[first].tolist()] for column, names in columns)
+    return number, list(zip(*heads, strict=True))
+
+
+def _different(codes: Ints) -> tuple[Ints, Ints]:
+    """Of each different code, in their order, its first row; and of each row the number of its code.
+
+    Hashed: of rows of which most repeat a code that is a fraction of sorting all of them.
+    """
+    coded = pa.array(codes).dictionary_encode()
+    number = coded.indices.to_numpy()
+    first = np.nonzero(np.diff(np.maximum.accumulate(number), prepend=-1))[0]
+    order = np.argsort(coded.dictionary.to_numpy())
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    return first[order], place[number]
 
 
 def _column(rows: pa.Table, name: str) -> Floats:
@@ -285,8 +324,8 @@ def _column(rows: pa.Table, name: str) -> Floats:
 def _prices(
     buckets: Sequence[Bucket],
     heads: Sequence[tuple[str, ...]],
-    of: npt.NDArray[np.int64],
-    quarter: npt.NDArray[np.int64],
+    of: Ints,
+    quarter: Ints,
     allocated: Floats,
     prices: Prices,
 ) -> list[float | None]:
@@ -309,7 +348,7 @@ def _prices(
     return [amount / seconds if seconds > 0 else None for amount, seconds in pairs]
 
 
-def _sums(of: npt.NDArray[np.int64], values: Floats, size: int) -> Floats:
+def _sums(of: Ints, values: Floats, size: int) -> Floats:
     found: Floats = np.bincount(of, values, size).astype(np.float64)
     return found
 

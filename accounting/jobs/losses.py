@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import median
 
-from accounting.job_ending import BEFORE, Ending, Why, verdict
+from accounting.job_ending import BEFORE, Ending, Why, by_word, verdict
 from gpuvigil.faults.affected import struck
 from gpuvigil.model import Allocation, Holder, Incident, Job, Subject
 
@@ -62,6 +62,12 @@ class Ended:
             nodes=len(self.nodes) or 1,
             reason=self.reason,
         )
+
+
+def may_have_failed(job: Job) -> bool:
+    """Whether a failure may have ended it: of most jobs their scheduler's word says that none did."""
+    why = by_word(job.state)
+    return why is None or why in _FAILURES
 
 
 def of_job(job: Job) -> Ended | None:

@@ -120,6 +120,8 @@ def unpacked(text: str, schema: pa.Schema) -> pa.Table:
     options = pa.ipc.IpcReadOptions(use_threads=False)
     with pa.ipc.open_stream(a2b_base64(text, strict_mode=True), options=options) as reader:
         found = reader.read_all()
+    if found.column_names == schema.names and all(map(_fits, found.schema.types, schema.types)):
+        return found
     columns: list[Any] = [
         _as(found[one.name], one.type)
         if one.name in found.column_names
@@ -129,23 +131,24 @@ def unpacked(text: str, schema: pa.Schema) -> pa.Table:
     return pa.table(dict(zip(schema.names, columns, strict=True)))
 
 
-def _as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+def _fits(kind: pa.DataType, wanted: pa.DataType) -> bool:
     """A text that is a dictionary stays one: that is most of its reading."""
-    coded = pa.types.is_dictionary(column.type) and column.type.value_type == kind
-    return column if coded or column.type == kind else column.cast(kind)
+    coded = pa.types.is_dictionary(kind) and kind.value_type == wanted
+    return bool(coded or kind == wanted)
+
+
+def _as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    return column if _fits(column.type, kind) else column.cast(kind)
 
 
 def together(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
     """The rows of all; texts are numbers of one dictionary, which groups many times quicker."""
-    coded = [
-        pa.table(
-            {
-                name: table[name].dictionary_encode()
-                if pa.types.is_string(table[name].type)
-                else table[name]
-                for name in schema.names
-            }
-        )
-        for table in (schema.empty_table(), *tables)
-    ]
-    return pa.concat_tables(coded).unify_dictionaries().combine_chunks()
+    chosen = (table.select(schema.names) for table in (schema.empty_table(), *tables))
+    return pa.concat_tables(map(_coded, chosen)).unify_dictionaries().combine_chunks()
+
+
+def _coded(table: pa.Table) -> pa.Table:
+    for place, one in enumerate(table.schema):
+        if pa.types.is_string(one.type):
+            table = table.set_column(place, one.name, table[place].dictionary_encode())
+    return table

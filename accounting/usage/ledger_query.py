@@ -60,16 +60,8 @@ def answer(
     `parts` begin at the start and at those cuts that lie within the span.
     HubUnavailable, HubRefused or StoreError when the hub does not answer.
     """
-    start = floor(start)
-    until = asked = min(ceiling_of(end, BUCKET), now)
-    found = cover(hub, cluster, (start, until), shape=shape)
-    last = max(found, key=lambda one: one.end, default=None)
-    recorded_until = start if last is None else min(last.end, until)
-    gpus = 0 if last is None else last.gpus
-    if gpus * ((until - recorded_until) // MINUTE) > _AT_ONCE and until - start >= _LONG:
-        until = recorded_until
-    for hole in _worth_counting(found, (start, until), gpus, now):
-        found += map(Ledger.of, quarters_from_store(hub, cluster, hole, (), now))
+    start, asked = _in_quarters((start, end), now)
+    found, until = ledgers(hub, cluster, (start, end), now, shape)
     length = max(until - start, timedelta())
     parts = _cut(found, cluster, (start, start + length), shape.cuts, now)
     whole = parts[0] if not parts[1:] else summed(parts, cluster, start, length, now)
@@ -80,6 +72,26 @@ def answer(
         parts=parts,
         missing=_missing(found, until),
     )
+
+
+def ledgers(
+    hub: Hub, cluster: str, span: _Span, now: datetime, shape: Shape = _WHOLE
+) -> tuple[list[Ledger], datetime]:
+    """What `answer` adds up, in no order, and until when that is."""
+    start, until = _in_quarters(span, now)
+    found = cover(hub, cluster, (start, until), shape=shape)
+    last = max(found, key=lambda one: one.end, default=None)
+    recorded_until = start if last is None else min(last.end, until)
+    gpus = 0 if last is None else last.gpus
+    if gpus * ((until - recorded_until) // MINUTE) > _AT_ONCE and until - start >= _LONG:
+        until = recorded_until
+    for hole in _worth_counting(found, (start, until), gpus, now):
+        found += map(Ledger.of, quarters_from_store(hub, cluster, hole, (), now))
+    return found, until
+
+
+def _in_quarters(span: _Span, now: datetime) -> _Span:
+    return floor(span[0]), min(ceiling_of(span[1], BUCKET), now)
 
 
 def _worth_counting(

@@ -138,7 +138,8 @@ def plain(value: Any) -> dict[str, Any]:
 
 def known(cls: type[Any], value: Mapping[str, Any]) -> dict[str, Any]:
     """Only the keys that `cls` knows: a newer version may have written more."""
-    return {key: value[key] for key in value if key in cls.__dataclass_fields__}
+    fields = cls.__dataclass_fields__
+    return {key: value[key] for key in value if key in fields}
 
 
 def _text(value: Mapping[str, Any], key: str) -> str:

@@ -4,9 +4,20 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
+
 from accounting.job_ending import Why
-from accounting.jobs.losses import Begin, Ended, by_cause, losses, of_allocations, of_job, restart
-from gpuvigil.model import Holder, Job, Severity, Subject
+from accounting.jobs.losses import (
+    Begin,
+    Ended,
+    by_cause,
+    losses,
+    may_have_failed,
+    of_allocations,
+    of_job,
+    restart,
+)
+from gpuvigil.model import ENDED_STATES, Holder, Job, Severity, Subject
 from tests.dashboard.scene import LONG_AGO, NOON, allocation, gpu, incident, node
 
 HOUR = timedelta(hours=1)
@@ -43,6 +54,19 @@ def test_who_ended_by_itself_lost_nothing() -> None:
     assert not losses([replace(FAILED, state="CANCELLED")], [LOST])
     timed_out = replace(FAILED, state="TIMEOUT")
     assert [one.why for one in losses([timed_out], [])] == [Why.TIME_LIMIT]
+
+
+@pytest.mark.parametrize("state", sorted(ENDED_STATES))
+def test_who_has_not_failed_by_its_schedulers_word_lost_nothing(state: str) -> None:
+    job = Job(
+        told_by=node("ctl", "prod"),
+        number="7",
+        state=state,
+        submitted_at=NOON - HOUR,
+        seen_at=NOON,
+    )
+    assert may_have_failed(job) or not losses([replace(FAILED, state=state)], [LOST])
+    assert may_have_failed(job) == (state not in {"COMPLETED", "CANCELLED", "REVOKED"})
 
 
 def test_causes_are_summed_the_dearest_first() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from accounting.usage import BUCKET, Bucket, Place, Seconds, Share
+from accounting.usage import BUCKET, Bucket, Place, Seconds, Share, Usage
 from accounting.usage.amounts import OTHERS
 from accounting.usage.columns import (
     PLACES,
@@ -76,6 +76,24 @@ def test_rows_are_a_sequence_of_what_is_read_when_somebody_looks() -> None:
     assert repr(rows) == repr(them)
     assert read == [2]
     assert table_of(rows, PLACES) is rows.table
+
+
+def test_a_holder_counts_once_for_each_of_its_users() -> None:
+    quarters = [(share(), share("job 2")), (share(), share(user="bob")), (share(user=None),), ()]
+    buckets = tuple(
+        Bucket(
+            cluster="c",
+            start=START + n * BUCKET,
+            gpus=2,
+            nodes=1,
+            seconds=Seconds(),
+            shares=it,
+            counted_at=LATER,
+        )
+        for n, it in enumerate(quarters)
+    )
+    found = Usage(cluster="c", start=START, end=START + HOUR, buckets=buckets)
+    assert (found.holders, replace(found, buckets=()).holders) == (4, 0)
 
 
 @pytest.mark.parametrize("them", [(), (place(free=7.0), place("", "", idle=8.0))])
