@@ -129,15 +129,16 @@ class FleetMap {
 
   // Whether anything but the numbers of cells is other than when all was painted last.
   moved() {
-    const { fleet } = this, ringed = this.focused && this.current;
+    const { fleet } = this, ringed = this.focused && this.current >= 0 ? this.current : -1;
     this.large = fleet.frame.wall ? 1.3 : 1;
     this.odd = [...fleet.look.keys()].filter((i) => fleet.look[i] === FAILED || fleet.look[i] === DEGRADED);
     const ground = JSON.stringify([
       this.root.clientWidth, this.space(), window.devicePixelRatio, this.large, this.palette.of, this.metric, this.ends,
       this.over, ringed, this.odd.map((i) => [i, fleet.look[i]]), fleet.blocks,
     ]);
-    if (ground === this.ground && ringed === false && this.odd.length <= FEW) return false;
+    if (ground === this.ground && this.odd.length <= FEW) return false;
     this.ground = ground;
+    this.ringed = ringed;
     return true;
   }
 
@@ -237,7 +238,8 @@ class FleetMap {
   paint(pen, whole) {
     const { fleet, palette, odd } = this, [broad, cell] = this.size, least = Math.min(broad, cell);
     const thick = cell >= 14 ? 2 : 1;
-    if (least < 8) this.lift(whole);
+    const over = [...(least < 8 ? odd : []), ...(this.ringed >= 0 ? [this.ringed] : [])];
+    this.lift(whole, over);
     for (let i = 0; i < fleet.count; i++) {
       const look = fleet.look[i], said = this.shownBy(i, look);
       if (said === this.painted[i]) continue;
@@ -256,15 +258,15 @@ class FleetMap {
     }
     // Exceptions last, so that nothing covers them; as dots where a cell is too small to be seen.
     if (least < 8) for (const i of odd) this.dot(pen, i, fleet.look[i]);
-    if (this.focused && this.current >= 0) this.ring(pen, this.current);
+    if (this.ringed >= 0) this.ring(pen, this.ringed);
   }
 
-  // Takes the dots off: the cells below them are painted anew.
-  lift(whole) {
-    const { x, y, odd } = this, [broad, cell] = this.size;
+  // Takes dots and the ring off: the cells below them are painted anew.
+  lift(whole, over) {
+    const { x, y } = this, [broad, cell] = this.size;
     if (whole) {
       const near = (i) => (o) => Math.abs(x[i] - x[o]) < DOT + broad + 1 && Math.abs(y[i] - y[o]) < DOT + cell + 1;
-      this.below = odd.length > FEW ? [] : [...x.keys()].filter((i) => odd.some(near(i)));
+      this.below = over.length > FEW ? [] : [...x.keys()].filter((i) => over.some(near(i)));
       return;
     }
     for (const i of this.below) this.painted[i] = -1;
@@ -334,8 +336,9 @@ class FleetMap {
   }
 
   ring(pen, i) {
-    const [w, h] = this.size, [x, y] = [this.x[i] - 1, this.y[i] - 1];
-    const size = [Math.max(w, 4), Math.max(h, 4)];
+    // Its outer edge is on whole pixels, as the cells are.
+    const [x, y] = [this.x[i] - 1.5, this.y[i] - 1.5];
+    const size = [Math.max(this.wide[i], 2) + 3, Math.max(this.high[i], 2) + 3];
     pen.lineWidth = 5;
     pen.strokeStyle = this.palette.bg;
     pen.strokeRect(x, y, ...size);

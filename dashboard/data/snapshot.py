@@ -6,7 +6,7 @@ every refresh, draws the view, and sleeps while nobody looks.
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -17,7 +17,7 @@ from gpuvigil.config import AnalyzerSettings
 from gpuvigil.errors import HubError, StoreError, StoreUnavailable
 from gpuvigil.hub_client import Hub
 from gpuvigil.log import Log
-from gpuvigil.model import Allocation, GpuIdentity, Inventory, Record, Subject
+from gpuvigil.model import Allocation, GpuIdentity, Inventory, Subject
 from gpuvigil.model.reporting import TICKS
 
 from ..fleet import Fleet
@@ -34,8 +34,6 @@ FIRST_VIEW_SECONDS = 5.0
 STOP_SECONDS = 2.0
 # A long poll is ended this often, so that a stop is noticed.
 POLL_SECONDS = 1.0
-# In a large fleet something is written all the time: what comes within this share of a refresh is drawn together.
-REST = 0.5
 DETAILS_SECONDS = 2.0
 # The hub may be this much late with an answer before pages say so.
 REFRESHES_BEFORE_LATE = 3
@@ -239,23 +237,21 @@ class Snapshot:
             with self._lock:
                 self._book = book
             self._loaded.set()
-            self._wake.set()
-            return sequence
-        changes = hub.changes(sequence, FOLLOWED, POLL_SECONDS)
-        if changes.sequence < sequence:
-            raise HubError("the hub's records are older than ours")
-        if changes.records:
-            self._take(changes.records)
-        return changes.sequence
-
-    def _take(self, records: Sequence[Record]) -> None:
-        with self._lock:
-            self._book.apply(records)
-        if moves_port(records):
-            self._port_moved_at = self._clock.monotonic()
-        if hurries(records):
-            self._wake.set()
-            self._clock.wait(self._stop, REST * self.refresh_seconds)
+        else:
+            changes = hub.changes(sequence, FOLLOWED, POLL_SECONDS)
+            if changes.sequence < sequence:
+                raise HubError("the hub's records are older than ours")
+            sequence = changes.sequence
+            if not changes.records:
+                return sequence
+            with self._lock:
+                self._book.apply(changes.records)
+            if moves_port(changes.records):
+                self._port_moved_at = self._clock.monotonic()
+            if not hurries(changes.records):
+                return sequence
+        self._wake.set()
+        return sequence
 
     def _renew(self) -> None:
         """Ask for the numbers, and draw."""

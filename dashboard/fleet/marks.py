@@ -16,6 +16,9 @@ from .keys import NodeName
 from .roster import Roster
 
 Faults = Mapping[str, Severity]
+GpuName = tuple[str, str, str]  # its cluster, its node and its UUID
+# Who holds a GPU, in words and as told.
+Held = Mapping[GpuName, tuple[str, tuple[Allocation, ...]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -24,6 +27,7 @@ class Holders:
 
     roster: Roster
     allocations: tuple[Allocation, ...]
+    on: Held
     holder: Column
     texts: tuple[str, ...]
 
@@ -70,21 +74,46 @@ def out_of_service(
 
 
 def holders(roster: Roster, allocations: tuple[Allocation, ...], before: Holders | None) -> Holders:
-    """`before` itself when nothing changed."""
-    if before and before.roster is roster and before.allocations is allocations:
+    """`before` itself when nothing changed; of the allocations only those that are others are looked at."""
+    same = before is not None and before.allocations is allocations
+    if before and same and before.roster is roster:
         return before
-    found: dict[int, list[str]] = {}
-    for one in allocations:
-        number = roster.numbers.get((one.subject.cluster, one.subject.node, one.subject.gpu or ""))
-        if number is not None:
-            user = f" ({one.user})" if one.user else ""
-            found.setdefault(number, []).append(str(one.holder) + user)
-    texts = {"": 0}
-    holder = np.zeros(len(roster.uuid), np.int64)
-    for number, names in found.items():
-        named = names[0] + (f" +{len(names) - 1}" if names[1:] else "")
-        holder[number] = texts.setdefault(named, len(texts))
-    return Holders(roster=roster, allocations=allocations, holder=holder, texts=tuple(texts))
+    on = before.on if before else {}
+    if not same:
+        on = _brought_up(on, before.allocations if before else (), allocations)
+    texts = {
+        text: place
+        for place, text in enumerate(dict.fromkeys(("", *(it[0] for it in on.values()))))
+    }
+    holder = np.zeros(len(roster.uuid) + 1, np.int64)
+    holder[[roster.numbers.get(gpu, -1) for gpu in on]] = [texts[text] for text, _ in on.values()]
+    return Holders(
+        roster=roster, allocations=allocations, on=on, holder=holder[:-1], texts=tuple(texts)
+    )
+
+
+def _brought_up(on: Held, was: tuple[Allocation, ...], allocations: tuple[Allocation, ...]) -> Held:
+    """`on`, which is of the allocations before, of those now."""
+    then, now = set(map(id, was)), set(map(id, allocations))
+    held: dict[GpuName, list[Allocation]] = {}
+    for one in (it for it in was if id(it) not in now):
+        held[_gpu(one)] = [it for it in on[_gpu(one)][1] if id(it) in now]
+    for one in (it for it in allocations if id(it) not in then):
+        name = _gpu(one)
+        held.setdefault(name, list(on[name][1]) if name in on else []).append(one)
+    named = {name: (_named(those), tuple(those)) for name, those in held.items() if those}
+    return {**{name: kept for name, kept in on.items() if name not in held}, **named}
+
+
+def _gpu(one: Allocation) -> GpuName:
+    return one.subject.cluster, one.subject.node, one.subject.gpu or ""
+
+
+def _named(held: Sequence[Allocation]) -> str:
+    """Who came first, and how many more."""
+    first = min(held, key=lambda one: one.started_at) if held[1:] else held[0]
+    user = f" ({first.user})" if first.user else ""
+    return f"{first.holder}{user}" + (f" +{len(held) - 1}" if held[1:] else "")
 
 
 def standing(roster: Roster, incidents: tuple[Incident, ...], before: Standing | None) -> Standing:

@@ -70,12 +70,16 @@ class Facts:
 def hurries(records: Iterable[Record]) -> bool:
     """Whether a page should show one of them before its next refresh.
 
-    Signs of life and repeated inventories come all the time in a large fleet.
+    Signs of life, repeated inventories and what jobs take and let go of come all the time in a large
+    fleet, and of events only those of ports are shown.
     """
-    return any(record.kind not in _PATIENT for record in records)
+    told = tuple(records)
+    return moves_port(told) or any(record.kind not in _PATIENT for record in told)
 
 
-_PATIENT = frozenset({RecordKind.PULSE, RecordKind.INVENTORY})
+_PATIENT = frozenset(
+    {RecordKind.PULSE, RecordKind.INVENTORY, RecordKind.ALLOCATION, RecordKind.EVENT}
+)
 
 
 def moves_port(records: Iterable[Record]) -> bool:

@@ -260,8 +260,13 @@ def test_the_map_is_redrawn_when_the_screen_turns_dark(opened: Visit) -> None:
     assert canvas(page).evaluate(free) == [36, 44, 55, 255]
 
 
-def test_a_map_of_which_only_what_changed_was_painted_is_as_if_all_were(opened: Visit) -> None:
+@pytest.mark.parametrize("steps", [0, 7])
+def test_a_map_of_which_only_what_changed_was_painted_is_as_if_all_were(
+    opened: Visit, steps: int
+) -> None:
     page = opened.page
+    if steps:
+        walk_to(page, steps)
     page.wait_for_timeout(2500)  # two renewals
     both = """canvas => {
         const map = canvas.closest(".map").fleetMap, now = canvas.toDataURL();
