@@ -21,6 +21,7 @@ from gpuvigil.model import (
 from gpuvigil.numbers_in_words import counted, natural
 from gpuvigil.store.external import store_of
 
+from ..model.short_label import short_label
 from .fleet_now import Moment
 from .links import ASKED, SPAN, Floats, Links, Mask, Port, measured
 from .one_link import Known, Plug, plugged
@@ -282,9 +283,9 @@ def _plugged(one: Incident, switches: Mapping[Port, Plug]) -> Plug | None:
 
 
 def _called(one: Incident, plug: Plug | None) -> str:
-    """As its incident calls it; a port whose other end is known by both, which may have been moved since."""
+    """As its incident calls it, in short; a port whose other end is known by both, which may have been moved since."""
     if plug is None:
-        return one.label or one.subject.key
+        return short_label(one) or one.subject.key
     port, *_ = _ports(one)
     return f"{port.node} port {port.device}/{port.port}{_other_end(plug)}"
 

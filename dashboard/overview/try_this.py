@@ -40,7 +40,7 @@ def _links(standing: tuple[Attention, ...]) -> Iterator[Link]:
 
 
 def _slow_job(standing: tuple[Attention, ...]) -> Link | None:
-    """The first job that something slows or holds up: what goes on in spite of it before what is critical."""
+    """The first job that something slows or holds up: what goes on in spite of it before what does not."""
     slowing = [it for it in standing if it.incident.fault not in _OF_USE]
     # Whatever else slows it, it makes no step.
     held_up = {
@@ -49,7 +49,7 @@ def _slow_job(standing: tuple[Attention, ...]) -> Link | None:
         if stops(it.incident)
         for holder in _holders(it)
     }
-    for one in sorted(slowing, key=lambda it: (it.severity.value == "critical", _of_port(it))):
+    for one in sorted(slowing, key=lambda it: (stops(it.incident), _of_port(it))):
         for holder in _holders(one):
             href = page_links.job_page(one.subject.cluster, Holder.parse(holder))
             if href:

@@ -327,7 +327,8 @@ def outbox(boxes: Sequence[Outbox], now: datetime) -> Node | None:
 
 def _box(box: Outbox, now: datetime) -> Node:
     numbers = (box.waiting, box.in_flight, box.later)
-    sent = UNKNOWN if box.last_sent_at is None else f"{_since(now, box.last_sent_at)} ago"
+    never = "none yet" if box.configured else UNKNOWN
+    sent = never if box.last_sent_at is None else f"{_since(now, box.last_sent_at)} ago"
     said = [f"failing since {moment(box.failing_since)}"] if box.failing_since else []
     said += [f"next try {_next(box.next_try, now)}"] if box.failing else []
     said += [f"last error: {box.last_error}"] if box.last_error else []

@@ -439,3 +439,12 @@ def test_the_answer_counts_cables_between_switches_too() -> None:
     assert alone.answer == "No: the only link has no finding."
     assert read.answer == "No: none of 9 links has a finding."
     assert '"0 of 9"' in said(read)
+
+
+def test_a_leaf_is_called_by_its_name_without_the_nodes_at_it() -> None:
+    links = measured(told((port(NODES[0]), BUSY)), ["prod"])
+    called = "switch leaf-01-0 (mlx5_0 of n-1, n-2, n-3, n-4 and 12 more nodes)"
+    leaf = replace(bad(port(NODES[0])), label=called)
+    found = network(moment(leaf), links)
+    assert cell(found, 0, "link") == "switch leaf-01-0"
+    assert found.said.startswith("First: switch leaf-01-0: ")

@@ -311,6 +311,11 @@ def test_a_message_given_up_long_ago_is_counted_and_worries_nobody() -> None:
     assert view.outboxes[0].dead == 1
 
 
+def test_a_channel_that_has_sent_nothing_says_so() -> None:
+    assert " none yet" in said(pipeline(WELL, NOON)).partition("Outbox")[2]
+    assert "not known" not in said(pipeline(WELL, NOON)).partition("Outbox")[2]
+
+
 def test_without_a_channel_the_page_says_that_nobody_is_told_elsewhere() -> None:
     view = pipeline(replace(WELL, pulses=(ANALYZER, pulse("alerts", channels=[]))), NOON)
     assert "no channel is configured" in view.verdict

@@ -59,6 +59,16 @@ def test_a_job_that_is_held_up_is_not_called_slow_for_what_slows_it_too() -> Non
     assert (words, href) == ("Why job 7 is held up", "/job?cluster=simulated&job=7")
 
 
+def test_what_holds_up_a_training_goes_before_a_node_that_is_only_silent() -> None:
+    lost = replace(incident("gpu_lost", gpu(1), Severity.CRITICAL), impact=HIT)
+    silent = replace(
+        incident("node_silent", node("sim-009"), Severity.WARNING),
+        impact=replace(HIT, holders=("job 9",)),
+    )
+    words, _ = links(shown(node(), incidents=(silent, lost)))[1]
+    assert words == "Why job 7 is held up"
+
+
 def test_before_anything_was_found_the_pages_that_will_show_it_are_linked() -> None:
     assert [href for _, href in links(shown(node()))] == [
         page_links.NETWORK,
