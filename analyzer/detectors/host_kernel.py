@@ -2,10 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from gpuvigil.clock import moment
-from gpuvigil.faults import FAULTS, found_by
+from gpuvigil.faults import FAULTS, Sign, found_by, where
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Subject
 
 from ..window.window import Window
@@ -16,6 +16,8 @@ from . import Detector
 _HANGS, _WITHIN, _LATELY = 3, timedelta(minutes=10), timedelta(hours=1)
 # A file system stays read-only, and a drive away, until somebody does something about it.
 _DAY = timedelta(hours=24)
+# What tasks wait for, where something says so: when that is over, what the kernel said of them is.
+_WAITED_FOR = where(lambda row: row.explains is not None and Sign.TASKS_WAIT in row.explains.signs)
 
 
 def troubled_kernels(window: Window) -> list[Finding]:
@@ -25,15 +27,28 @@ def troubled_kernels(window: Window) -> list[Finding]:
 
 
 def _hanging(window: Window) -> Iterator[Finding]:
-    for node, events in _of(window, EventKind.KERNEL_HANG, _LATELY):
+    for node, told in _of(window, EventKind.KERNEL_HANG, _LATELY):
+        over = _waited_until(window, node)
+        events = [event for event in told if over is None or event.at > over]
         most = max(
-            sum(e.count for e in events if timedelta() <= e.at - first.at <= _WITHIN)
-            for first in events
+            (
+                sum(e.count for e in events if timedelta() <= e.at - first.at <= _WITHIN)
+                for first in events
+            ),
+            default=0,
         )
         if most >= _HANGS:
             minutes = _WITHIN.total_seconds() / 60.0
             limit = f"fewer than {_HANGS} in {minutes:g} min"
             yield _finding(window, "host_hang", node, events, limit)
+
+
+def _waited_until(window: Window, node: Subject) -> datetime | None:
+    """When the last of what the node's tasks waited for was over."""
+    ends = (
+        one.resolved_at for one in window.stood if one.fault in _WAITED_FOR and one.subject == node
+    )
+    return max((at for at in ends if at is not None), default=None)
 
 
 def _storage(window: Window) -> Iterator[Finding]:

@@ -95,6 +95,12 @@ def test_what_one_job_does_on_its_only_node_is_its_own_unless_its_tasks_wait() -
     assert len(found(of_one_job(waits=(1.0, 20.0)))) == 1
 
 
+def test_a_job_that_loses_half_while_the_load_rises_is_held_up() -> None:
+    assert len(found(of_one_job(used=46))) == 1
+    assert found(of_one_job(used=47)) == []
+    assert found(of_one_job(used=46, load=(40.0, 59.0))) == []
+
+
 def test_a_job_whose_gpus_on_other_nodes_go_on_waits_for_this_one() -> None:
     assert len(found(of_one_job(*THERE))) == 1
     all_less = of_one_job(*THERE)

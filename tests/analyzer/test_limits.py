@@ -42,6 +42,7 @@ from .scene import (
     event,
     gpu,
     healthy,
+    incident,
     node,
     port,
     told,
@@ -418,6 +419,27 @@ def test_three_reports_of_a_hang_within_ten_minutes_are_a_fault_for_an_hour(
     assert [it.fault for it in troubled_kernels(scene.window())] == ["host_hang"] * found
     booted = scene.with_events(event(EventKind.BOOT, node(), NOON - minutes * MINUTE + SECOND))
     assert troubled_kernels(booted.window()) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "subject", "over", "found"),
+    [
+        ("host_mount", node(), 5, 0),
+        ("host_mount", node(), 5.1, 1),
+        ("host_mount", node(), None, 1),  # the mount explains it, and is told for it
+        ("host_mount", node(2), 3, 1),
+        ("host_fan", node(), 3, 1),
+    ],
+)
+def test_what_tasks_waited_for_is_over_with_it(
+    fault: str, subject: Subject, over: float | None, found: int
+) -> None:
+    """Of four reports, three came within five minutes and a little."""
+    hangs = [event(EventKind.KERNEL_HANG, node(), NOON - n * MINUTE) for n in (3, 3.05, 5, 7)]
+    ended = None if over is None else NOON - over * MINUTE
+    stood = replace(incident(fault, subject, -HOUR), resolved_at=ended)
+    scene = replace(healthy().with_events(*hangs), stood=(stood,))
+    assert [it.fault for it in troubled_kernels(scene.window())] == ["host_hang"] * found
 
 
 @pytest.mark.parametrize(("hours", "found"), [(23.9, 1), (24.0, 0)])
