@@ -20,7 +20,7 @@ from gpuvigil.model import Allocation, Evidence, Finding, Subject
 from ..evidence.claims import Claim, findings
 from ..evidence.fabric_links import beyond
 from ..evidence.port_drops import NODES, fabric_ports
-from ..evidence.port_groups import Rail, joined, leaf_of, place_of, rail_of, ties_of
+from ..evidence.port_groups import Rail, at_full_leaves, joined, leaf_of, place_of, rail_of, ties_of
 from ..evidence.port_rates import (
     DELAY_SECONDS,
     LOOKS,
@@ -97,7 +97,7 @@ def congested_ports(window: Window) -> list[Finding]:
         for one in _answered_late(window, look):
             if one.port not in found or found[one.port].faint:
                 found[one.port] = one
-    return sorted(_grouped(window, found), key=lambda finding: finding.subject.key)
+    return sorted(_grouped(window, found.values()), key=lambda finding: finding.subject.key)
 
 
 def _dropping(window: Window) -> Iterator[_Waiting]:
@@ -282,12 +282,19 @@ def _with(one: _Waiting, other: _Waiting) -> _Waiting:
     )
 
 
-def _grouped(window: Window, found: dict[Subject, _Waiting]) -> Iterator[Finding]:
-    """Most ports of a node are the node's; those at one leaf on several nodes are the leaf's."""
-    slow = _slow_nodes(window, [one for one in found.values() if not one.faint])
+def _grouped(window: Window, found: Collection[_Waiting]) -> Iterator[Finding]:
+    """Most ports of a node are the node's; those at one leaf on several nodes are the leaf's.
+
+    A node that waits at a full leaf waits at its other ports, too, and is not slow by itself.
+    """
+    full = at_full_leaves(window, (one.port for one in found if not one.faint))
+    at_full = {port.of_node() for port in full}
+    apart = [one for one in found if one.port.of_node() not in at_full]
+    slow = _slow_nodes(window, [one for one in apart if not one.faint])
     for node, them in slow.items():
         yield _of_node(window, node, them)
-    left = [one for one in found.values() if one.port.of_node() not in slow]
+    left = [one for one in found if one.port in full]
+    left += [one for one in apart if one.port.of_node() not in slow]
     # What a node does to itself, or its own cable, is no leaf's.
     own = [one for one in left if one.condition and not one.faint]
     lost = {one.port: one.lost for one in own}
@@ -296,18 +303,13 @@ def _grouped(window: Window, found: dict[Subject, _Waiting]) -> Iterator[Finding
     yield from _of_leaves(window, [one for one in left if not one.condition])
 
 
-def _slow_nodes(
-    window: Window, found: Collection[_Waiting]
-) -> Mapping[Subject, Sequence[_Waiting]]:
-    """Nodes of which most ports wait, and none of them at a leaf where other nodes wait as well.
+def _slow_nodes(window: Window, found: Iterable[_Waiting]) -> Mapping[Subject, Sequence[_Waiting]]:
+    """Nodes of which most ports wait.
 
     Where those are several with a job or a leaf in common they wait for something, which hosts
     cannot tell apart.
     """
-    leaves = _by(found, lambda one: place_of(window, one.port)).values()
-    at_full = {one.port.of_node() for leaf in leaves if _nodes(leaf) >= NODES for one in leaf}
-    others = [one for one in found if one.port.of_node() not in at_full]
-    nodes = _by(others, lambda one: one.port.of_node())
+    nodes = _by(found, lambda one: one.port.of_node())
     slow = [(node, them) for node, them in nodes.items() if _is_most(window, node, them)]
     groups = joined(slow, lambda it: {tie for one in it[1] for tie in _shared(window, one)})
     return {node: them for group in groups if len(group) < NODES for node, them in group}

@@ -11,6 +11,7 @@ from gpuvigil.model import Subject
 
 from ..window.window import Window
 from .cabling import contradicting, name_of
+from .port_drops import NODES
 from .switches import plugged_into
 
 _One = TypeVar("_One")
@@ -59,6 +60,15 @@ def place_of(window: Window, port: Subject) -> Place:
     """The leaf of a port; its rail where nobody knows that."""
     leaf = leaf_of(window, port)
     return rail_of(port) if leaf is None else (port.cluster, leaf)
+
+
+def at_full_leaves(window: Window, waiting: Iterable[Subject]) -> set[Subject]:
+    """Of ports that wait those at leaves where so many nodes wait that it is the leaf's."""
+    places: dict[Place, set[Subject]] = defaultdict(set)
+    for port in waiting:
+        places[place_of(window, port)].add(port)
+    full = (them for them in places.values() if len({it.of_node() for it in them}) >= NODES)
+    return {port for them in full for port in them}
 
 
 def ties_of(

@@ -179,15 +179,16 @@ def test_a_link_that_has_just_become_slower_waits_for_itself(seconds: float, is_
 
 
 @pytest.mark.parametrize(("beside", "told_of"), [
-    (rail(1), ("port_congested", "node_network")), (rail(1, 3), ("switch_congested", "")),
+    (rail(1), [("port_congested", port(1), ""), ("port_congested", node(2), "node_network")]),
+    (rail(1, 3), [("switch_congested", port(1), "")]),
 ])  # fmt: skip
 def test_a_node_that_waits_at_a_full_leaf_is_not_slow_by_itself(
-    beside: list[Subject], told_of: tuple[str, str]
+    beside: list[Subject], told_of: list[tuple[str, Subject, str]]
 ) -> None:
-    scene = with_more_ports(carrying(FLEET, EVERY, 0.4), ["mlx5_1"])
-    other = replace(port(2), device="mlx5_1")
-    (it,) = congested(stopped(scene, [port(2), other, *beside], 0.3))
-    assert (it.fault, it.condition) == told_of
+    scene = with_more_ports(carrying(FLEET, EVERY, 0.4, 400.0), ["mlx5_1", "mlx5_2"])
+    others = [replace(port(2), device=name) for name in ("mlx5_1", "mlx5_2")]
+    found = congested(stopped(scene, [port(2), *others, *beside], 0.3, 400.0))
+    assert [(it.fault, it.subject, it.condition) for it in found] == told_of
 
 
 def test_all_ports_of_several_nodes_of_a_job_are_one_matter_and_no_leaf_s() -> None:
