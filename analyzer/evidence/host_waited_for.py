@@ -13,7 +13,7 @@ import numpy as np
 
 from accounting.jobs.bound import CPU_PRESSURE_PERCENT
 from gpuvigil.clock import EPOCH, micros
-from gpuvigil.model import Evidence, Subject
+from gpuvigil.model import Allocation, Evidence, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..window.columns import Floats, Mask, divided, means_before, seconds
@@ -35,8 +35,8 @@ NEEDS = tuple(
 )
 
 # A GPU that was at work is used for this much of what it was, and does something still; so do most of the node's [ours].
-_WORKED_PERCENT, _WORKS_PERCENT, _LEFT, _MOST, _COVERAGE = 50.0, 5.0, 0.75, 0.75, 0.8
-_FEWEST = 2
+_WORKED_PERCENT, _WORKS_PERCENT, _LEFT, _MOST, _COVERAGE = 80.0, 5.0, 0.75, 0.75, 0.8
+_FEWEST = 3
 # What loses half of its use while the load rises does no other work of its own: it would leave less to do [ours].
 _HALF = 0.5
 # Load has risen where it is so many times what it was and so many tasks more; who waits for a processor does so twice
@@ -148,7 +148,7 @@ def _of_node(
     here = np.zeros(len(rows), dtype=bool)
     here[rows.index.of_node(node)] = True
     less = here & fell
-    if less.sum() < _FEWEST or less.sum() < _MOST * (here & works).sum():
+    if less.sum() < max(_FEWEST, _MOST * (here & works).sum()) or _has_new_work(window, rows, here):
         return None
     job = jobs(window, rows)
     theirs = np.unique(job[less])
@@ -174,6 +174,16 @@ def _of_node(
             *_told(hosts, number),
         ),
     )
+
+
+def _has_new_work(window: Window, rows: Rows, here: Mask) -> bool:
+    """Whether something began on these GPUs since the load was less: it brings its own."""
+    begun = micros(window.now) - window.settings.trend_seconds * 1e6
+    return bool((window.of_allocations(rows, _newest)[here] > begun).any())
+
+
+def _newest(_: Subject, allocations: tuple[Allocation, ...] | None) -> float:
+    return max((micros(it.started_at) for it in allocations or ()), default=np.nan)
 
 
 def _told(hosts: _Hosts, number: int) -> Iterator[Evidence]:

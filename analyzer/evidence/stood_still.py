@@ -83,22 +83,25 @@ def stood_still(window: Window) -> list[Still]:
 
 
 def goes_on(window: Window, incident: Incident) -> bool:
-    """Whether a GPU of a job that stood still does nothing to this minute, and the job has it still."""
+    """Whether a job that stood still has its GPUs still, and none of them does anything to this minute."""
     rows = window.get("gpu", Span.RECENT)
     them = (Subject.parse(key) for key in {incident.subject.key, *incident.members})
-    for gpu in (one for one in them if one.kind == "gpu"):
-        row = rows.get(gpu)
-        most = None if row is None else row[_BUSY.column]
-        has = any(one.started_at <= incident.since for one in window.held(gpu))
-        if has and most is not None and most < window.settings.idle_below_percent:
-            return True
-    return False
+    most = [
+        row[_BUSY.column]
+        for gpu in them
+        if any(one.started_at <= incident.since for one in window.held(gpu))
+        and (row := rows.get(gpu)) is not None
+        and row[_BUSY.column] is not None
+    ]
+    return bool(most) and max(most) < window.settings.idle_below_percent
 
 
 def _before(window: Window, rows: Rows) -> Floats:
-    """What each was used in the mean of the hours before the trend span."""
+    """What each was used in the mean of the hours before the trend span; NaN where those were not measured."""
     long = window.get("gpu", Span.UNDERUSED)
-    return means_before(rows, long, (_USED.column,))[_USED.column]
+    used = means_before(rows, long, (_USED.column,))[_USED.column]
+    whole = seconds(long, rows) >= _COVERAGE * window.settings.underused_after_seconds
+    return np.where(whole, used, np.nan)
 
 
 def _rests(window: Window, rows: Rows) -> Mask:

@@ -7,7 +7,7 @@ from gpuvigil.store import Aggregate, Function
 
 from ..window.rows import Row
 from ..window.window import Span, Window
-from .port_rates import DELAY, PAUSED, QUEUED, TICKS
+from .port_rates import DELAY, LOOKS, PAUSED, QUEUED, RECEIVED, SENT, TICKS, jobs_through
 
 # The condition of what drops packets and waits for nothing.
 DROPS = "drops"
@@ -40,7 +40,8 @@ _SIGNS: tuple[_Sign, ...] = (
 def says_whether_it_waits(window: Window, incident: Incident) -> bool:
     """Whether a standing incident would show: only where most of its ports wait, or drop, much less than before.
 
-    What lasts as long as the spans look back shows no change any more, and is not over.
+    What lasts as long as the spans look back shows no change any more, and is not over. Nor is what waits for nothing
+    only since its job rests, as at a checkpoint.
     """
     lately, long = window.get("port", Span.RECENT), window.get("port", Span.TREND)
     steady = window.get("port", Span.STEADY)
@@ -49,12 +50,26 @@ def says_whether_it_waits(window: Window, incident: Incident) -> bool:
     told = [
         _drops_few(lately.get(port), steady.get(port))
         if drops
-        else _is_back(lately.get(port), long.get(port), signs)
+        else _is_back(lately.get(port), long.get(port), signs) and not _rests(window, port)
         for port in {incident.subject, *map(Subject.parse, incident.members)}
         if port.kind == "port"
     ]
     known = [one for one in told if one is not None]
     return not known or 2 * sum(known) >= len(known)
+
+
+def _rests(window: Window, port: Subject) -> bool:
+    """Whether so much less goes through a port than before that it cannot wait, though its jobs have not ended."""
+    spans = (window.get("port", span).get(port) for span in (Span.RECENT, Span.TREND))
+    lately, long = (None if row is None else _carried(row) for row in spans)
+    few = lately is not None and long is not None and lately < _LESS * long
+    return few and bool(jobs_through(window, port, LOOKS[0]))
+
+
+def _carried(row: Row) -> float | None:
+    """Bytes a second, both ways."""
+    told = [_per_second(row, it.column) for it in (RECEIVED, SENT)]
+    return None if None in told else sum(it or 0.0 for it in told)
 
 
 def _drops_few(lately: Row | None, steady: Row | None) -> bool | None:

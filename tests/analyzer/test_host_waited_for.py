@@ -67,8 +67,8 @@ def test_a_node_whose_jobs_use_their_gpus_less_since_its_load_rose_is_told_with_
         (starved(used=70), 0),  # a quarter less
         (starved(used=5), 1),
         (starved(used=4), 0),  # they do nothing: that is another matter
-        (starved(before=50, used=30), 1),
-        (starved(before=49, used=30), 0),
+        (starved(before=80), 1),
+        (starved(before=79), 0),
         (starved(gpus=HERE[:3]), 1),
         (starved(gpus=HERE[:2]), 0),  # one of its jobs
         (starved(load=(40.0, 59.0)), 0),
@@ -109,6 +109,14 @@ def test_a_job_whose_gpus_on_other_nodes_go_on_waits_for_this_one() -> None:
     assert found(all_less) == []
     only_one = of_one_job(*THERE).changed(THERE[0], {"utilization_percent": 50}, LATELY)
     assert found(only_one) == []
+
+
+def test_a_job_that_began_on_the_node_brings_its_own_load() -> None:
+    for ago, count in ((301, 1), (299, 0)):
+        begun = NOON - timedelta(seconds=ago)
+        short = replace(allocation(HERE[0], "job 9"), started_at=begun, ended_at=NOON)
+        scene = starved()
+        assert len(found(replace(scene, allocations=(*scene.allocations, short)))) == count
 
 
 def test_it_takes_a_job_that_has_had_its_gpus_all_the_time() -> None:

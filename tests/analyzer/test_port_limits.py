@@ -339,6 +339,16 @@ def test_half_of_its_usual_wait_is_back(field: str, more: int, is_back: bool) ->
     assert says_whether_it_waits(window, incident("port_congested", port())) is is_back
 
 
+@pytest.mark.parametrize(("lost", "is_over"), [(0.5, True), (0.6, False)])
+def test_a_port_whose_job_rests_for_a_minute_is_not_over(lost: float, is_over: bool) -> None:
+    """It waits for nothing, and carries so much less than before."""
+    scene = counted(carrying(FLEET, EVERY, lost, 65.0), port(), PAUSED, 10**6, 0, 0)
+    standing = incident("port_congested", port())
+    assert says_whether_it_waits(scene.window((CONGESTED,)), standing) is is_over
+    ended = replace(scene, allocations=())
+    assert says_whether_it_waits(ended.window((CONGESTED,)), standing)
+
+
 @pytest.mark.parametrize(
     ("steady", "lately", "is_over"),
     [(5_499, 4_000, True), (5_500, 4_000, False), (50_000, 249, True), (50_000, 250, False)],
