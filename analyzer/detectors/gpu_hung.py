@@ -1,5 +1,5 @@
-"""A job that makes no progress: its steps do not end any more, as it says itself; its kernels spin, its
-GPUs fully used at the power of idle ones; or all of its GPUs fell to 0 % after hours of work.
+"""A job that makes no progress: its steps do not end any more, as it says itself, or its kernels
+spin: its GPUs are fully used at the power of idle ones, and move nothing.
 """
 
 from collections import defaultdict
@@ -14,7 +14,7 @@ from gpuvigil.model import Evidence, Finding, Incident, Severity, Subject
 from gpuvigil.numbers_in_words import counted
 from gpuvigil.store import Aggregate, Function
 
-from ..evidence import job_steps, ranks, stood_still
+from ..evidence import job_steps, ranks
 from ..evidence.job_steps import AGE, Holders, goes_on, holders, whole
 from ..evidence.power import limits
 from ..window.columns import Floats, Mask, seconds
@@ -43,7 +43,6 @@ NEEDS = (
     RECENT,
     _NOW,
     *job_steps.NEEDS,
-    *stood_still.NEEDS,
     Need(measurement="gpu", span=Span.STEADY, aggregates=_ASKED),
     TREND,
     Need(measurement="node", span=Span.RECENT, aggregates=_WRITTEN),
@@ -69,7 +68,6 @@ _SPIN_SECONDS, _SPIN_TIMES = 300.0, 3.0
 # model's state is tens of GB, over the network at some hundred MB a second. Others write as much, too,
 # so a hang is told no more than five minutes later for it [own].
 _CHECKPOINT_BYTES, _CHECKPOINT_SECONDS = 50e6, 600.0
-_STILL = "stands_still"
 
 
 def hung_jobs(window: Window) -> list[Finding]:
@@ -79,7 +77,6 @@ def hung_jobs(window: Window) -> list[Finding]:
     is meant to spin: suspected after the recent span if every GPU of the job does; a warning after five
     minutes and three times the longest that any of them spun before, as the collectors count it, or
     after the steady span where nobody counts.
-    One that stands still after hours of work is a warning: its program may wait for ever for what is not seen.
     """
     gone = job_steps.gone(window)
     stopped = {
@@ -108,8 +105,6 @@ def hung_jobs(window: Window) -> list[Finding]:
         and not _writes(window, gpus)
         and (any(gpu in lasting for gpu in gpus) or not _waits_for_its_own(window, gpus, recent))
     ]
-    still = stood_still.stood_still(window)
-    found += [_at_rest(window, one) for one in still if not _writes(window, one.gpus)]
     found = [_with_ranks(window, finding) for finding in found]
     found += [_with_a_rank_gone(window, them) for them in gone.values()]
     return sorted(found, key=lambda finding: finding.subject)
@@ -212,36 +207,6 @@ def _without_steps(window: Window, gpus: list[tuple[Subject, Row]]) -> Finding:
     )
 
 
-def _at_rest(window: Window, one: stood_still.Still) -> Finding:
-    first, *others = one.gpus
-    nodes = counted(len({gpu.of_node() for gpu in one.gpus}), "node")
-    settings = window.settings
-    minutes = (window.now - one.since).total_seconds() / 60.0
-    hours = (settings.underused_after_seconds - settings.trend_seconds) / 3600.0
-    return Finding(
-        fault="gpu_hung",
-        subject=first.of_node() if others else first,
-        severity=Severity.WARNING,
-        since=one.since,
-        evidence=(
-            Evidence(
-                name="utilisation",
-                value=f"under {settings.idle_below_percent:g} % for {minutes:.0f} min",
-                peers=f"{one.used:.0f} % in the mean of {hours:g} h before",
-            ),
-            Evidence(name="GPUs", value=f"{len(one.gpus)} on {nodes}, held by {one.held.holder}"),
-        ),
-        detector="gpu_hung",
-        title="Job stands still: all of its GPUs are at 0 % after hours of work",
-        condition=_STILL,
-        action="Ask the job's owner what it waits for (a lock, a file, a rank without a GPU); end the job if nobody knows.",
-        source="ours: used for hours, and idle on every GPU for twenty minutes, its processes alive",
-        own_limit=True,
-        members=one.gpus if others else (),
-        holder=_holder(window, one.gpus),
-    )
-
-
 def _limit(row: Row, patience: job_steps.Patience) -> str:
     if not patience.times:
         return f"{patience.seconds:.0f} s for a rank that a signal keeps stopped"
@@ -329,8 +294,6 @@ def _goes_on(window: Window, rows: Rows) -> Mask:
 
 def says_whether_it_works(window: Window, incident: Incident) -> bool | None:
     """Not of GPUs that go on to spin for so long that nothing shows any more how they worked before."""
-    if incident.condition == _STILL:
-        return False if stood_still.goes_on(window, incident) else None
     rows = window.get("gpu", Span.RECENT)
     them = {incident.subject.key, *incident.members}
     quiet = rows.where(_is_quiet(window, rows) | _goes_on(window, rows))
@@ -459,7 +422,7 @@ DETECTOR = Detector(
     find=hung_jobs,
     faults=found_by("gpu_hung"),
     needs=NEEDS,
-    sentence="A job whose GPUs are fully used at low power and move nothing, or stand still after hours of work.",
+    sentence="A job whose GPUs are fully used at low power and move nothing.",
     source="what kernels do that spin in a collective",
     would_show=says_whether_it_works,
 )

@@ -1,7 +1,7 @@
 """Nodes whose GPUs are used less since their processors have more to do than they can: the host holds its jobs up.
 
-That a job uses its GPUs less is its own matter, as an evaluation is. It is the node's where tasks wait for a processor,
-where several jobs on it lost as much at once, where half was lost, or where the job's GPUs on other nodes went on: and
+That a job uses its GPUs less is its own matter, as an evaluation on the processors is. It is the node's where tasks
+wait for a processor, where several jobs on it lost as much at once, or where the job's GPUs on other nodes went on: and
 its load has risen.
 """
 
@@ -37,8 +37,6 @@ NEEDS = tuple(
 # A GPU that was at work is used for this much of what it was, and does something still; so do most of the node's [ours].
 _WORKED_PERCENT, _WORKS_PERCENT, _LEFT, _MOST, _COVERAGE = 80.0, 5.0, 0.75, 0.75, 0.8
 _FEWEST = 3
-# What loses half of its use while the load rises does no other work of its own: it would leave less to do [ours].
-_HALF = 0.5
 # Load has risen where it is so many times what it was and so many tasks more; who waits for a processor does so twice
 # as long as before [ours].
 _TIMES, _TASKS, _TWICE = 1.5, 4.0, 2.0
@@ -155,10 +153,9 @@ def _of_node(
     # The others of a job wait for these in collectives, and are used for it.
     elsewhere = works & ~here & np.isin(job, theirs)
     others_go_on = bool(elsewhere.any()) and not fell[elsewhere].any()
-    used, before = rows.values(_USED.column)[less], _before(window, rows)[less]
-    by_half = bool((used <= _HALF * before).all())
-    if not (hosts.short[number] or others_go_on or by_half or len(theirs) > 1):
+    if not (hosts.short[number] or others_go_on or len(theirs) > 1):
         return None
+    used, before = rows.values(_USED.column)[less], _before(window, rows)[less]
     gpus = tuple(sorted(rows.subjects[place] for place in np.flatnonzero(less).tolist()))
     begun = float(hosts.rows.values("first_at")[number])
     return WaitedFor(
