@@ -144,7 +144,7 @@ def told(week: Week) -> Iterator[Record]:
 def _lost(gpu: Subject, holder: str, user: str, since: datetime, until: datetime) -> Record:
     mark = fingerprint(_LOST.key, gpu, "")
     return Incident(
-        id=f"{mark}-1", fingerprint=mark, fault=_LOST.key, subject=gpu, severity=_LOST.severity,
+        id=f"{mark}-{round(since.timestamp())}", fingerprint=mark, fault=_LOST.key, subject=gpu, severity=_LOST.severity,
         state="resolved", title=_LOST.title, since=since, updated_at=until,
         resolved_at=until, impact=Impact(gpus=1, holders=(holder,), users=(user,)), evidence=(),
         action="", members=(gpu.key,), label=gpu.node,
