@@ -16,7 +16,7 @@ from ..data import live
 from . import panels, search
 
 _SHELL = (
-    '<div class="shell"><nav aria-label="Pages">'
+    '<div class="shell"><nav aria-label="Pages" hidden>'  # until it is known whether this is the wall
     '<button class="skip" type="button">Skip to the content</button><span class="brand">gpuvigil</span>'
     '<button class="menu" type="button" aria-expanded="false" aria-controls="gv-pages"><span aria-hidden="true">☰</span> <span class="page"></span></button>'
     '<span class="links" id="gv-pages"></span>'
