@@ -142,13 +142,18 @@ class Shell {
 
   // The pages get their theme when they are loaded, so another one is worn after a reload; once.
   wear(theme) {
+    if (this.reloads(theme)) location.reload();
+    else document.documentElement.dataset.gvTheme = theme;
+  }
+
+  reloads(theme) {
     const value = JSON.stringify(THEMES[theme] ?? THEMES.auto);
     const before = localStorage.getItem(themeKey(location.pathname)) ?? JSON.stringify(THEMES.auto);
-    if (before === value) return;
+    if (before === value) return false;
     for (const path of new Set([...this.pages, location.pathname])) localStorage.setItem(themeKey(path), value);
-    if (sessionStorage.getItem(TRIED) === value) return;
+    if (sessionStorage.getItem(TRIED) === value) return false;
     sessionStorage.setItem(TRIED, value);
-    location.reload();
+    return true;
   }
 
   skip() {

@@ -11,6 +11,8 @@ from playwright.sync_api import Browser, Page, WebSocket
 from tests.dashboard.servers import DashboardProcess, Feed
 from tests.servers import HubProcess
 
+from .places import wait_until_worn
+
 # Streamlit looks for these below a page's own path on a direct hit, and then at the root.
 PROBES = ("/_stcore/health", "/_stcore/host-config")
 
@@ -46,6 +48,7 @@ class Visit:
         return {urlsplit(url).netloc for url in self.requests if urlsplit(url).netloc}
 
     def wait_for_map(self) -> None:
+        wait_until_worn(self.page)
         self.page.wait_for_selector("canvas[data-cells]")
 
 

@@ -49,8 +49,14 @@ class Shown:
         return map(self.address, LAYOUTS)
 
 
+def wait_until_worn(page: Page) -> None:
+    """Until the page has its colours: one that gets others, as a wall does, is loaded once more."""
+    expect(page.locator("html[data-gv-theme]")).to_be_attached()
+
+
 def wait_until_drawn(page: Page) -> None:
     """Until the page stands and its script rests."""
+    wait_until_worn(page)
     app = page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]')
     expect(app).to_be_attached()
     expect(page.locator("[data-testid='stMain'] .stHtml, canvas").first).to_be_attached()

@@ -240,14 +240,14 @@ def test_a_person_chooses_dark_or_light_and_the_browser_keeps_it(
     ground = "getComputedStyle(document.querySelector('.stApp')).backgroundColor"
     assert page.evaluate(ground) == "rgb(255, 255, 255)"  # what this browser wishes for
     page.get_by_label("Colours").select_option("dark")
-    page.wait_for_function(f"() => {ground} === 'rgb(13, 17, 23)'")
+    expect(page.locator(".stApp")).to_have_css("background-color", "rgb(13, 17, 23)")
     opened.wait_for_map()
     page.goto(f"{dashboard.url}/?metric=power")
     opened.wait_for_map()
     assert page.evaluate(ground) == "rgb(13, 17, 23)"
     expect(page.get_by_label("Colours")).to_have_value("dark")
     page.get_by_label("Colours").select_option("auto")
-    page.wait_for_function(f"() => {ground} === 'rgb(255, 255, 255)'")
+    expect(page.locator(".stApp")).to_have_css("background-color", "rgb(255, 255, 255)")
     assert opened.complaints == []
 
 

@@ -9,10 +9,10 @@ from tests.dashboard.servers import GPUS, NODES, DashboardProcess, Feed
 from tests.servers import HubProcess
 
 from .conftest import Visit
+from .places import wait_until_worn
 
 pytestmark = pytest.mark.server
 
-GROUND = "getComputedStyle(document.querySelector('.stApp')).backgroundColor"
 SIZES = """() => ({
   root: getComputedStyle(document.documentElement).fontSize,
   value: getComputedStyle(document.querySelector('.gv-strip .value')).fontSize,
@@ -25,8 +25,8 @@ def hang(visit: Visit, dashboard: DashboardProcess) -> Page:
     page = visit.page
     page.set_viewport_size({"width": 1920, "height": 1080})
     page.goto(dashboard.link("wall=1"))
-    # This browser wishes for light, and a wall is dark: it is loaded once more.
-    page.wait_for_function(f"() => {GROUND} === 'rgb(13, 17, 23)'")
+    wait_until_worn(page)
+    expect(page.locator(".stApp")).to_have_css("background-color", "rgb(13, 17, 23)")
     visit.wait_for_map()
     return page
 
