@@ -95,7 +95,7 @@ def losses(past: Past, rows: Sequence[Wasted]) -> tuple[Lost, ...]:
 
 def act(now: Sequence[Lost], before: Sequence[Lost] | None, facts: Facts) -> Sheet:
     """A row per kind, in the order of the states of a GPU."""
-    rate = _rate(facts)
+    rate = facts.mean_rate
     earlier = {one.key: one.hours for one in before or ()}
     owned = facts.usage.seconds.installed / HOUR
     rows = tuple(_row(one, _for(earlier.get(one.key), facts), owned, rate) for one in now)
@@ -196,13 +196,3 @@ def _queued(buckets: Sequence[Bucket], jobs: Sequence[Job]) -> _Amount | None:
 def _waiting(jobs: Iterable[Job]) -> Iterable[Job]:
     """Those that GPUs would have helped: not one that still waits by its own wish."""
     return (one for one in jobs if one.state != "PENDING" or reason_of(one).wants_gpus)
-
-
-def _rate(facts: Facts) -> float | None:
-    """What an hour of a GPU of this cluster costs, in the mean over its models; None without a price."""
-    hours = cost = 0.0
-    for model, number in (facts.usage.buckets[-1].models if facts.usage.buckets else {}).items():
-        found = facts.prices.price(facts.cluster, model, facts.usage.end)
-        if found is not None:
-            hours, cost = hours + number, cost + number * found.per_gpu_hour
-    return cost / hours if hours else None

@@ -113,10 +113,8 @@ def _mend(one: Incident, facts: Facts) -> tuple[_Key, Action]:
 
 
 def _worth(gpu_hours: float, facts: Facts) -> float | None:
-    models = facts.usage.buckets[-1].models if facts.usage.buckets else ()
-    rates = [facts.prices.price(facts.cluster, model, facts.usage.end) for model in models]
-    priced = [rate.per_gpu_hour for rate in rates if rate is not None]
-    return rounded(gpu_hours * sum(priced) / len(priced), 2) if priced else None
+    rate = facts.mean_rate
+    return None if rate is None else rounded(gpu_hours * rate, 2)
 
 
 def _asked(one: Wasted) -> bool:

@@ -108,9 +108,19 @@ class Facts:
     @property
     def priced(self) -> bool:
         """Whether any GPU of it has a price."""
-        models = {model for one in self.usage.buckets[-1:] for model in one.models} or {""}
-        at = self.usage.end
-        return any(self.prices.price(self.cluster, model, at) is not None for model in models)
+        return self.mean_rate is not None
+
+    @property
+    def mean_rate(self) -> float | None:
+        """What an hour of a GPU of it costs, in the mean over those that have a price; None: none has."""
+        hours = cost = 0.0
+        last = self.usage.buckets[-1:]
+        models = (last[0].models if last else {}) or {"": 1}
+        for model, number in models.items():
+            found = self.prices.price(self.cluster, model, self.usage.end)
+            if found is not None:
+                hours, cost = hours + number, cost + number * found.per_gpu_hour
+        return cost / hours if hours else None
 
     @property
     def currency(self) -> str:

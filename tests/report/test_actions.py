@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from accounting.cost.money import Prices
 from accounting.usage import BUCKET, Share, Usage
+from gpuvigil.config import CostSettings, PriceSettings
 from gpuvigil.model import Impact, Rma, RmaState
 from report.build import build
 from report.content import Report
@@ -153,3 +155,17 @@ def test_a_node_that_fails_again_and_again_is_taken_out(
         "Take n1 out and have it repaired"
     ]
     assert [one.gpu_hours_a_day for one in actions] == asked * [6.9]
+
+
+@pytest.mark.medium
+def test_what_a_day_is_worth_is_the_mean_over_the_gpus_and_not_over_their_models() -> None:
+    """6 GPUs at 2.00 and 2 at 6.00 an hour cost 3.00 in the mean; models without a price don't count."""
+    prices = (
+        PriceSettings(model="H100", per_gpu_hour=2.0),
+        PriceSettings(model="B200", per_gpu_hour=6.0),
+    )
+    held = usage([share("job 7", "carol", 3, idle=1.0, used=0.0, quiet=1.0)])
+    of = {"H100": 6, "B200": 2, "T4": 8}
+    last = replace(held, buckets=(*held.buckets[:-1], replace(held.buckets[-1], models=of)))
+    report = build(facts(last, prices=Prices(settings=CostSettings(prices=prices))))
+    assert [(one.gpu_hours_a_day, one.cost_a_day) for one in report.actions] == [(72.0, 216.0)]
