@@ -164,8 +164,9 @@ def test_what_a_day_is_worth_is_the_mean_over_the_gpus_and_not_over_their_models
         PriceSettings(model="H100", per_gpu_hour=2.0),
         PriceSettings(model="B200", per_gpu_hour=6.0),
     )
-    held = usage([share("job 7", "carol", 3, idle=1.0, used=0.0, quiet=1.0)])
+    held = usage([share()])
     of = {"H100": 6, "B200": 2, "T4": 8}
     last = replace(held, buckets=(*held.buckets[:-1], replace(held.buckets[-1], models=of)))
-    report = build(facts(last, prices=Prices(settings=CostSettings(prices=prices))))
-    assert [(one.gpu_hours_a_day, one.cost_a_day) for one in report.actions] == [(72.0, 216.0)]
+    found = Prices(settings=CostSettings(prices=prices))
+    actions = build(facts(last, incidents=[incident(until=None)], prices=found)).actions
+    assert [(one.gpu_hours_a_day, one.cost_a_day) for one in actions] == [(24.0, 72.0)]
