@@ -47,6 +47,14 @@ WAS_UP: frozenset[str] = frozenset({NodeSilence.DID_NOT_REPORT, NodeSilence.RACK
 WERE_DOWN: frozenset[str] = frozenset(
     {NodeSilence.WAS_DOWN, NodeSilence.WAS_REBOOTED, NodeSilence.RACK_WAS_DOWN}
 )
+# Of these it is known that nobody computes there; of the others nothing is but the silence.
+KNOWN_DOWN: frozenset[str] = WERE_DOWN | {
+    NodeSilence.DEAD,
+    NodeSilence.RACK_POWER,
+    NodeSilence.SHUT_DOWN,
+    NodeSilence.NOT_BACK,
+    NodeSilence.TAKEN_AWAY,
+}
 IN_ORDER: frozenset[str] = frozenset(
     {
         NodeSilence.STOPPED,

@@ -22,7 +22,7 @@ function linkOf(event) {
 // a page with another's query. Until we are there, every step after the first goes on from that one.
 const PATIENCE_MS = 5000;
 
-function oneStep(to) {
+function oneStep(to, heard) {
   const wanted = new URL(to, location.href), sorted = (url) => {
     const query = new URLSearchParams(url.search);
     query.sort();
@@ -34,6 +34,7 @@ function oneStep(to) {
   let steps = 0;
   delete history.pushState;
   const step = (...entry) => {
+    heard();
     if (steps++) history.replaceState(...entry);
     else History.prototype.pushState.apply(history, entry);
     if (plain(location) === plain(wanted)) over();
@@ -41,10 +42,16 @@ function oneStep(to) {
   const over = () => {
     if (history.pushState === step) delete history.pushState;
   };
-  if (sorted(location) === sorted(wanted)) return;
+  if (sorted(location) === sorted(wanted)) return heard();
   history.pushState = step;
   setTimeout(over, PATIENCE_MS);
 }
+
+// The server may stop the run that was asked to go somewhere for another one: until it has begun to go, it is asked again.
+const AGAIN_MS = 2500, MOST_TIMES = 3;
+let going = null;
+// The search whose page was gone to.
+let left = null;
 
 // The moment of the past that is looked at goes along on every way but the one back to now.
 const withMoment = (to, at) => {
@@ -80,7 +87,7 @@ class Shell {
     this.lost = root.querySelector(".lost");
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
-      this.ask("search", this.form.elements.text.value.trim());
+      this.look(this.form.elements.text.value.trim());
     });
     this.theme.addEventListener("change", () => this.choose(this.theme.value));
     root.querySelector(".skip").addEventListener("click", () => this.skip());
@@ -98,8 +105,9 @@ class Shell {
 
   update(data) {
     this.pages = data.pages.map(([path]) => path);
-    if (data.leave && data.leave !== this.left) setTimeout(() => this.go(data.leave));
-    this.left = data.leave;
+    const [search, to] = data.leave ?? [];
+    if (search && search !== left) setTimeout(() => this.go(to));
+    left = search ?? left;
     this.patience = data.patience;
     this.at = data.at;
     this.tick();
@@ -165,6 +173,7 @@ class Shell {
   // A page that is not drawn anew looks as good as a fresh one: whoever looks at it is told.
   listen() {
     this.tick();
+    this.again();
     const drawn = document.querySelector("[data-drawn]"), now = performance.now();
     const mark = drawn?.dataset.drawn;
     if (mark !== this.mark || document.hidden || !drawn) [this.mark, this.markedAt] = [mark, now];
@@ -276,8 +285,16 @@ class Shell {
   leave(to) {
     const at = new URL(to, location.href).searchParams.get("at") ?? "";
     if (at !== (this.at ?? "")) return location.assign(to);
-    oneStep(to);
+    going = { to, asked: performance.now(), times: 1 };
+    oneStep(to, () => (going = null));
     this.ask("go", to);
+  }
+
+  again() {
+    if (!going || performance.now() - going.asked < AGAIN_MS) return;
+    if (going.times++ >= MOST_TIMES) return void (going = null);
+    going.asked = performance.now();
+    this.ask("go", going.to);
   }
 
   end() {
@@ -293,6 +310,8 @@ export default function (component) {
   const root = component.parentElement.querySelector(".shell");
   root.shell ??= new Shell(root);
   root.shell.ask = (name, value) => component.setTriggerValue(name, value);
+  // It stands in every word to the server, with a number of its own: none of them can overtake it.
+  root.shell.look = (text) => component.setStateValue("search", [String(performance.timeOrigin + performance.now()), text]);
   root.shell.update(component.data);
   return () => {
     root.shell.end();

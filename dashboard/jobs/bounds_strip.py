@@ -5,15 +5,17 @@ from datetime import datetime, timedelta
 
 from accounting.jobs.bound import Bound
 from gpuvigil.clock import duration, moment
+from gpuvigil.model import Incident
+from gpuvigil.web import page_links
 
 from ..device.window import Window
 from ..layout.tree import Node, el, wide
-from .over_time import Run
+from .over_time import HELD_UP, Run
 
 _WIDTH, _HEIGHT = 1200.0, 46.0
 _TICKS = 6
 _ROOM = 7.0  # of one letter
-KINDS = {
+_OF_BOUNDS = {
     Bound.COMPUTE: "compute",
     Bound.MEMORY: "memory",
     Bound.IN_NODE: "in-node",
@@ -26,7 +28,8 @@ KINDS = {
     Bound.EARLY: "unsaid",
     Bound.UNKNOWN: "unsaid",
 }
-MOST_LISTED = 40
+KINDS = {**{bound.value: kind for bound, kind in _OF_BOUNDS.items()}, HELD_UP: "held"}
+MOST_LISTED, MOST_HELD = 40, 3
 _ASKED = "What bounded it, of the time: "
 
 
@@ -43,6 +46,7 @@ def strip(runs: Sequence[Run], window: Window, of: str) -> Node:
         "section",
         el("h2", "What bounded it", el("small", f"{of}, UTC")),
         wide(_drawn(runs, window), "What bounded it over time"),
+        _held(runs),
         _listed(runs),
         key="bounds",
     )
@@ -64,7 +68,7 @@ def _drawn(runs: Sequence[Run], window: Window) -> Node:
 def _bar(run: Run, window: Window, place: int) -> Sequence[Node]:
     left, right = (_x(at, window) for at in (run.start, run.end))
     width = max(right - left, 1.0)
-    kind = KINDS[run.bound]
+    kind = KINDS[run.word]
     parts = [
         el(
             "rect",
@@ -76,11 +80,11 @@ def _bar(run: Run, window: Window, place: int) -> Sequence[Node]:
             key=f"run {place}",
         )
     ]
-    if width > _ROOM * len(run.bound.value) + 12.0:
+    if width > _ROOM * len(run.word) + 12.0:
         parts.append(
             el(
                 "text",
-                run.bound.value,
+                run.word,
                 x=f"{left + width / 2:.1f}",
                 y="16.5",
                 class_=kind,
@@ -106,14 +110,14 @@ def _x(at: datetime, window: Window) -> float:
     return _WIDTH * min(max((at - window.start) / window.span, 0.0), 1.0)
 
 
-def shares(runs: Sequence[Run]) -> Sequence[tuple[Bound, float]]:
+def shares(runs: Sequence[Run]) -> Sequence[tuple[str, float]]:
     """Of the time of which anything is known, the largest share first."""
-    lengths: dict[Bound, timedelta] = {}
+    lengths: dict[str, timedelta] = {}
     for run in runs:
-        lengths[run.bound] = lengths.get(run.bound, timedelta()) + (run.end - run.start)
+        lengths[run.word] = lengths.get(run.word, timedelta()) + (run.end - run.start)
     whole = sum(lengths.values(), timedelta())
     return sorted(
-        ((bound, length / whole) for bound, length in lengths.items()), key=lambda it: -it[1]
+        ((word, length / whole) for word, length in lengths.items()), key=lambda it: -it[1]
     )
 
 
@@ -124,15 +128,33 @@ def _sentence(runs: Sequence[Run]) -> str:
 def _key(runs: Sequence[Run]) -> Sequence[Node]:
     """The same with the colours of the bar."""
     said: list[Node] = [_ASKED]
-    for bound, share in shares(runs):
+    for word, share in shares(runs):
         said += [", "] if said[1:] else []
-        swatch = el("i", class_=f"swatch {KINDS[bound]}", aria_hidden="true")
-        said += [swatch, _share(bound, share)]
+        swatch = el("i", class_=f"swatch {KINDS[word]}", aria_hidden="true")
+        said += [swatch, _share(word, share)]
     return [*said, "."]
 
 
-def _share(bound: Bound, share: float) -> str:
-    return f"{bound.value} {100.0 * share:.0f} %"
+def _share(word: str, share: float) -> str:
+    return f"{word} {100.0 * share:.0f} %"
+
+
+def _held(runs: Sequence[Run]) -> Node | None:
+    """What held it up, newest first, and for how long of this window."""
+    found = [run for run in runs[::-1] if run.held_by is not None]
+    if not found:
+        return None
+    said: list[Node] = []
+    for run in found[:MOST_HELD]:
+        assert run.held_by is not None
+        said += [", "] if said else []
+        said += [_incident(run.held_by), f" for {duration(run.end - run.start)}"]
+    more = f" and {len(found) - MOST_HELD:,} more" if len(found) > MOST_HELD else ""
+    return el("p", el("b", "Held up by "), *said, f"{more}.", key="held")
+
+
+def _incident(one: Incident) -> Node:
+    return el("a", one.title, href=page_links.incident_page(one.id))
 
 
 def _listed(runs: Sequence[Run]) -> Node:
@@ -141,7 +163,8 @@ def _listed(runs: Sequence[Run]) -> Node:
         el(
             "li",
             el("time", moment(run.start)),
-            f" {run.bound.value}, for {duration(run.end - run.start)}: {run.said}",
+            f" {run.word}, for {duration(run.end - run.start)}: ",
+            run.said if run.held_by is None else _incident(run.held_by),
         )
         for run in runs[::-1][:MOST_LISTED]
     )

@@ -78,14 +78,32 @@ def _held_up(found: Board) -> Node:
     if not held:
         said = f"No incident holds up any of {many}." if found.running else "No job runs."
         said = "No incident holds up the one job that runs." if len(found.running) == 1 else said
-        return el("section", el("h2", said), class_="story-head good", key="answer")
+        return el(
+            "section", el("h2", said), _unheard(found), class_="story-head good", key="answer"
+        )
     gpus = sum(len(job.gpus) for job in held)
     worst = next(job.holds_up for job in held)
     return el(
         "section",
         el("h2", f"Incidents hold up {len(held):,} of {many}, with {counted(gpus, 'GPU')}."),
+        _unheard(found),
         class_=f"story-head {worst.severity.value if worst else 'good'}",
         key="answer",
+    )
+
+
+def _unheard(found: Board) -> Node | None:
+    """Of which jobs nothing is known, as their nodes are silent: they are not counted as held up."""
+    silent = [job for job in found.running if job.holds_up is None and job.unheard is not None]
+    if not silent:
+        return None
+    said = (
+        f"{counted(len(silent), 'job')} with {counted(sum(len(job.gpus) for job in silent), 'GPU')}"
+    )
+    nodes = "a silent node" if len(silent) == 1 else "silent nodes"
+    return el(
+        "p",
+        f"{said} on {nodes}: whether {'it runs' if len(silent) == 1 else 'they run'} is not known.",
     )
 
 

@@ -30,7 +30,7 @@ _HOUR = timedelta(hours=1)
 def head(job: JobNow, now: datetime) -> Node:
     """What it is, whose, on what, since when; then why it is as it is."""
     up, found = job.holds_up, job.decision
-    kind = up.severity.value if up is not None else "good"
+    kind = up.severity.value if up is not None else "" if job.unheard else "good"
     return el(
         "section",
         el(
@@ -40,9 +40,9 @@ def head(job: JobNow, now: datetime) -> Node:
             *([" ", _SIMULATED] if job.cluster == SIMULATED_CLUSTER else []),
         ),
         el("p", *_joined(_facts(job, now)), class_="sub"),
-        _why(up) if up is not None else el("p", _calm(job)),
+        el("p", *_calm(job)) if up is None else _why(up),
         el("p", el("b", "Bound by: "), _bound(job), class_="impact") if found else None,
-        class_=f"story-head {kind}",
+        class_=f"story-head {kind}".strip(),
         key="head",
     )
 
@@ -80,9 +80,17 @@ def _why(one: Incident) -> Node:
     )
 
 
-def _calm(job: JobNow) -> str:
+def _calm(job: JobNow) -> Sequence[Node]:
+    silent = job.unheard
+    if silent is not None:
+        title = el("a", silent.title, href=page_links.incident_page(silent.id))
+        where = short_label(silent) or silent.subject.node
+        return (
+            title,
+            f" ({where}), since {time_of(silent.since)}: whether it runs there is not known.",
+        )
     some = counted(len(job.incidents), "incident")
-    return f"No incident holds it up{f'; {some} on its nodes' if job.incidents else ''}."
+    return (f"No incident holds it up{f'; {some} on its nodes' if job.incidents else ''}.",)
 
 
 def _bound(job: JobNow) -> str:

@@ -26,6 +26,7 @@ from ..lists.jobs import JobNow, find
 from ..lists.one_job import holder_named
 from . import job_drawing, over_time
 from .bounds_strip import strip
+from .held_up import with_held_up
 from .job_query import Ending, apart, ending, history, incidents, some_of, stood
 from .over_time import OverTime, Run
 from .page import jobs
@@ -219,6 +220,7 @@ def _history() -> None:
     keys = [subject.key for subject in job.gpus]
     of = f"by {len(found.nodes)} of its {len(job.nodes)} nodes"
     part = of if len(found.nodes) < len(job.nodes) else "by all its GPUs"
+    bounds = with_held_up(bounds, _stood(job, view.now, 0.0), job, window, view.now)
     done = _notes(job, window)
     written = over_time.marks(over_time.checkpoints(found, keys))
     frame = Frame(
@@ -276,7 +278,7 @@ def _below() -> None:
         )
 
 
-def _stood(job: JobNow, now: datetime) -> Sequence[Incident]:
+def _stood(job: JobNow, now: datetime, first_seconds: float = NEXT_SECONDS) -> Sequence[Incident]:
     """What stood since it began and what stands; this alone, where the hub has not said the rest yet."""
     try:
         said = live.shared().questions.ask(
@@ -285,7 +287,7 @@ def _stood(job: JobNow, now: datetime) -> Sequence[Incident]:
                 hub, job.cluster, job.nodes, str(job.holder), job.started_at, now
             ),
             INCIDENTS_FRESH_SECONDS,
-            first_seconds=NEXT_SECONDS,
+            first_seconds=first_seconds,
         )
     except HubError:
         return job.incidents

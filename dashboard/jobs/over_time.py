@@ -20,7 +20,7 @@ from accounting.jobs.measured import (
     ports_of,
     rank,
 )
-from gpuvigil.model import Subject
+from gpuvigil.model import Incident, Subject
 from gpuvigil.store import Function
 
 from ..device.curves import A_WEEK_AGO, Chart, Curve
@@ -35,6 +35,7 @@ HOST_FIELDS = tuple(dict.fromkeys(one.field for one in ASKED_OF_HOSTS))
 # Lines of single GPUs beside the middle: more nobody can tell apart.
 _MOST_LINES = 64
 _COUNTED_OVER = timedelta(minutes=5)
+HELD_UP = "held up by an incident"
 Fields = Mapping[str, Floats]
 
 
@@ -44,8 +45,14 @@ class Run:
 
     start: datetime
     end: datetime
-    bound: Bound
+    bound: Bound | None  # None: an incident kept it from its work
     said: str
+    held_by: Incident | None = None
+
+    @property
+    def word(self) -> str:
+        """What the pages call it."""
+        return HELD_UP if self.bound is None else self.bound.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,10 @@ _SHELL = (
 THEMES = ("auto", "dark", "light")
 # A page that was not renewed for this many renewals says so, and not before this many seconds.
 RENEWALS, LEAST_SECONDS = 3, 10.0
+# The search that found one page, with that page: it is said until the browser has left, a word said once may be overtaken.
 _LEAVE = "gv-leave"
+# The last search that was answered, and where: what it found stands there, and on no other page.
+_ANSWERED = "gv-answered"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +94,7 @@ def frame(current: Page) -> None:
             "wall": wall,
             "theme": _theme(wall),
             "account": live.shared().own_name,
-            "leave": st.session_state.pop(_LEAVE, None),
+            "leave": st.session_state.get(_LEAVE),
             "at": "" if moment.at is None else page_links.stamp(moment.at),
             "patience": max(RENEWALS * live.refresh_seconds(), LEAST_SECONDS),
         },
@@ -99,9 +102,10 @@ def frame(current: Page) -> None:
         on_search_change=_nothing,
     )
     if asked.go:
+        st.session_state.pop(_LEAVE, None)
         go(asked.go)
     if asked.search:
-        _search(asked.search)
+        _search(current, *map(str, asked.search))
     if moment.wrong:
         st.html(panels.notes([moment.wrong]))
     if moment.at is not None:
@@ -120,14 +124,23 @@ def _past(current: Page, at: datetime) -> None:
         st.stop()
 
 
-def _search(text: str) -> None:
-    """Go to the one page that is meant, or say which ones may be."""
+def _search(current: Page, number: str, text: str) -> None:
+    """Go to the one page that is meant, or say which ones may be.
+
+    The browser says what was typed with every run, so that none is lost where the next one stops it.
+    """
+    here = (current.path, st.query_params.to_dict())
+    answered, where = st.session_state.get(_ANSWERED, ("", None))
+    if not text or (answered == number and where != here):
+        return
     snapshot = live.current()
     hits = search.find(snapshot.view(), snapshot.inventories(), text, snapshot.allocations())
-    if len(hits) == 1:
+    if len(hits) == 1 and answered != number:
         # The browser goes there as it follows a link, so that back returns here.
-        st.session_state[_LEAVE] = hits[0].href
+        st.session_state[_LEAVE] = [number, hits[0].href]
+        st.session_state[_ANSWERED] = (number, None)
         st.rerun()
+    st.session_state[_ANSWERED] = (number, here)
     style("search")
     st.html(search.results(text, hits))
 

@@ -32,6 +32,7 @@ from gpuvigil.clock import duration
 from gpuvigil.clock import moment as time_of
 from gpuvigil.faults import FAULTS, Stops
 from gpuvigil.faults.affected import struck
+from gpuvigil.faults.gpu_states import UNHEARD
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import (
     Allocation,
@@ -45,6 +46,7 @@ from gpuvigil.model import (
 )
 from gpuvigil.numbers_in_words import natural
 from gpuvigil.schedulers.jobs import Jobs, filled, job_of
+from gpuvigil.silence_conditions import KNOWN_DOWN
 from gpuvigil.store.external import store_of
 from gpuvigil.store.rows import rows
 
@@ -137,6 +139,20 @@ class JobNow:
     def holds_up(self) -> Incident | None:
         """The incident that keeps it from its work, if any does."""
         return next((one for one in self.incidents if stops(one) and self._reaches(one)), None)
+
+    def is_held_up_by(self, one: Incident) -> bool:
+        """Whether this incident, which may be over, keeps or kept it from its work."""
+        own, nodes = {it.key for it in self.gpus}, {it.of_node().key for it in self.gpus}
+        hit = map(Subject.parse, struck(one))
+        is_hit = str(self.holder) in one.impact.holders or any(
+            it.key in own if it.gpu else it.of_node().key in nodes for it in hit
+        )
+        return is_hit and stops(one) and self._reaches(one)
+
+    @property
+    def unheard(self) -> Incident | None:
+        """The silence of its nodes, where that is all that is known: whether it computes is not."""
+        return next(filter(is_only_silent, self.incidents), None)
 
     def _reaches(self, one: Incident) -> bool:
         """Whether it is on the way of this job: one node talks to itself without any port."""
@@ -280,9 +296,14 @@ def _standing(
 
 
 def stops(one: Incident) -> bool:
-    """Whether it keeps from their work those whom it hits."""
+    """Whether it keeps from their work those whom it hits, as far as that is known."""
     critical, slight = one.severity is Severity.CRITICAL, one.severity is Severity.INFO
-    return critical or (_halts(one) and not slight)
+    return (critical or (_halts(one) and not slight)) and not is_only_silent(one)
+
+
+def is_only_silent(one: Incident) -> bool:
+    """Whether its nodes are not heard, and nothing says that they are down."""
+    return one.fault in UNHEARD and one.condition not in KNOWN_DOWN
 
 
 def _halts(one: Incident) -> bool:
@@ -352,7 +373,7 @@ def decided(
         return Decision(bound=Bound.EARLY, said=said, confidence=0.0)
     found = decide(did)
     waits = {Bound.UNKNOWN, Bound.NOTHING}
-    if job.on_call and found.bound in waits:
+    if job.on_call and found.bound in waits and did.utilization_percent is not None:
         said = "a server or notebook waits for its users"
         return Decision(bound=Bound.ON_CALL, said=said, confidence=0.0)
     return found

@@ -147,14 +147,14 @@ def network(
 
 
 def _findings(moment: Moment) -> list[Incident]:
-    """Standing incidents about links, of the clusters that are shown; those that cost a job first."""
+    """Standing incidents about links, of the clusters that are shown; the gravest first, of those what costs a job."""
     shown = {one.name for one in moment.clusters}
     found = [
         one.incident
         for one in moment.view.attention
         if one.subject.cluster in shown and one.incident.fault in OF_LINKS
     ]
-    return sorted(found, key=lambda one: (not one.impact.running, one.severity.rank))
+    return sorted(found, key=lambda one: (one.severity.rank, not one.impact.running))
 
 
 def _suffering(one: Incident) -> Sequence[str]:

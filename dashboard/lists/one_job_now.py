@@ -92,6 +92,10 @@ def _first(job: JobNow, now: datetime) -> Iterator[str]:
         yield f"{runs}, held up by {_held_up_by(job.holds_up)}"
         return
     yield f"{runs}{_bound_words(job.decision)}"
+    if (silent := job.unheard) is not None:
+        where = short_label(silent) or silent.subject.node
+        yield f"{silent.title} ({where}), since {time_of(silent.since)}: whether it runs there is not known."
+        return
     more = f"; {counted(len(job.incidents), 'incident')} on its nodes" if job.incidents else ""
     yield f"No incident holds it up{more}."
 

@@ -9,7 +9,7 @@ from gpuvigil.numbers_in_words import counted
 from gpuvigil.web import page_links
 
 from ..layout.job_links import nodes
-from ..layout.tree import Node, each, el, wide
+from ..layout.tree import Node, each, el, stacked, wide
 from ..lists.links import SPAN
 from ..lists.network import COLUMNS, WORTH_TIMES, Cell, Network
 from ..lists.table import Value
@@ -108,11 +108,15 @@ def _findings(found: Network, now: datetime) -> Node | None:
     lines = (
         el(
             "tr",
-            el("td", _link(row, one.subject, now)),
-            el("td", el("a", one.title, href=page_links.incident_page(one.id))),
-            el("td", time_of(one.since)),
-            el("td", *_suffers(one)),
-            *(el("td", _shown(key, row), class_="number") for key in _RATES.values()),
+            el("td", _link(row, one.subject, now), data_name="Link"),
+            el(
+                "td",
+                el("a", one.title, href=page_links.incident_page(one.id)),
+                data_name="Verdict",
+            ),
+            el("td", time_of(one.since), data_name="Since"),
+            el("td", *_suffers(one), data_name="Suffers"),
+            *(_rate(name, _shown(key, row)) for name, key in _RATES.items()),
             key=one.id,
         )
         for row, one in zip(rows[:MOST_ROWS], found.findings[:MOST_ROWS], strict=True)
@@ -121,7 +125,7 @@ def _findings(found: Network, now: datetime) -> Node | None:
     return el(
         "section",
         el("h2", "Findings", *([" ", _SIMULATED] if simulated else [])),
-        wide(_table(("Link", "Verdict", "Since", "Suffers", *_RATES), lines), "Findings"),
+        stacked(_table(("Link", "Verdict", "Since", "Suffers", *_RATES), lines), "Findings"),
         el("p", f"{more:,} more: gpuvigil network", class_="sub") if more > 0 else None,
         key="findings",
     )
@@ -147,6 +151,12 @@ def _table(names: Sequence[str], lines: Iterable[Node]) -> Node:
 def _shown(key: str, row: Sequence[Value]) -> str:
     place = _PLACES[key]
     return _DASH if row[place] is None else COLUMNS[place].show(row[place])
+
+
+def _rate(name: str, shown: str) -> Node:
+    """On a narrow screen a row is a block: what was not measured has no room there."""
+    kind = "number none" if shown == _DASH else "number"
+    return el("td", shown, class_=kind, data_name=name)
 
 
 def _link(row: Sequence[Value], subject: Subject, now: datetime) -> Node:

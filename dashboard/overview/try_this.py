@@ -8,7 +8,7 @@ from gpuvigil.web import page_links
 
 from ..data.attention import Attention
 from ..data.views import FleetView
-from ..lists.jobs import stops
+from ..lists.jobs import is_only_silent, stops
 from ..model.short_label import short_label
 
 # How somebody uses a GPU slows nobody's job.
@@ -41,7 +41,11 @@ def _links(standing: tuple[Attention, ...]) -> Iterator[Link]:
 
 def _slow_job(standing: tuple[Attention, ...]) -> Link | None:
     """The first job that something slows or holds up: what goes on in spite of it before what does not."""
-    slowing = [it for it in standing if it.incident.fault not in _OF_USE]
+    slowing = [
+        it
+        for it in standing
+        if it.incident.fault not in _OF_USE and not is_only_silent(it.incident)
+    ]
     # Whatever else slows it, it makes no step.
     held_up = {
         (it.subject.cluster, holder)

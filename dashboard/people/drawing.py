@@ -23,11 +23,11 @@ _NOTE = (
 _INVENTED = " The simulated cluster's prices are invented unless the configuration names it in one."
 
 
-def sentence(one: People, money: Money | None) -> str:
-    """The whole in one line."""
+def sentence(one: People, money: Money | None) -> Sequence[Node]:
+    """The whole in one line; the team that left most idle leads to its page."""
     now = one.everybody.now
     if now.held <= 0:
-        return "Nobody held a GPU in this span, as far as usage was counted."
+        return ("Nobody held a GPU in this span, as far as usage was counted.",)
     mean = "" if now.used_percent is None else f" at a mean utilisation of {now.used_percent:.0f} %"
     said = (
         f"{_hours(now.held)} GPU-hours held{mean}; {_hours(now.idle)} idle{_change(one.everybody)}"
@@ -35,11 +35,12 @@ def sentence(one: People, money: Money | None) -> str:
     if money and now.idle_cost is not None:
         said += f", {money.said(now.idle_cost)} {money.currency}"
     worst = max((it for it in one.teams if it.name), key=lambda it: it.now.idle, default=None)
-    if worst is not None and worst.now.idle >= LEAST_HOURS and one.teams[1:]:
-        said += f". Team {worst.name} left most idle: {_hours(worst.now.idle)} GPU-hours"
-        if money and worst.now.idle_cost is not None:
-            said += f", {money.said(worst.now.idle_cost)} {money.currency}"
-    return said + "."
+    if worst is None or worst.now.idle < LEAST_HOURS or not one.teams[1:]:
+        return (f"{said}.",)
+    most = f" left most idle: {_hours(worst.now.idle)} GPU-hours"
+    if money and worst.now.idle_cost is not None:
+        most += f", {money.said(worst.now.idle_cost)} {money.currency}"
+    return (f"{said}. Team ", person_link(worst.name, team=True), f"{most}.")
 
 
 def _hours(amount: float) -> str:
@@ -95,7 +96,7 @@ def _cluster(one: People, asked: Asked, money: Money | None) -> list[Node]:
     head = el("h2", f"Cluster {one.cluster} ", mark, span, key=f"{one.cluster} head")
     if asked.one:
         return [head, *_one(one, asked, money)]
-    line = el("p", el("b", sentence(one, money)), key=f"{one.cluster} line")
+    line = el("p", el("b", *sentence(one, money)), key=f"{one.cluster} line")
     tiles = _tiles(one.everybody, money, one.cluster)
     teams = _table("Teams", one.teams, asked, money, team=True)
     users = _table("Users", one.users, asked, money, team=False)

@@ -232,8 +232,21 @@ def _card(name: str, pairs: Pairs) -> Node:
     return el("div", el("h2", name), el("dl", *rows), class_="card", key=name)
 
 
+# What the hub keeps rows of, by its measurement.
+KEPT_OF = {
+    "gpu": "GPUs",
+    "nvlink": "NVLinks",
+    "mig": "MIG devices",
+    "port": "network ports",
+    "node": "nodes",
+    "inference": "inference servers",
+}
+
+
 def _hub(hub: HubHealth, now: datetime) -> Pairs:
-    tables = ", ".join(f"{name} {rows:,}" for name, rows in hub.tables.items())
+    tables = ", ".join(
+        f"{rows:,} of {KEPT_OF.get(name, name)}" for name, rows in hub.tables.items()
+    )
     numbers = f"{_days(hub.numbers_days)} of numbers, {_days(hub.rollup_days)} of roll-ups"
     if hub.elsewhere:
         numbers = "numbers as long as the store of [store] does"
@@ -251,7 +264,7 @@ def _hub(hub: HubHealth, now: datetime) -> Pairs:
         ),
         ("Its own store" if hub.elsewhere else "Store", f"{_bytes(hub.store_bytes)}{most}"),
         ("Damaged files", _number(None if hub.damaged is None else len(hub.damaged))),
-        ("Rows", tables or UNKNOWN),
+        ("Rows kept", tables or UNKNOWN),
         ("Keeps", kept),
         (
             "Queue",

@@ -21,7 +21,7 @@ from dashboard.jobs.ranks import ordered
 from dashboard.lists.job_board import Board
 from dashboard.lists.job_list import COLUMNS, PLACES, grid, sorted_rows
 from dashboard.lists.job_losses import Reliability, advice, reliability, sentence, size_grid
-from dashboard.lists.jobs import SPAN, Fleet, JobNow, Measured, asked, running
+from dashboard.lists.jobs import SPAN, Fleet, JobNow, Measured, asked, running, stops
 from dashboard.lists.one_job import Told, holder_named
 from dashboard.lists.one_job_now import Running, checkpoint_words, sentences
 from dashboard.lists.table import text
@@ -129,6 +129,55 @@ def test_a_lost_leaf_holds_up_jobs_of_several_nodes_alone() -> None:
     found = running(fleet(*large, *small, incidents=(leaf,)))
     assert [(str(it.holder), it.holds_up) for it in found] == [("job 7", leaf), ("job 8", None)]
     assert found[1].incidents == [leaf]
+
+
+SILENT = replace(
+    incident("node_silent", NODES[1], Severity.WARNING), title="Node stopped reporting"
+)
+
+
+@pytest.mark.parametrize("severity", [Severity.WARNING, Severity.CRITICAL])
+@pytest.mark.parametrize("condition", ["", "unheard", "collector", "rack_either", "not_received"])
+def test_of_a_job_on_a_silent_node_it_is_not_known_whether_it_is_held_up(
+    condition: str, severity: Severity
+) -> None:
+    silent = replace(SILENT, condition=condition, severity=severity)
+    assert not stops(silent)
+    mine, notebook = held("job 7", nodes=2), held("pod lab/nb", first=1, gpus=1)
+    found = {str(it.holder): it for it in running(fleet(*mine, *notebook, incidents=(silent,)))}
+    assert [(it.holds_up, it.unheard) for it in found.values()] == [(None, silent), (None, silent)]
+    on_page = drawn(*found.values())
+    assert "No incident holds up any of 2 jobs." in on_page
+    assert "2 jobs with 17 GPUs on silent nodes: whether they run is not known." in on_page
+    assert "1 job with 16 GPUs on a silent node: whether it runs is not known." in drawn(
+        found["job 7"]
+    )
+    head = json.dumps(job_drawing.head(found["job 7"], NOON))
+    assert f"(n-2), since {time_of(silent.since)}: whether it runs there is not known." in head
+    assert page_links.incident_page(silent.id) in head
+    assert "Held up by" not in head
+    now = Running(job=found["job 7"], now=NOON, reliability=site(LOST))
+    assert any("whether it runs there is not known." in it for it in sentences(now))
+
+
+@pytest.mark.parametrize(
+    "condition", ["dead", "rack_power", "shut_down", "not_back", "taken_away", "was_down"]
+)
+def test_a_node_that_is_known_to_be_down_holds_its_jobs_up(condition: str) -> None:
+    down = replace(SILENT, condition=condition)
+    (found,) = running(fleet(*held("job 7", nodes=2), incidents=(down,)))
+    assert (found.holds_up, found.unheard) == (down, None)
+    assert "Incidents hold up 1 of 1 job, with 16 GPUs." in drawn(found)
+    assert "is not known" not in drawn(found)
+
+
+def test_a_server_of_which_nothing_was_measured_does_not_wait_for_its_users() -> None:
+    mine = [replace(it, command="jupyter-lab") for it in held("job 7", gpus=1)]
+    (idle,) = running(fleet(*mine), measured(mine, utilization_percent_mean=0.0))
+    (unknown,) = running(fleet(*mine, incidents=(replace(SILENT, subject=NODES[0]),)), measured([]))
+    assert idle.decision is not None
+    assert unknown.decision is not None
+    assert (idle.decision.bound, unknown.decision.bound) == (Bound.ON_CALL, Bound.UNKNOWN)
 
 
 def test_of_one_job_only_its_nodes_rows_are_read_and_the_span_is_that_of_all() -> None:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +13,14 @@ from accounting.jobs.bound import Bound
 from dashboard.device.grid import grid
 from dashboard.device.window import Window
 from dashboard.jobs.bounds_strip import shares, strip
+from dashboard.jobs.held_up import with_held_up
 from dashboard.jobs.over_time import (
     GPU_FIELDS,
+    HELD_UP,
     HOST_FIELDS,
     PORT_FIELDS,
     OverTime,
+    Run,
     charts,
     checkpoints,
     marks,
@@ -26,9 +30,10 @@ from dashboard.jobs.over_time import (
 from dashboard.lists.jobs import JobNow
 from gpuvigil.clock import to_ns
 from gpuvigil.lineprotocol import encode
-from gpuvigil.model import Holder, Subject
+from gpuvigil.model import Holder, Incident, Severity, Subject
 from gpuvigil.store.memory import MemoryStore
-from tests.dashboard.scene import NOON, gpu, node
+from gpuvigil.web import page_links
+from tests.dashboard.scene import NOON, gpu, incident, node
 
 NODE = node("n-1", "prod")
 MINE = [gpu(0, NODE), gpu(1, NODE)]
@@ -211,3 +216,62 @@ def test_the_bar_names_what_is_wide_enough_and_says_all_in_words() -> None:
     assert "swatch memory" not in said
     assert '"class": "input"' in said
     assert "Nothing was measured" in json.dumps(strip([], WINDOW, ""))
+
+
+def minutes(number: float) -> timedelta:
+    return timedelta(minutes=number)
+
+
+def lost(begin: float, end: float | None = None, **more: Any) -> Incident:
+    """Minutes after the window's begin."""
+    one = replace(incident("gpu_lost", MINE[0], Severity.CRITICAL), title="GPU fell off the bus")
+    over = None if end is None else START + minutes(end)
+    return replace(one, since=START + minutes(begin), resolved_at=over, **more)
+
+
+def held(*stood: Incident, job: JobNow = JOB) -> list[tuple[str, float, float]]:
+    """What bounded it, each from and to how many minutes after the window's begin."""
+    between = Run(start=START, end=NOON, bound=Bound.BETWEEN_NODES, said="waits")
+    found = with_held_up([between], stood, job, WINDOW, NOON)
+    return [
+        (one.word, (one.start - START) / minutes(1), (one.end - START) / minutes(1))
+        for one in found
+    ]
+
+
+def test_the_time_that_an_incident_took_from_it_is_no_communication() -> None:
+    talks = "communication between nodes"
+    assert held() == [(talks, 0, 10)]
+    assert held(lost(3, 5)) == [(talks, 0, 3), (HELD_UP, 3, 5), (talks, 5, 10)]
+    assert held(lost(7)) == [(talks, 0, 7), (HELD_UP, 7, 10)]
+    assert held(lost(-30, 2)) == [(HELD_UP, 0, 2), (talks, 2, 10)]
+    assert held(lost(-30, -2)) == [(talks, 0, 10)]
+    # Of two the second has what the first left.
+    both = held(lost(2, 6), lost(4, 8, id="second"), lost(5, 5.5, id="third"))
+    assert both == [(talks, 0, 2), (HELD_UP, 2, 6), (HELD_UP, 6, 8), (talks, 8, 10)]
+    later = replace(JOB, started_at=START + minutes(4))
+    assert held(lost(3, 5), job=later)[1] == (HELD_UP, 4, 5)
+
+
+def test_what_does_not_keep_it_from_its_work_leaves_what_bounded_it() -> None:
+    whole = [("communication between nodes", 0, 10)]
+    assert held(lost(3, severity=Severity.INFO)) == whole
+    assert held(replace(lost(3), subject=gpu(5, NODE), members=())) == whole
+    assert held(replace(lost(3), subject=gpu(0, node("n-9", "prod")), members=())) == whole
+    silent = replace(lost(3), fault="node_silent", subject=NODE, members=())
+    assert held(silent) == whole
+    assert held(replace(silent, condition="dead"))[1:] == [(HELD_UP, 3, 10)]
+
+
+def test_what_held_it_up_is_a_colour_of_its_own_and_leads_to_its_incident() -> None:
+    stood = [lost(number, number + 0.5, id=f"id{number}") for number in range(4, 9)]
+    found = with_held_up(runs(told(), JOB), stood, JOB, WINDOW, NOON)
+    said = json.dumps(strip(found, WINDOW, "by all its GPUs"))
+    assert '"class": "held"' in said
+    assert "swatch held" in said
+    assert "held up by an incident 31 %" in said
+    assert f'"href": "{page_links.incident_page("id8")}"' in said
+    assert '" and 2 more."' in said
+    assert "Held up by" not in json.dumps(strip(runs(told(), JOB), WINDOW, ""))
+    nothing = with_held_up([], [lost(3)], JOB, WINDOW, NOON)
+    assert [one.word for one in nothing] == [HELD_UP]

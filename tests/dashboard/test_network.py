@@ -161,8 +161,18 @@ def test_without_any_port_it_is_not_known() -> None:
     assert text(found.grid, 100) == f"{found.answer}\n"
 
 
-def test_a_finding_that_costs_a_job_comes_first_with_the_job() -> None:
-    idle = bad(port(NODES[1]), severity=Severity.CRITICAL)
+def test_the_gravest_finding_comes_first_whatever_it_costs() -> None:
+    grave = bad(port(NODES[1]), severity=Severity.CRITICAL)
+    costs = bad(port(NODES[0]), "job 7")
+    found = network(moment(costs, grave), measured(told((port(NODES[0]), BUSY)), ["prod"]))
+    assert [one.severity for one in found.findings] == [Severity.CRITICAL, Severity.WARNING]
+    assert found.worst == grave
+    assert found.said.startswith("First: n-2 mlx5_0: ")
+    assert found.answer == "Yes: 1 job may suffer; 2 findings."
+
+
+def test_of_findings_as_grave_what_costs_a_job_comes_first_with_the_job() -> None:
+    idle = bad(port(NODES[1]))
     costs = bad(port(NODES[0]), "job 7", title="<b>Bad cable</b>")
     found = network(
         moment(idle, costs),
@@ -173,7 +183,7 @@ def test_a_finding_that_costs_a_job_comes_first_with_the_job() -> None:
     assert found.worst is not None
     assert found.worst.subject == port(NODES[0])
     assert (cell(found, 0, "suffers"), cell(found, 0, "load_percent")) == ("job 7", 50.0)
-    assert (cell(found, 1, "suffers"), cell(found, 1, "severity")) == (None, "critical")
+    assert (cell(found, 1, "suffers"), cell(found, 1, "severity")) == (None, "warning")
     drawn = said(found)
     assert "/incidents?incident=" in drawn
     assert '"2 of 2"' in drawn

@@ -84,10 +84,12 @@ def test_users_that_have_no_room_are_counted() -> None:
 
 
 def test_the_sentence_says_who_leaves_most_idle() -> None:
-    assert sentence(found(), EUROS["lab"]) == (
+    said = sentence(found(), EUROS["lab"])
+    assert " ".join(texts(["b", {}, *said]).split()) == (
         "31 GPU-hours held at a mean utilisation of 50 %; 3.0 idle (+200 %), 6.00 EUR. Team vision left most idle: 2.0 GPU-hours, 4.00 EUR."
     )
-    assert "Nobody held a GPU" in sentence(made(), None)
+    assert ["a", {"href": team_page("vision")}, "vision"] in said
+    assert "Nobody held a GPU" in texts(["b", {}, *sentence(made(), None)])
 
 
 def job(number: int, idle: float, blocked: float = 0.0, help_: str = "release it") -> JobUse:

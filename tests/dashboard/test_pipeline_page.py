@@ -11,6 +11,7 @@ from dashboard.pipeline.hub_queries import WINDOW, Sources
 from dashboard.pipeline.view import Level, PipelineView, pipeline
 from gpuvigil import __version__
 from gpuvigil.clock import from_text, to_text
+from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.model import Record, RecordKind, Retirement, Severity, Subject
 
 from .scene import NOON, gpu, incident, inventory, node, notice
@@ -130,7 +131,7 @@ def test_a_healthy_pipeline_can_be_trusted_and_says_its_numbers() -> None:
         f"{__version__} on 4",
         "Longest sweep of GPUs 40 ms",
         "4.0 MiB of 64.0 GiB",
-        "gpu 800, node 100",
+        "Rows kept 800 of GPUs, 100 of nodes",
         "14 d of numbers, 400 d of roll-ups, 500 d of records",
         "2.0 KiB of 64.0 MiB",
         "every 10 s",
@@ -139,6 +140,10 @@ def test_a_healthy_pipeline_can_be_trusted_and_says_its_numbers() -> None:
         "ops",
     ):
         assert part in text, part
+
+
+def test_what_rows_are_kept_of_is_said_in_words_for_every_measurement() -> None:
+    assert drawing.KEPT_OF.keys() == MEASUREMENTS.keys()
 
 
 def test_when_nothing_is_known_yet_nothing_is_zero() -> None:

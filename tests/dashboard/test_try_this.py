@@ -69,6 +69,13 @@ def test_what_holds_up_a_training_goes_before_a_node_that_is_only_silent() -> No
     assert words == "Why job 7 is held up"
 
 
+def test_a_job_on_a_silent_node_is_neither_slow_nor_held_up() -> None:
+    silent = replace(incident("node_silent", node(), Severity.WARNING), impact=HIT)
+    assert links(shown(node(), incidents=(silent,)))[1] == ("What bounds each job", page_links.JOBS)
+    dead = replace(silent, condition="dead")
+    assert links(shown(node(), incidents=(dead,)))[1][0] == "Why job 7 is held up"
+
+
 def test_before_anything_was_found_the_pages_that_will_show_it_are_linked() -> None:
     assert [href for _, href in links(shown(node()))] == [
         page_links.NETWORK,
