@@ -14,6 +14,7 @@ from ..window.fault_kinds import (
     EXPLAINED_BY,
     LINKS_DOWN,
     LINKS_LOST,
+    MODULES_BAD,
     OF_RACKS,
     SHARED,
     SILENCES,
@@ -68,8 +69,8 @@ _Told = TypeVar("_Told", Finding, Incident)
 
 
 def kind_of(what: Told) -> str:
-    """The fault that it is by now: a bad link's incident may have become that of a lost one."""
-    return what.condition if what.condition in LINKS_LOST else what.fault
+    """The fault that it is by now: a bad link's incident may have become that of a lost one, or of its module."""
+    return what.condition if what.condition in LINKS_LOST | MODULES_BAD else what.fault
 
 
 def hides(cause: Finding, what: Told) -> bool:

@@ -32,7 +32,7 @@ ROWS = (
         drains=False,
         loses_data=False,
         signs=frozenset({Sign.LINK_DOWN}),
-        explains=Explains(reach=Reach.HERE, signs=frozenset({Sign.LINK_BAD})),
+        explains=Explains(reach=Reach.HERE, signs=frozenset({Sign.LINK_BAD, Sign.MODULE_BAD})),
         shared=Shared.NO,
         told_by=frozenset({EventKind.PORT_DOWN}),
         xids_alike=frozenset(),
@@ -72,7 +72,9 @@ ROWS = (
         drains=False,
         loses_data=False,
         signs=frozenset(),
-        explains=Explains(reach=Reach.HERE, signs=frozenset({Sign.LINK_DOWN})),
+        explains=Explains(
+            reach=Reach.HERE, signs=frozenset({Sign.LINK_DOWN, Sign.LINK_BAD, Sign.MODULE_BAD})
+        ),
         shared=Shared.NO,
         told_by=frozenset(),
         xids_alike=frozenset(),
@@ -271,7 +273,7 @@ ROWS = (
         look=None,
         drains=False,
         loses_data=False,
-        signs=frozenset(),
+        signs=frozenset({Sign.MODULE_BAD}),
         explains=Explains(reach=Reach.HERE, signs=frozenset({Sign.LINK_BAD})),
         shared=Shared.NO,
         told_by=frozenset(),
