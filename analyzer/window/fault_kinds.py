@@ -28,6 +28,14 @@ SWITCHES_DOWN = where(
         and Sign.LINK_DOWN in row.explains.signs
     )
 )
+# One of whose ports several wait.
+SWITCHES_FULL = where(
+    lambda row: (
+        row.about is About.SWITCH
+        and row.explains is not None
+        and Sign.LINK_WAITS in row.explains.signs
+    )
+)
 WITHOUT_LINK = LINKS_DOWN | SWITCHES_DOWN
 # A job waits for one of its GPUs, for a reason that others may tell.
 SLOW_JOBS = where(lambda row: Sign.SLOW_JOB in row.signs)

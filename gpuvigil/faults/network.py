@@ -389,7 +389,7 @@ ROWS = (
         drains=False,
         loses_data=False,
         signs=frozenset(),
-        explains=Explains(reach=Reach.HERE, signs=frozenset({Sign.LINK_WAITS})),
+        explains=Explains(reach=Reach.HERE, signs=frozenset({Sign.LINK_WAITS, Sign.SLOW_JOB})),
         shared=Shared.SWITCH,
         told_by=frozenset(),
         xids_alike=frozenset(),
