@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 
 from analyzer.correlation.all_detectors import DETECTORS
-from evaluation import healthy_jobs, jobs, network, slow
+from evaluation import healthy_jobs, healthy_network, jobs, network, slow
 from evaluation.holders import page as holders_page
 from evaluation.holders import play as holders
 from evaluation.job_section import section as steps_section
@@ -284,6 +284,9 @@ def accuracy() -> Iterator[str]:
     yield ""
     yield from network.section(json.loads(network.RESULT.read_text()))
     yield ""
+    if healthy_network.RESULT.exists():
+        yield from healthy_network.section(json.loads(healthy_network.RESULT.read_text()))
+        yield ""
     yield from steps_section(json.loads(jobs.RESULT.read_text()))
     yield ""
     sound = healthy_jobs.RESULT

@@ -341,3 +341,39 @@ def test_a_bad_cable_that_loses_its_link_is_one_matter_of_three_messages() -> No
     assert "down since: 12:05:00" in read[1].evidence
     # Jobs wait for it now: that is worth a sound also where a channel mends what it has said.
     assert read[1].loud
+
+
+HOT: Mapping[str, int] = {"module_celsius": 82}
+GONE = Spell(of=HIT, begin=5.0, end=END, lost=1.0, shows={"up": 0, "physical_state": 2})
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(
+    ("spells", "titles"),
+    [
+        (
+            [*hit({BAD: 1.0}, shows=HOT), GONE],
+            ["Transceiver is too hot or broken", "Update: Network port is down"],
+        ),
+        (
+            [*hit({BAD: 1.0}), Spell(of=HIT, begin=4.0, end=END, shows=HOT), GONE],
+            [
+                "Network link has physical errors",
+                "Update: Transceiver is too hot or broken",
+                "Update: Network port is down",
+            ],
+        ),
+        (
+            [*hit({BAD: 1.0}), Spell(of=HIT, begin=4.0, end=END, shows=HOT)],
+            ["Network link has physical errors", "Update: Transceiver is too hot or broken"],
+        ),
+    ],
+)
+def test_a_hot_module_its_errors_and_its_lost_link_are_one_matter(
+    spells: Sequence[Spell], titles: Sequence[str]
+) -> None:
+    events = told_of([GONE]) if GONE in spells else ()
+    *read, over = Shift(spells, events).run(45.0).read
+    assert [it.summary.partition(": node-2")[0] for it in read] == titles
+    assert (over.firing, over.incident) == (False, read[0].incident)
+    assert len({it.incident for it in read}) == 1

@@ -14,6 +14,7 @@ from ..window.fault_kinds import (
     EXPLAINED_BY,
     LINKS_DOWN,
     LINKS_LOST,
+    MODULES_BAD,
     OF_RACKS,
     SHARED,
     SILENCES,
@@ -34,7 +35,7 @@ _APART = (
 _CUT, _BEGUN = "uneven_stage", "slow_from_start"
 _COUNTED = "uncorrected_growth"
 # A node that its job waits for, for no reason that anybody knows.
-_WHOLE = "whole_node"
+WHOLE_NODE = "whole_node"
 # What one GPU has beyond its node is none of its air's doing.
 _OWN_HEAT = frozenset({"heatsink", "cooling", "memory_hot"})
 
@@ -68,8 +69,8 @@ _Told = TypeVar("_Told", Finding, Incident)
 
 
 def kind_of(what: Told) -> str:
-    """The fault that it is by now: a bad link's incident may have become that of a lost one."""
-    return what.condition if what.condition in LINKS_LOST else what.fault
+    """The fault that it is by now: a bad link's incident may have become that of a lost one, or of its module."""
+    return what.condition if what.condition in LINKS_LOST | MODULES_BAD else what.fault
 
 
 def hides(cause: Finding, what: Told) -> bool:
@@ -136,7 +137,7 @@ def _went_with_switch(cause: Finding, what: Told) -> bool:
     """A node that is silent since its switch is gone, whose ports that switch took, or that is slow without them."""
     if what.fault in SILENCES:
         return what.subject in cause.members and not spreads(what)
-    if what.condition == _WHOLE and what.fault in EXPLAINED_BY[cause.fault]:
+    if what.condition == WHOLE_NODE and what.fault in EXPLAINED_BY[cause.fault]:
         return what.subject in {it.of_node() for it in (cause.subject, *cause.members)}
     ports = _members(what)
     return what.fault in LINKS_DOWN and bool(ports) and ports <= {cause.subject, *cause.members}

@@ -41,6 +41,7 @@ from .causes import (
     stalled_by,
     stood_before,
 )
+from .full_leaves import slowed_by_leaves
 from .grown_links import grown
 from .hindsight import hindsights, nodes_of, silent_nodes_of
 from .impact import felt, impact, touched
@@ -139,7 +140,7 @@ def _explained(
     halted, shared = _halted(findings, standing), _shared(standing)
     nodes = _by_node(findings, believed)
     candidates: dict[str, Candidate] = {}
-    covered: dict[str, CoveredBy] = {}
+    covered = slowed_by_leaves(window, findings, standing)
     for node in sorted(nodes):
         found, causes = nodes[node]
         here = incidents.get(node, [])

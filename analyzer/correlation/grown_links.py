@@ -1,47 +1,68 @@
-"""A link that was bad and is lost now is one matter, which grows."""
+"""A link that was bad, or whose module was, and is lost now is one matter, which grows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import SWITCH_DEVICE, Finding, Incident, Subject
 
-from ..window.fault_kinds import BAD_LINKS, LINKS_DOWN, LINKS_LOST
+from ..window.fault_kinds import (
+    BAD_LINKS,
+    LINKS_DOWN,
+    LINKS_LOST,
+    MODULES_BAD,
+    WORN_LINKS,
+)
 from .causes import spreads
 
 
 def grown(found: Sequence[Finding], standing: Mapping[str, Incident]) -> list[Finding]:
     """Findings of which a lost link goes on as the incident of the bad one that stands, in its own words.
 
-    Whoever was told of errors hears that the link is gone, and once that all is over. What has an
-    incident of its own already keeps it.
+    Whoever was told of errors hears that the link is gone, and once that all is over; or that its
+    module is to blame. What has an incident of its own already keeps it.
     """
-    bad = _bad_links(standing)
-    flaps_first = sorted(found, key=lambda one: one.fault in LINKS_DOWN)
-    lost = [
+    bad, worn = _links(standing, BAD_LINKS | MODULES_BAD), _links(standing, WORN_LINKS)
+    said_of = {**dict.fromkeys(LINKS_LOST, bad), **dict.fromkeys(MODULES_BAD, worn)}
+    graver = [
         one
-        for one in flaps_first
-        if one.fault in LINKS_LOST and one.fingerprint not in standing and one.subject in bad
+        for one in sorted(found, key=_graver_first)
+        if one.fingerprint not in standing and one.subject in said_of.get(one.fault, ())
     ]
-    if not lost:
+    if not graver:
         return list(found)
+    modules = {one.subject: one for one in found if one.fault in MODULES_BAD}
     named: dict[Subject, Finding] = {}
-    for one in lost:
-        named.setdefault(one.subject, _goes_on(one, bad[one.subject]))
-    said = {one.fingerprint for one in named.values()} | {one.fingerprint for one in lost}
+    for one in graver:
+        stands = said_of[one.fault][one.subject]
+        named.setdefault(one.subject, _goes_on(_of_module(one, modules), stands))
+    said = {one.fingerprint for one in (*named.values(), *graver)}
     return [*(one for one in found if one.fingerprint not in said), *named.values()]
 
 
-def _bad_links(standing: Mapping[str, Incident]) -> Mapping[Subject, Incident]:
-    """By port the oldest incident about its link; of a host's port also one by the switch's end."""
+def _graver_first(one: Finding) -> tuple[bool, bool]:
+    """That it flaps says more than that it is down now, and both more than how its module is."""
+    return one.fault in MODULES_BAD, one.fault in LINKS_DOWN
+
+
+def _links(standing: Mapping[str, Incident], faults: Iterable[str]) -> Mapping[Subject, Incident]:
+    """By port the oldest such incident about its link; of a host's port also one by the switch's end."""
     found: dict[Subject, Incident] = {}
     for it in sorted(standing.values(), key=lambda it: (it.since, it.id)):
-        if it.fault in BAD_LINKS and it.subject.kind == "port":
+        if it.fault in faults and it.subject.kind == "port":
             ends = {it.subject, *map(Subject.parse, it.members)}
             one_cable = it.subject.device == SWITCH_DEVICE and len(ends) == len(("host", "switch"))
             for end in ends if one_cable else () if spreads(it) else (it.subject,):
                 found.setdefault(end, it)
     return found
+
+
+def _of_module(one: Finding, modules: Mapping[Subject, Finding]) -> Finding:
+    """A lost link with what is known of its module: that is what there is to do then."""
+    module = modules.get(one.subject)
+    if module is None or module.fault == one.fault:
+        return one
+    return replace(one, action=module.action, evidence=(*one.evidence, *module.evidence))
 
 
 def _goes_on(one: Finding, bad: Incident) -> Finding:

@@ -29,5 +29,6 @@ def first_port(one: Finding, standing: Iterable[Incident]) -> Incident | None:
         and i.fault in FAULTS
         and FAULTS[i.fault].detector == detector
         and i.condition not in CONDITIONS
+        and i.condition not in FAULTS  # by now its own link is lost
     ]
     return min(alone, key=lambda i: (i.since, i.id), default=None)

@@ -17,12 +17,23 @@ LINKS_DOWN = where(lambda row: Sign.LINK_DOWN in row.signs)
 # A link that is gone, for good or again and again; and one that is there, and bad.
 LINKS_LOST = where(lambda row: row.link in {Link.STATE, Link.FLAPS} and row.about is About.PORT)
 BAD_LINKS = where(lambda row: Sign.LINK_BAD in row.signs)
+# Of these what only the link itself does, and no other; and what its module is.
+WORN_LINKS = where(lambda row: Sign.LINK_BAD in row.signs and Sign.LINK_WAITS not in row.signs)
+MODULES_BAD = where(lambda row: Sign.MODULE_BAD in row.signs)
 # A switch of whose ports none carries anything.
 SWITCHES_DOWN = where(
     lambda row: (
         row.about is About.SWITCH
         and row.explains is not None
         and Sign.LINK_DOWN in row.explains.signs
+    )
+)
+# One of whose ports several wait.
+SWITCHES_FULL = where(
+    lambda row: (
+        row.about is About.SWITCH
+        and row.explains is not None
+        and Sign.LINK_WAITS in row.explains.signs
     )
 )
 WITHOUT_LINK = LINKS_DOWN | SWITCHES_DOWN

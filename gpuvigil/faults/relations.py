@@ -18,6 +18,7 @@ class Sign(Enum):
     LINK_BAD = "the network link is bad"
     LINK_WAITS = "the network link waits for others"
     LINK_LOSES = "the network link loses packets"
+    MODULE_BAD = "the network link's module is too hot or broken"
     HOST_WAITED_FOR = "the host takes less than the network link brings"
     NO_ROOM = "the host's disk takes no more"
     TASKS_WAIT = "the host's tasks wait for something, as the kernel says"

@@ -8,7 +8,7 @@ import pytest
 from analyzer.correlation.causes import halting, hides
 from analyzer.correlation.grown_links import grown
 from gpuvigil.faults import FAULTS
-from gpuvigil.model import Finding, Incident, Subject
+from gpuvigil.model import Evidence, Finding, Incident, Subject
 
 from .scene import NOON, incident, node, port
 
@@ -44,7 +44,7 @@ def test_what_stands_for_itself_or_elsewhere_is_left_alone() -> None:
     own = incident("port_down", port())
     for stands in (by_name(own), by_name(own, ERRORS), {}):
         assert grown(both, stands) == both
-    for other in (incident("port_errors", port(2)), incident("port_module", port())):
+    for other in (incident("port_errors", port(2)), incident("port_ecn", port())):
         assert grown(both, by_name(other)) == both
     shared = replace(
         incident("port_packet_loss", port()), members=(port().key, port(2).key, port(3).key)
@@ -71,3 +71,44 @@ def test_a_link_that_grew_explains_and_halts_as_one_that_is_down() -> None:
     assert halting(one)
     assert not halting(finding("port_errors"))
     assert not hides(one, finding("port_degraded", node()))
+
+
+HOT = finding("port_module", evidence=(Evidence(name="module", value="81 °C"),))
+
+
+@pytest.mark.parametrize("fault", ["port_errors", "port_degraded"])
+def test_a_bad_link_whose_module_turns_out_to_be_to_blame_goes_on(fault: str) -> None:
+    bad = incident(fault, port())
+    (one,) = grown([finding(fault), HOT], by_name(bad))
+    assert (one.fingerprint, one.condition) == (bad.fingerprint, "port_module")
+    assert (one.title, one.action) == ("Transceiver is too hot or broken", HOT.action)
+    assert hides(one, finding("port_packet_loss"))
+    assert not hides(one, bad)
+
+
+@pytest.mark.parametrize("fault", ["port_congested", "port_packet_loss", "port_slow_receiver"])
+def test_what_waits_for_others_is_no_beginning_of_a_hot_module(fault: str) -> None:
+    assert grown([HOT], by_name(incident(fault, port()))) == [HOT]
+
+
+def test_a_module_that_stands_keeps_its_incident() -> None:
+    both = by_name(ERRORS, incident("port_module", port()))
+    assert grown([finding("port_errors"), HOT], both) == [finding("port_errors"), HOT]
+
+
+@pytest.mark.parametrize("fault", ["port_errors", "port_module"])
+def test_a_lost_link_says_what_is_known_of_its_module(fault: str) -> None:
+    stands = incident(fault, port())
+    (one,) = grown([DOWN, HOT], by_name(stands))
+    assert (one.fingerprint, one.condition) == (stands.fingerprint, "port_down")
+    assert (one.title, one.action) == ("Network port is down", HOT.action)
+    assert one.evidence == HOT.evidence
+    assert halting(one)
+
+
+def test_a_lost_link_explains_what_its_module_tells() -> None:
+    assert hides(DOWN, HOT)
+    assert hides(finding("port_flapping"), HOT)
+    assert hides(finding("port_flapping"), finding("port_errors"))
+    assert not hides(HOT, DOWN)
+    assert not hides(DOWN, finding("port_module", port(2)))

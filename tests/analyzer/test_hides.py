@@ -33,6 +33,7 @@ def told(fault: str, subject: Subject, *members: Subject, **more: Any) -> Findin
 
 RACK = told("node_silent", node(1), node(1), node(2))
 SWITCH = told("switch_down", port(1), port(2), port(3), node(3))
+FULL_LEAF = told("switch_congested", port(1), port(2), port(3))
 HOT_RACK = told("gpu_hot", node(1), node(1), node(2), gpu(2))
 BRAKE = told("gpu_power", node(1), gpu(1), gpu(1, 1), condition="power_brake")
 
@@ -105,6 +106,12 @@ BRAKE = told("gpu_power", node(1), gpu(1), gpu(1, 1), condition="power_brake")
         (SWITCH, told("gpu_slow", node(4), condition="whole_node"), False),
         (SWITCH, told("gpu_slow", node(2), condition="node_clocks"), False),
         (SWITCH, told("gpu_slow", gpu(2)), False),
+        (FULL_LEAF, told("gpu_slow", node(1), condition="whole_node"), True),
+        (FULL_LEAF, told("gpu_slow", node(2), condition="whole_node"), True),
+        # At another leaf, or for a reason of its own.
+        (FULL_LEAF, told("gpu_slow", node(4), condition="whole_node"), False),
+        (FULL_LEAF, told("gpu_slow", node(2), condition="node_clocks"), False),
+        (FULL_LEAF, told("gpu_slow", gpu(2)), False),
         # What is about several says what there is to say of each, but for what is another matter.
         (BRAKE, told("gpu_power", gpu()), True),
         (BRAKE, told("gpu_power", gpu(), condition="power_limit"), False),

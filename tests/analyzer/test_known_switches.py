@@ -48,6 +48,8 @@ def joined(
         # One with a reason of its own, another one's, and what another detector told.
         ([first(2, condition="shaped")], None),
         ([first(2, condition="slow_link")], None),
+        # One whose own link is lost by now.
+        ([first(2, condition="port_down")], None),
         ([first(4)], None),
         ([first(2, fault="port_errors")], None),
         ([replace(first(2), fault="of_a_later_version")], None),
