@@ -16,10 +16,12 @@ from ..window.fault_kinds import (
     LINKS_LOST,
     MODULES_BAD,
     OF_RACKS,
+    OWN_OF_LINKS,
     SHARED,
     SILENCES,
     SLOW_JOBS,
     SWITCHES,
+    SWITCHES_FULL,
     TOLD_BY_XID,
 )
 from ..window.holdings import holder_key
@@ -129,7 +131,8 @@ def _hides_by_members(cause: Finding, what: Told) -> bool | None:
     if cause.fault in SWITCHES and what.subject.kind == "node":
         return _went_with_switch(cause, what)
     if what.subject in cause.members and cause.fault in {what.fault, *SWITCHES}:
-        return not is_apart(cause, what)
+        own = cause.fault in SWITCHES_FULL and kind_of(what) in OWN_OF_LINKS
+        return not own and not is_apart(cause, what)
     return None
 
 

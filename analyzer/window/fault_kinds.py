@@ -20,6 +20,8 @@ BAD_LINKS = where(lambda row: Sign.LINK_BAD in row.signs)
 # Of these what only the link itself does, and no other; and what its module is.
 WORN_LINKS = where(lambda row: Sign.LINK_BAD in row.signs and Sign.LINK_WAITS not in row.signs)
 MODULES_BAD = where(lambda row: Sign.MODULE_BAD in row.signs)
+# What is wrong with a link itself, whatever its switch does.
+OWN_OF_LINKS = LINKS_LOST | WORN_LINKS | MODULES_BAD
 # A switch of whose ports none carries anything.
 SWITCHES_DOWN = where(
     lambda row: (

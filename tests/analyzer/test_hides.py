@@ -108,6 +108,14 @@ BRAKE = told("gpu_power", node(1), gpu(1), gpu(1, 1), condition="power_brake")
         (SWITCH, told("gpu_slow", gpu(2)), False),
         (FULL_LEAF, told("gpu_slow", node(1), condition="whole_node"), True),
         (FULL_LEAF, told("gpu_slow", node(2), condition="whole_node"), True),
+        # What waits at it is its own, and what is wrong with a link is not.
+        (FULL_LEAF, told("port_congested", port(2)), True),
+        (FULL_LEAF, told("port_packet_loss", port(2)), True),
+        (FULL_LEAF, told("port_degraded", port(2)), False),
+        (FULL_LEAF, told("port_errors", port(2)), False),
+        (FULL_LEAF, told("port_module", port(2)), False),
+        (FULL_LEAF, told("port_down", port(2)), False),
+        (FULL_LEAF, told("port_errors", port(2), condition="port_flapping"), False),
         # At another leaf, or for a reason of its own.
         (FULL_LEAF, told("gpu_slow", node(4), condition="whole_node"), False),
         (FULL_LEAF, told("gpu_slow", node(2), condition="node_clocks"), False),
