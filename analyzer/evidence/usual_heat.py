@@ -25,7 +25,7 @@ from .heat import (
     heat_of,
     works,
 )
-from .heat_limits import BESIDE_RACK
+from .heat_limits import ALONE_KELVIN, BESIDE_RACK
 from .usual import Teaching
 from .usual_mates import beyond_usual_mates
 from .usual_mates import learned as learned_of_mates
@@ -82,7 +82,9 @@ def _beyond_peers(window: Window) -> Heat:
         of_node, in_node = per_group(nodes(rows), found.kelvin)
         unsure &= (in_node >= NODE_GPUS) & (of_node - own >= BESIDE_RACK)
         doubt = doubt + np.where(unsure, of_node - own, 0.0)
-    return replace(found, kelvin=kelvin, sure=kelvin, lately=found.lately - own, doubt=doubt)
+    # While its power goes down, what a node has in the mean of the span is mostly what it had before.
+    sure = np.where(found.doubt <= ALONE_KELVIN, kelvin, np.nan)
+    return replace(found, kelvin=kelvin, sure=sure, lately=found.lately - own, doubt=doubt)
 
 
 def _levels(rows: Rows) -> Codes:

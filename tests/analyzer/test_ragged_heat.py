@@ -212,3 +212,19 @@ def test_what_air_a_node_gets_is_known_by_even_loads_alone(watts: float, is_sure
     assert np.isfinite(past.kelvin).all()
     assert bool(np.isfinite(past.sure).all()) is is_sure
     assert bool(np.isfinite(past.sure).any()) is is_sure
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(("watts", "is_told"), [(300.0, True), (100.0, False)])
+def test_a_node_whose_job_has_just_ended_is_not_hot_by_what_it_drew_before(
+    watts: float, is_told: bool
+) -> None:
+    """Of how far a core follows its power later, less than 7 K must be left open."""
+    load = Bursts(low=600.0, high=600.0, seconds=60.0)
+    scene, usual = fleet(load), known([fleet(load)] * 3)
+    ours = [gpu(1, index) for index in range(GPUS)]
+    for drawn, seconds in ((600.0, 1e9), (watts, 60.0)):
+        hot = {"power_watts": drawn, "temperature_celsius": AIR + drawn * PER_WATT + 10.0}
+        for one in ours:
+            scene = scene.changed(one, hot, seconds=seconds)
+    assert told(scene, usual) == ([(node(), "node_hot")] if is_told else [])
