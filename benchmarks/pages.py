@@ -1,4 +1,4 @@
-"""The pages' figures: first sight, clicks, renewals and the report, on 1,000 and 10,000 GPUs.
+"""The pages' figures: first sight, clicks, renewals, the report and fifty viewers, on 1,000 and 10,000 GPUs.
 
 `make bench` runs it: writes an hour of a simulated cluster's past through the hub, a line a minute
 until two minutes ago and from then on as the simulator goes on, starts the product on it, reads the
@@ -32,6 +32,7 @@ from benchmarks.stage import (
     prepare,
     wait_for_answer,
 )
+from benchmarks.viewers import crowd
 from benchmarks.watching import Stretch, Watch, in_milliseconds
 from gpuvigil.web import page_links
 
@@ -141,7 +142,7 @@ def visit(site: Site) -> Iterator[Page]:
 
 
 def figures(site: Site, runs: int) -> dict[str, Any]:
-    """First sight, clicks, renewals, the report."""
+    """First sight, clicks, renewals, the report, and many who look at once."""
     heads, charts = clicks(site, runs)
     return {
         "cold": spread("first page, cold", [cold(site) for _ in range(runs)]),
@@ -150,6 +151,7 @@ def figures(site: Site, runs: int) -> dict[str, Any]:
         "gpu_chart": spread("click to its first chart", charts),
         "refresh": {name: refresh(site, name) for name in OPENED},
         "report": report(site, runs),
+        "viewers": crowd(site),
     }
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 # What must hold, on every size: the figure, its words, where it is found, and the bar in seconds.
 FIRST_SIGHT = (
-    ("cold", "First page, fresh browser profile: from the sign-in link to a map that answers", 2.5),
-    ("warm", "First page, static files cached: a reload to a map that answers", 1.2),
+    ("cold", "First page, fresh browser profile: from the sign-in link to a map that answers", 2.0),
+    ("warm", "First page, static files cached: a reload to a map that answers", 1.0),
     ("gpu_page", "Click on the map to the GPU's page", 0.5),
-    ("gpu_chart", "Click on the map to the first chart of that page", None),
+    ("gpu_chart", "Click on the map to the first chart of that page", 1.5),
     ("report", "`gpuvigil report --last 7d`, its start included", 5.0),
 )
 RENEWALS = (
@@ -36,6 +36,8 @@ def section(result: dict[str, Any]) -> Iterator[str]:
     yield from renewals(result["sizes"], about["stretch_seconds"])
     yield ""
     yield from weights(result["sizes"])
+    yield ""
+    yield from viewers(result["sizes"])
 
 
 def first_sight(sizes: list[dict[str, Any]]) -> Iterator[str]:
@@ -79,6 +81,21 @@ def weights(sizes: list[dict[str, Any]]) -> Iterator[str]:
             f"| {size['gpus']:,} | {sent} | {size['report']['html_bytes']:,} "
             f"| {past['gpu_rows']:,} | {past['seconds']:.0f} | {past['store_bytes']:,} |"
         )
+
+
+def viewers(sizes: list[dict[str, Any]]) -> Iterator[str]:
+    found = [(size["gpus"], size["viewers"]) for size in sizes if "viewers" in size]
+    if not found:
+        return
+    one = found[0][1]
+    yield f"The overview, open {one['viewers']} times by sessions that speak the browser's protocol and draw nothing; each is renewed every {one['every_seconds']:g} s."
+    yield f"Processor time is the dashboard's, over {one['stretch_seconds']:g} s."
+    yield ""
+    yield "| GPUs | cores | bar | holds | renewals of a page | memory before, MiB (PSS) | with all |"
+    yield "|---|---|---|---|---|---|---|"
+    for gpus, it in found:
+        many, pss = it["renewals"], it["pss_mib"]
+        yield f"| {gpus:,} | {it['cores']:.2f} | {verdict(it['cores'], 1.0)} | {many['least']} to {many['most']} | {pss['before']:,} | {pss['with']:,} |"
 
 
 def verdict(median: float, bar: float | None) -> str:
