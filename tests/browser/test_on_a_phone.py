@@ -118,7 +118,12 @@ def test_a_page_of_one_thing_fits_a_phone_and_keeps_nobody_out(
         page.goto(dashboard.url + shown.address(path))
         wait_until_drawn(page)
         if path == page_links.JOB:
-            expect(page.locator("svg.bounds rect").first).to_be_visible()
+            bar = page.locator("svg.bounds")
+            expect(bar.locator("rect").first).to_be_visible()
+            box = bar.bounding_box()
+            assert box is not None
+            # It is wider than the screen, and begins at its newest end.
+            assert box["x"] < 0 < box["x"] + box["width"] <= PHONE["width"]
         page.wait_for_timeout(1000)
         wide = page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth")
         assert wide <= PHONE["width"]
