@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Iterable
+from datetime import timedelta
 
+from .clock import duration
 from .metrics import Kind, Metric
 
 NOT_MEASURED = "not measured"
@@ -57,6 +59,15 @@ _ONE_OF = {
 }
 
 
+# Only short ones: a line may end before a word.
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|×|[kMG]?W|h|min|s|d|°C)(?![\w/]))")
+
+
+def unbroken(text: str) -> str:
+    """Each number stays on one line with its unit, however narrow the place is."""
+    return _UNIT.sub("\u00a0", text)
+
+
 def of_many(number: float, things: str) -> str:
     """`1 discard`, `16 discards`: of what is known by its plural."""
     one = _ONE_OF.get(things, things.removesuffix("s")) if number == 1 else things
@@ -108,6 +119,7 @@ _WRITTEN = {
     "naks": "NAKs",
     "secded": "SEC-DED",
     "tlimit": "T.limit",
+    "utilization": "utilisation",
 }
 
 
@@ -120,14 +132,17 @@ def title(metric: Metric) -> str:
     return words[:1].upper() + words[1:]
 
 
+_LONG = 120.0  # of seconds: more are said in minutes or hours
+
+
 def measured(metric: Metric, value: float | None) -> str:
     """A value with its unit, or that it was not measured."""
     if value is None:
         return NOT_MEASURED
     if metric.name == "clock_event_reasons":
         return f"0x{int(value):x}"
-    if metric.kind is Kind.COUNTER and metric.name.endswith("_seconds"):
-        return f"{value:,.1f} s"
+    if metric.name.endswith("_seconds") and (metric.kind is Kind.COUNTER or value >= 1):
+        return f"{value:,.1f} s" if value < _LONG else duration(timedelta(seconds=value))
     for ending, (factor, unit, form) in _UNITS.items():
         if metric.name.endswith(ending):
             return f"{value * factor:{form}} {unit}"

@@ -11,6 +11,10 @@ const ATTRIBUTES = new Set(("action class colspan data-name datetime height href
 // What is beside the point on a phone is folded there. Whoever turns it sees what a wide screen shows.
 const NARROW = matchMedia("(max-width: 700px)");
 
+// A number stays on one line with its unit.
+const UNIT = /(?<=\d) (?=(?:%|×|[kMG]?W|h|min|s|d|°C)(?![\w\/]))/g;
+const unbroken = (text) => text.replace(UNIT, "\u00a0");
+
 function allowed(name, value) {
   // As the browser reads it: a backslash or a tab also leads away from here.
   if (name === "href" || name === "action") return URL.parse(value, location.href)?.origin === location.origin;
@@ -64,11 +68,11 @@ function patch(parent, nodes) {
     const key = typeof node === "string" ? undefined : node[1].key;
     let child = key === undefined ? next : keyed.get(key);
     const reused = child && fits(child, node);
-    if (!reused) child = typeof node === "string" ? document.createTextNode(node) : make(node, parent);
+    if (!reused) child = typeof node === "string" ? document.createTextNode("") : make(node, parent);
     if (child !== next) parent.insertBefore(child, next);
     else next = next.nextSibling;
     if (typeof node === "string") {
-      if (child.data !== node) child.data = node;
+      if (child.gvText !== node) child.data = unbroken((child.gvText = node));
     } else {
       adorn(child, node[1], !reused);
       patch(child, node.slice(2));

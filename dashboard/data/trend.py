@@ -87,6 +87,14 @@ def sentence(usage: Usage, incidents: Iterable[Incident]) -> str:
     return f"Since {moment(first)}, {allocated:.0f} % of GPU-hours were allocated{worked}.{said}"
 
 
+_CAUSES = {
+    LostTo.FAULT: "faults",
+    LostTo.REPAIR: "repairs",
+    LostTo.MAINTENANCE: "maintenance",
+    LostTo.UNKNOWN: "unknown causes",
+}
+
+
 def lost_sentence(usage: Usage) -> str:
     """How many GPU-hours were in service and what the others were lost to; empty where none was lost."""
     seconds = usage.seconds
@@ -94,8 +102,8 @@ def lost_sentence(usage: Usage) -> str:
     share = seconds.in_service_percent
     if share is None or not any(hours.values()):
         return ""
-    lost = ", ".join(f"{hour:,.1f} to {to.value}" for to, hour in hours.items() if hour)
-    return f"{share:.1f} % of owned GPU-hours in service; lost {lost}"
+    lost = ", ".join(f"{hour:,.1f} to {_CAUSES[to]}" for to, hour in hours.items() if hour)
+    return f"{share:.1f} % of all GPU-hours were in service; GPU-hours lost: {lost}"
 
 
 def chart(  # noqa: PLR0913 - each is one layer of it

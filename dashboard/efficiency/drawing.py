@@ -17,7 +17,7 @@ _IDLE = {
     "user": "User",
     "holder": "Holder",
     "idle_gpus": "Idle GPUs",
-    "gpus": "of",
+    "gpus": "Of",
     "idle_for_seconds": "Idle for",
     "why": "Why",
     "idle_cost": "Cost",

@@ -103,7 +103,7 @@ def _incidents(name: str, shown: Sequence[Incident], of: Shift) -> Node:
     return el(
         "section",
         el("h2", name, el("small", str(len(shown)))),
-        el("ul", *rows, class_="others") if rows else el("p", "nothing", class_="empty"),
+        el("ul", *rows, class_="others") if rows else el("p", "Nothing.", class_="empty"),
         el("p", f"and {more} more", class_="more") if more else None,
         key=name,
     )
@@ -149,7 +149,7 @@ def _done(done: Sequence[Done]) -> Node:
     return el(
         "section",
         el("h2", "What was done", el("small", str(len(done)))),
-        el("ol", *rows, class_="timeline") if rows else el("p", "nothing", class_="empty"),
+        el("ol", *rows, class_="timeline") if rows else el("p", "Nothing.", class_="empty"),
         el("p", f"and {more} more", class_="more") if more else None,
         key="done",
     )

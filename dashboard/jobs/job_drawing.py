@@ -57,7 +57,7 @@ def _facts(job: JobNow, now: datetime) -> Iterable[Node]:
     if job.user:
         yield el("a", job.user, href=page_links.user_page(job.user))
     if job.account:
-        yield el("a", f"account {job.account}", href=page_links.team_page(job.account))
+        yield el("a", f"team {job.account}", href=page_links.team_page(job.account))
     yield f"{counted(len(job.gpus), 'GPU')} on {counted(len(job.nodes), 'node')}"
     if job.partition:
         yield f"partition {job.partition}"
@@ -130,7 +130,7 @@ def _tiles(
     if reliability is not None:
         until = mttf(reliability.rate, len(job.nodes))
         said = _DASH if until is None else duration(until)
-        yield _tile("A failure ends it every", said, f"on {counted(len(job.nodes), 'node')}")
+        yield _tile("Mean time to failure", said, f"on {counted(len(job.nodes), 'node')}")
 
 
 def _tile(name: str, value: str, beside: str) -> Node:

@@ -7,7 +7,7 @@ from typing import Any
 from gpuvigil.clock import duration, moment, to_text
 from gpuvigil.faults import FAULTS, About
 from gpuvigil.faults.gpu_states import HUNG
-from gpuvigil.numbers_in_words import counted, percent, speed, watts
+from gpuvigil.numbers_in_words import counted, percent, speed, unbroken, watts
 from gpuvigil.web import page_links
 from gpuvigil.web.markup import Html, joined, tag
 
@@ -192,8 +192,8 @@ def _tile(name: str, value: str, below: str, was: str, kind: str = "") -> Html:
         "div",
         tag("div", name, class_="name"),
         tag("div", value, class_="value"),
-        tag("div", below, class_="below"),
-        tag("div", was, class_="before") if was else joined(),
+        tag("div", below if isinstance(below, Html) else unbroken(below), class_="below"),
+        tag("div", unbroken(was), class_="before") if was else joined(),
         class_=f"tile {kind}".strip(),
     )
 
@@ -301,7 +301,7 @@ def _item(item: Attention, now: datetime) -> dict[str, Any]:
         "simulated": item.simulated,
         "label": short_label(item.incident) or item.label,
         "impact": job_links.parts(
-            f"{item.impact} · for {duration(now - item.since)}{state}",
+            unbroken(f"{item.impact} · for {duration(now - item.since)}{state}"),
             item.subject.cluster,
             item.incident.impact.holders,
             item.incident.impact.users,

@@ -215,10 +215,7 @@ def _matrix(found: Network) -> Node | None:
     )
     head = (el("th", name, scope="col") for name in ("Rack", *found.rails))
     more = len(racks) - MOST_RACKS
-    said = (
-        " down, or of the worst port: % of the time it waits, or times its peers' waits for credit (×),"
-        " else % of its speed that it carries"
-    )
+    said = " the worst port of each: down, else the time it waits, or × as long as its peers, else its load"
     return el(
         "section",
         el("h2", "Rack × rail", el("small", said)),

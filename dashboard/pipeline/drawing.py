@@ -240,12 +240,13 @@ KEPT_OF = {
     "port": "network ports",
     "node": "nodes",
     "inference": "inference servers",
+    "extra": "other measurements",
 }
 
 
 def _hub(hub: HubHealth, now: datetime) -> Pairs:
     tables = ", ".join(
-        f"{rows:,} of {KEPT_OF.get(name, name)}" for name, rows in hub.tables.items()
+        f"{rows:,} of {KEPT_OF.get(name, name)}" for name, rows in hub.tables.items() if rows
     )
     numbers = f"{_days(hub.numbers_days)} of numbers, {_days(hub.rollup_days)} of roll-ups"
     if hub.elsewhere:
@@ -264,7 +265,7 @@ def _hub(hub: HubHealth, now: datetime) -> Pairs:
         ),
         ("Its own store" if hub.elsewhere else "Store", f"{_bytes(hub.store_bytes)}{most}"),
         ("Damaged files", _number(None if hub.damaged is None else len(hub.damaged))),
-        ("Rows kept", tables or UNKNOWN),
+        ("Rows kept", tables or ("none" if hub.tables else UNKNOWN)),
         ("Keeps", kept),
         (
             "Queue",
@@ -293,7 +294,7 @@ def _analyzer(found: Pulse | None, now: datetime) -> Pairs:
         ("Last pass", f"{_since(now, found.at)} ago" + (", silent" if found.silent else "")),
         ("A pass takes", UNKNOWN if took is None else f"{took:.2f} s"),
         ("Interval", UNKNOWN if tick is None else f"every {tick:g} s"),
-        ("Subjects looked at", _number(found.number("subjects"))),
+        ("GPUs, ports and nodes", _number(found.number("subjects"))),
         ("Newest data seen", UNKNOWN if newest is None else f"{_since(now, newest)} old"),
         ("Open incidents", _number(found.number("standing"))),
     )

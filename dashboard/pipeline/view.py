@@ -153,7 +153,7 @@ def _collectors(cluster: ClusterHealth, now: datetime) -> Iterable[Problem]:
         yield Problem(level=Level.WRONG, text=text, action=action)
     coverage = cluster.coverage_percent
     if coverage is not None and coverage < COVERAGE_LIMIT_PERCENT:
-        text = f"{where}: {coverage:.0f} % of the expected numbers came in the last 15 minutes."
+        text = f"{where}: {coverage:.1f} % of the expected numbers came in the last 15 minutes."
         action = "Missing spans show as gaps; look at the nodes with the lowest coverage below."
         yield Problem(level=Level.WRONG, text=text, action=action)
     yield from _late(cluster, where)

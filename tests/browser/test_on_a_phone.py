@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Browser, ViewportSize, expect
 
 from gpuvigil.clock import SystemClock
-from gpuvigil.model import Allocation, Holder, ScheduledNode, Scheduler, Severity
+from gpuvigil.model import Allocation, Holder, ScheduledNode, Scheduler, Severity, Subject
 from gpuvigil.web import page_links
 from tests.dashboard.scene import gpu, incident, node
 from tests.dashboard.servers import DashboardProcess, Feed
@@ -21,6 +21,27 @@ pytestmark = pytest.mark.server
 WALL = f"{page_links.OVERVIEW}?wall=1"
 PHONE = ViewportSize(width=390, height=844)
 DRAINED = "fan tray is loud, waiting for parts OPS-1234 [ada.lovelace@2026-01-31T11:00:00]"
+# Every number that is on another line than its unit.
+BROKEN = r"""() => {
+  const broken = [];
+  const look = (text) => {
+    for (const found of text.data.matchAll(/\d\s(?:%|[kM]?W)(?!\w)/g)) {
+      const range = document.createRange();
+      range.setStart(text, found.index);
+      range.setEnd(text, found.index + found[0].length);
+      if (new Set([...range.getClientRects()].map((it) => Math.round(it.top))).size > 1) broken.push(text.data);
+    }
+  };
+  const walk = (of) => {
+    for (const it of of.childNodes) {
+      if (it.nodeType === 3) look(it);
+      if (it.shadowRoot) walk(it.shadowRoot);
+      walk(it);
+    }
+  };
+  walk(document.querySelector("[data-testid=stMain]"));
+  return broken;
+}"""
 OF_ONE = (
     page_links.GPU,
     page_links.NODE,
@@ -97,7 +118,12 @@ def test_a_page_of_one_thing_fits_a_phone_and_keeps_nobody_out(
         page.goto(dashboard.url + shown.address(path))
         wait_until_drawn(page)
         if path == page_links.JOB:
-            expect(page.locator("svg.bounds rect").first).to_be_visible()
+            bar = page.locator("svg.bounds")
+            expect(bar.locator("rect").first).to_be_visible()
+            box = bar.bounding_box()
+            assert box is not None
+            # It is wider than the screen, and begins at its newest end.
+            assert box["x"] < 0 < box["x"] + box["width"] <= PHONE["width"]
         page.wait_for_timeout(1000)
         wide = page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth")
         assert wide <= PHONE["width"]
@@ -130,3 +156,43 @@ def test_on_a_phone_a_few_notes_stand_before_the_map_and_the_others_are_counted(
         expect(page.locator(".attention li.info:visible")).to_have_count(len(notes))
     over = [replace(one, state="resolved", version=2) for one in every]
     feed.hub.write_records([one.to_record() for one in over])
+
+
+def test_on_a_phone_a_finding_of_the_network_is_read_without_scrolling_sideways(
+    browser: Browser, dashboard: DashboardProcess, feed: Feed
+) -> None:
+    of = Subject(cluster="simulated", node="sim-001", device="mlx5_0", port="1")
+    slow = incident("port_degraded", of, Severity.WARNING, label="sim-001 port mlx5_0/1")
+    slow = replace(slow, title="Port runs below its speed")
+    feed.hub.write_records([slow.to_record()])
+    with browser.new_context(viewport=PHONE) as context:
+        page = context.new_page()
+        page.goto(dashboard.link())
+        page.wait_for_selector("canvas[data-cells]")
+        page.goto(f"{dashboard.url}{page_links.NETWORK}")
+        table = page.get_by_role("group", name="Findings")
+        verdict = table.get_by_role("link", name=slow.title)
+        expect(verdict).to_be_visible()
+        box = verdict.bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= PHONE["width"]
+        assert table.evaluate("it => it.scrollWidth <= it.clientWidth")
+        assert violations(page) == []
+        page.set_viewport_size({"width": 1440, "height": 900})
+        expect(table.get_by_role("columnheader", name="Verdict")).to_be_visible()
+    feed.hub.write_records([replace(slow, state="resolved", version=2).to_record()])
+
+
+@pytest.mark.parametrize("path", [page_links.OVERVIEW, page_links.PEOPLE])
+def test_on_a_phone_a_number_and_its_unit_are_on_one_line(
+    browser: Browser, dashboard: DashboardProcess, feed: Feed, path: str
+) -> None:
+    assert feed.nodes
+    with browser.new_context(viewport=PHONE) as context:
+        page = context.new_page()
+        page.goto(dashboard.link())
+        page.wait_for_selector("canvas[data-cells]")
+        page.goto(f"{dashboard.url}{path}")
+        wait_until_drawn(page)
+        page.wait_for_timeout(1000)
+        assert page.evaluate(BROKEN) == []

@@ -363,6 +363,10 @@ def test_the_jobs_own_page_says_why_ranks_and_what_to_do() -> None:
     said = json.dumps(parts, ensure_ascii=False)
     assert '"Held up by "' in said
     assert '"8.0 GPU-hours"' in said
+    assert '"Mean time to failure"' in said
+    of_team = json.dumps(job_drawing.head(replace(job, account="vision"), NOON))
+    assert f'"href": "{page_links.team_page("vision")}"' in of_team
+    assert '"team vision"' in of_team
     assert '"GPU 3"' in said
     assert '"holds it up"' in said
     assert "Do now: " in said

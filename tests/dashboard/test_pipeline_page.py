@@ -13,6 +13,7 @@ from gpuvigil import __version__
 from gpuvigil.clock import from_text, to_text
 from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.model import Record, RecordKind, Retirement, Severity, Subject
+from hub.bodies.tables import EXTRA
 
 from .scene import NOON, gpu, incident, inventory, node, notice
 from .test_incidents_page import texts
@@ -143,7 +144,13 @@ def test_a_healthy_pipeline_can_be_trusted_and_says_its_numbers() -> None:
 
 
 def test_what_rows_are_kept_of_is_said_in_words_for_every_measurement() -> None:
-    assert drawing.KEPT_OF.keys() == MEASUREMENTS.keys()
+    assert drawing.KEPT_OF.keys() == {*MEASUREMENTS, EXTRA}
+    none = {**STORE, "tables": {"gpu": 0, "node": 5}}
+    assert "Rows kept 5 of nodes Keeps" in said(
+        pipeline(replace(WELL, status=status(store=none)), NOON)
+    )
+    empty = {**STORE, "tables": {"gpu": 0}}
+    assert "Rows kept none" in said(pipeline(replace(WELL, status=status(store=empty)), NOON))
 
 
 def test_when_nothing_is_known_yet_nothing_is_zero() -> None:

@@ -166,7 +166,7 @@ def test_what_was_lost_is_said_by_reason_and_nothing_where_none_was_or_nobody_kn
         )
 
     assert said(judged=36_000.0, lost_fault=3_600.0, lost_unknown=1_800.0) == (
-        "85.0 % of owned GPU-hours in service; lost 1.0 to fault, 0.5 to unknown"
+        "85.0 % of all GPU-hours were in service; GPU-hours lost: 1.0 to faults, 0.5 to unknown causes"
     )
     assert said(judged=36_000.0, lost_fault=179.0) == ""  # less than is written
     assert said(judged=36_000.0, lost_fault=181.0) != ""

@@ -31,7 +31,7 @@ from gpuvigil.model import (
     Severity,
     Subject,
 )
-from gpuvigil.numbers_in_words import measured
+from gpuvigil.numbers_in_words import measured, unbroken
 from gpuvigil.web.markup import Html, joined, tag
 
 from .scene import (
@@ -83,7 +83,7 @@ def test_an_incident_says_what_where_impact_and_what_to_do() -> None:
     (item,) = attention_items(view_of(replace(busy_fleet([node()]), incidents=(one,))))
     assert item["title"] == "gpu_lost"
     assert item["label"] == "sim-001 GPU 5"
-    assert item["impact"] == [("1 GPU blocked · for 60 s", "")]
+    assert item["impact"] == [("1 GPU blocked · for 60\u00a0s", "")]
     assert item["action"] == "Drain."
     assert item["simulated"] is True
     assert item["told"] == []
@@ -287,7 +287,7 @@ def test_what_flaps_says_how_it_is_now_and_when_it_closes() -> None:
     book = Book()
     book.apply([one.to_record(), last.to_record(), inventory(node(), ports=ports).to_record()])
     (item,) = attention_items(view_of(replace(book.onto(facts), pulses=pulses())))
-    assert item["impact"][-1][0].endswith(f"flapping: {up}")
+    assert item["impact"][-1][0].endswith(f"flapping: {unbroken(up)}")
 
 
 def test_what_was_told_before_it_came_back_does_not_count() -> None:
@@ -328,6 +328,10 @@ def test_a_node_that_stopped_reporting_is_named_with_its_gpus() -> None:
     assert warning == (
         "1 node is not reporting in cluster simulated: b (60 s ago). 8 GPUs are unknown."
     )
+    # Of what it may have kept while the hub was away something may have come.
+    alone = {name: at for name, at in facts.heard.items() if name[1] != "b"}
+    (warning,) = view_of(replace(facts, heard=alone, gpus=gpu_table([]))).warnings
+    assert ": b (no live data yet)." in warning
 
 
 def test_a_silent_analyzer_is_said() -> None:

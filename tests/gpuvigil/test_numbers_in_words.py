@@ -1,0 +1,43 @@
+"""How numbers are written for people."""
+
+import pytest
+
+from gpuvigil.metrics import GPU
+from gpuvigil.numbers_in_words import measured, title, unbroken
+
+BY_NAME = {metric.name: metric for metric in GPU.metrics}
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("yesterday: 98 %", "yesterday: 98~%"),
+        ("46 % of 83.3 kW, 9 not measured", "46~% of 83.3~kW, 9 not measured"),
+        ("for 4 min", "for 4~min"),
+        ("67 °C, 15 h 21 min", "67~°C, 15~h 21~min"),
+        ("8 GPUs on 1 node", "8 GPUs on 1 node"),
+        ("rack 2 was dark, 3 ms", "rack 2 was dark, 3 ms"),
+    ],
+)
+def test_a_number_keeps_its_unit_on_its_line(text: str, kept: str) -> None:
+    assert unbroken(text) == kept.replace("~", "\u00a0")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (None, "not measured"),
+        (0.9994, "999.4 ms"),
+        (1.0, "1.0 s"),
+        (119.9, "119.9 s"),
+        (120.0, "2 min"),
+        (1718.562, "28 min"),
+    ],
+)
+def test_a_long_time_is_not_said_in_milliseconds(seconds: float | None, said: str) -> None:
+    assert measured(BY_NAME["checkpoint_age_seconds"], seconds) == said
+
+
+def test_utilisation_is_spelled_in_one_way() -> None:
+    assert title(BY_NAME["utilization_percent"]) == "Utilisation"
+    assert title(BY_NAME["memory_utilization_percent"]) == "Memory utilisation"
