@@ -513,6 +513,33 @@ def test_four_gpus_have_a_usual_mode(gpus: int, count: int) -> None:
     assert odd_settings(both.window()) == []
 
 
+@pytest.mark.parametrize(("nodes", "count"), [(9, 0), (10, 1)])
+def test_a_node_without_ecc_is_told_where_nine_of_ten_gpus_of_the_cluster_have_it(
+    nodes: int, count: int
+) -> None:
+    """After maintenance no neighbour tells: all of the node came back without."""
+    scene = healthy(nodes=nodes, seconds=20.0)
+    off = scene.changed(gpu(1, 0), {"ecc_mode": 0}).changed(gpu(1, 1), {"ecc_mode": 0})
+    found = odd_settings(off.window())
+    assert [(it.subject, told(it)) for it in found] == [
+        (node(), "warning; GPUs: 2 of 2; ECC: off (peers on)")
+    ] * count
+    assert {it.condition for it in found} <= {"ecc_off_node"}
+    # Of what model they are nobody knows: others may be built without.
+    assert odd_settings(replace(off, inventories=()).window()) == []
+    # Slices may be wanted.
+    cut = scene.changed(gpu(1, 0), {"mig_mode": 1}).changed(gpu(1, 1), {"mig_mode": 1})
+    assert odd_settings(cut.window()) == []
+
+
+def test_one_gpu_of_a_small_node_without_ecc_is_told_by_the_cluster() -> None:
+    scene = healthy(nodes=5, seconds=20.0).changed(gpu(), {"ecc_mode": 0})
+    (it,) = odd_settings(scene.window())
+    assert (it.subject, it.condition) == (gpu(), "ecc_off")
+    two = scene.changed(gpu(2), {"ecc_mode": 0})
+    assert odd_settings(two.window()) == []
+
+
 @pytest.mark.medium
 @pytest.mark.parametrize(
     ("gpus", "odd", "count"),
