@@ -141,6 +141,12 @@ LIMITS: list[tuple[Find, Scene, Scene, str]] = [
         "warning; PCIe replays: 32 in 1 min (limit 31 at most)",
     ),
     (
+        degraded_links,
+        grown("gpu", pcie_naks_sent=31),
+        grown("gpu", pcie_naks_sent=32),
+        "warning; PCIe packets refused: 32 in 1 min (limit 31 at most)",
+    ),
+    (
         held_back,
         grown("gpu", power_brake_seconds=9.9),
         grown("gpu", power_brake_seconds=10.0),
@@ -363,6 +369,36 @@ def test_a_link_may_repeat_what_dcgm_allows_its_generation_and_its_lanes(
 
     assert (found(most - 1, 16), found(most, 16)) == (False, True)
     assert found(most - 1, 8)
+
+
+@pytest.mark.parametrize(
+    ("lanes", "began", "ended", "count"),
+    [
+        (8, 110, 45, 1),
+        (8, 100, 45, 0),  # six lines of half the lanes are less than a minute without any
+        (4, 90, 45, 1),
+        (4, 80, 45, 0),
+        (8, 1e9, 45, 0),  # it was so from the beginning, and somebody mended it
+        (1, 50, 5, 0),  # no line says yet that it came back
+        (0, 110, 45, 0),  # a reading that failed
+    ],
+)
+def test_lanes_that_a_working_gpu_loses_and_gets_back_are_told(
+    lanes: int, began: float, ended: float, count: int
+) -> None:
+    whole = {"pcie_width": 16}
+    scene = PEERS.changed(gpu(), {"pcie_width": lanes}, began).changed(gpu(), whole, ended)
+    found = degraded_links(scene.window())
+    assert [it.condition for it in found] == ["pcie_narrow"] * count
+    rested = scene.changed(gpu(), {"utilization_percent": 19}, began)
+    assert degraded_links(rested.window()) == []
+
+
+@pytest.mark.parametrize(("began", "count"), [(130, 0), (190, 1)])
+def test_lanes_that_come_and_go_take_three_lines(began: float, count: int) -> None:
+    scene = PEERS.changed(gpu(), {"pcie_width": 8}, began).changed(gpu(), {"pcie_width": 16}, 65)
+    seldom = scene.without(lambda s: (NOON - s.at).total_seconds() % 60 != 10)
+    assert len(degraded_links(seldom.window())) == count
 
 
 def test_one_reading_of_few_is_no_narrow_link() -> None:
