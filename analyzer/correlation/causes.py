@@ -79,7 +79,8 @@ def hides(cause: Finding, what: Told) -> bool:
     """Whether `what` follows from `cause`.
 
     A critical Xid explains what is seen of its GPU; a lesser one does not. What is about several
-    subjects at once says what there is to say of each.
+    subjects at once says what there is to say of each. What is wrong with one node explains nothing
+    that others share with it.
     """
     fault, subject, by = kind_of(what), what.subject, kind_of(cause)
     by_members = _hides_by_members(cause, what)
@@ -92,7 +93,8 @@ def hides(cause: Finding, what: Told) -> bool:
         return False
     if explains.xids and fault in TOLD_BY_XID:
         return _reaches(cause, explains.reach, subject) and what.xid in explains.xids
-    apart = cause.fault in SILENCES and fault in SHARED and spreads(what)
+    of_one = cause.fault in SILENCES or (cause.subject.kind == "node" and not spreads(cause))
+    apart = of_one and fault in SHARED and spreads(what)
     if apart or fault not in EXPLAINED_BY[by]:
         return False
     # Where several GPUs of a node are slow at once, what is wrong with one of them says why.

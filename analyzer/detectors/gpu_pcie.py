@@ -11,26 +11,39 @@ from gpuvigil.model import Evidence, Finding, Incident, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence.claims import Claim, findings
-from ..window.columns import Floats, Mask, seconds
+from ..window.columns import Floats, Mask, divided, seconds
 from ..window.rows import Row, Rows
 from ..window.window import Need, Span, Window
 from . import Detector
 
+# What the GPU has to send again, and what it refuses, so that the other end does: the same link, either way.
+_REPEATED = (
+    (Aggregate(function=Function.INCREASE, field="pcie_replays"), "PCIe replays"),
+    (Aggregate(function=Function.INCREASE, field="pcie_naks_sent"), "PCIe packets refused"),
+)
 _LINK = (
     Aggregate(function=Function.MAX, field="pcie_width"),
     Aggregate(function=Function.MAX, field="pcie_width_max"),
     Aggregate(function=Function.MAX, field="pcie_generation"),
     Aggregate(function=Function.MAX, field="pcie_generation_max"),
     Aggregate(function=Function.MIN, field="utilization_percent"),
-    Aggregate(function=Function.INCREASE, field="pcie_replays"),
+    *(it for it, _ in _REPEATED),
 )
-NEEDS = tuple(
-    Need(measurement="gpu", span=span, aggregates=_LINK) for span in (Span.RECENT, Span.STEADY)
+_LEAST_WIDTH, _MEAN_WIDTH, _FIRST_WIDTH, _LAST_WIDTH = (
+    Aggregate(function=function, field="pcie_width")
+    for function in (Function.MIN, Function.MEAN, Function.FIRST, Function.LAST)
+)
+_WIDTHS = (_LEAST_WIDTH, _MEAN_WIDTH, _FIRST_WIDTH, _LAST_WIDTH)
+NEEDS = (
+    Need(measurement="gpu", span=Span.RECENT, aggregates=_LINK),
+    Need(measurement="gpu", span=Span.STEADY, aggregates=(*_LINK, *_WIDTHS)),
 )
 
 # DCGM: replays per lane and minute at a bit error rate of 1e-12, by generation; the next doubles.
 _PER_LANE = {1: 0.15, 2: 0.3, 3: 0.48, 4: 0.96, 5: 1.92, 6: 3.84}
 _SAMPLES = 3
+# Lanes that come and go: as much in sum as half of them at three lines, and for a minute [ours].
+_LOST_LINES, _LOST_SECONDS = 1.5, 30.0
 # Of a node with fewer lines than this in the recent span, the steady span tells: it never has three.
 _LINES_OF_SPARSE = 2.5
 
@@ -45,6 +58,7 @@ def degraded_links(window: Window) -> list[Finding]:
     claims = [
         *_of_link(rows, ~_is_sparse(window, long, rows)),
         *_of_link(long, seldom),
+        *_coming_and_going(long),
         *_of_replays(rows, any_row, window.settings.window_seconds / 60.0),
         *_of_replays(long, seldom, window.settings.steady_seconds / 60.0),
     ]
@@ -72,20 +86,42 @@ def _of_link(rows: Rows, asked: Mask) -> Iterator[Claim]:
         yield _claim(PCIE_SLOW.key, subject, row, said)
 
 
+def _coming_and_going(rows: Rows) -> Iterator[Claim]:
+    """Links that lost lanes and got them back by themselves: their GPUs worked all along.
+
+    What rests may save power, and no lanes at all are a reading that failed.
+    """
+    most = rows.values("pcie_width_max_max")
+    lost = 1.0 - divided(rows.values(_MEAN_WIDTH.column), most)
+    least, first, last = (
+        rows.values(it.column) for it in (_LEAST_WIDTH, _FIRST_WIDTH, _LAST_WIDTH)
+    )
+    told = (least > 0) & (first == most) & (last == most)
+    told &= rows.values("utilization_percent_min") >= WORKING_PERCENT
+    told &= (lost * rows.values("samples") >= _LOST_LINES) & (lost * seconds(rows) >= _LOST_SECONDS)
+    for subject, row in rows.where(told):
+        value = (
+            f"{row[_LEAST_WIDTH.column]} lanes at times, {row[_MEAN_WIDTH.column]:.1f} on average"
+        )
+        said = Evidence(name="PCIe width", value=value, limit=str(row["pcie_width_max_max"]))
+        yield _claim(PCIE_NARROW.key, subject, row, said)
+
+
 def _of_replays(rows: Rows, asked: Mask, minutes: float) -> Iterator[Claim]:
     """Replays within so many minutes, of those rows that are asked for."""
     limits = _limits(
         rows.values("pcie_generation_max_max"), rows.values("pcie_width_max_max"), minutes
     )
-    for subject, row in rows.where(asked & (rows.values("pcie_replays_increase") >= limits)):
-        per_lane = _PER_LANE.get(row["pcie_generation_max_max"] or 6, 3.84)
-        most = per_lane * (row["pcie_width_max_max"] or 16) * minutes
-        said = Evidence(
-            name="PCIe replays",
-            value=f"{row['pcie_replays_increase']} in {minutes:g} min",
-            limit=f"{math.ceil(most)} at most",
-        )
-        yield _claim("pcie_replays", subject, row, said)
+    for counter, name in _REPEATED:
+        for subject, row in rows.where(asked & (rows.values(counter.column) >= limits)):
+            per_lane = _PER_LANE.get(row["pcie_generation_max_max"] or 6, 3.84)
+            most = per_lane * (row["pcie_width_max_max"] or 16) * minutes
+            said = Evidence(
+                name=name,
+                value=f"{row[counter.column]} in {minutes:g} min",
+                limit=f"{math.ceil(most)} at most",
+            )
+            yield _claim("pcie_replays", subject, row, said)
 
 
 def _claim(condition: str, subject: Subject, row: Row, said: Evidence) -> Claim:

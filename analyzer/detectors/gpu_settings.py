@@ -1,4 +1,4 @@
-"""A GPU whose ECC or MIG mode is not that of its neighbours."""
+"""A GPU whose ECC or MIG mode is not that of its neighbours, or whose ECC is off unlike its kin's."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -10,8 +10,10 @@ from gpuvigil.faults import found_by
 from gpuvigil.model import Evidence, Finding, GpuIdentity, Inventory, Subject
 
 from ..evidence.claims import Claim, findings
-from ..window.columns import models, nodes, per_group, together
+from ..evidence.grouping import by_node
+from ..window.columns import Floats, Mask, clusters, counted, models, nodes, per_group, together
 from ..window.index import Remembered
+from ..window.rows import Rows
 from ..window.window import Need, Span, Window
 from . import Detector
 
@@ -25,8 +27,12 @@ _MODES = (("ecc_mode", 0, "ecc_off", "ECC"), ("mig_mode", 1, "mig_on", "MIG"))
 
 
 def odd_settings(window: Window) -> list[Finding]:
-    """One finding per GPU that alone in its node has ECC off or MIG on."""
-    return findings("gpu_settings", [*_odd(window), *_odd_firmware(window.inventories.values())])
+    """One finding per GPU that alone in its node has ECC off or MIG on, or per node with ECC off on several."""
+    modes = list(_odd(window))
+    off = by_node(window, (it for it in modes if it.condition == "ecc_off"), 0.0, "ecc_off_node")
+    others = (it for it in modes if it.condition != "ecc_off")
+    firmware = _odd_firmware(window.inventories.values())
+    return findings("gpu_settings", [*off, *others, *firmware])
 
 
 _Known = Sequence[tuple[Inventory, GpuIdentity]]
@@ -97,6 +103,8 @@ def _odd(window: Window) -> Iterator[Claim]:
         usual, count = per_group(kin, modes)
         _, alike = per_group(together(kin, np.nan_to_num(modes, nan=2.0).astype(np.int64)), modes)
         alone = (modes == value) & (alike == 1) & (usual == 1 - value) & (count >= _LEAST)
+        if condition == "ecc_off":
+            alone |= (modes == value) & _is_on_elsewhere(window, rows, modes)
         for subject, row in rows.where(alone):
             words = {0: "off", 1: "on"}
             yield Claim(
@@ -107,11 +115,23 @@ def _odd(window: Window) -> Iterator[Claim]:
             )
 
 
+def _is_on_elsewhere(window: Window, rows: Rows, modes: Floats) -> Mask:
+    """Whether nine of ten GPUs of the model in the cluster have ECC on.
+
+    A node that comes back from maintenance without has no neighbour that tells. That MIG is on may be wanted.
+    """
+    model = models(window, rows)
+    kin = together(clusters(rows), model)
+    told = counted(kin, ~np.isnan(modes))
+    found: Mask = (model != 0) & (counted(kin, modes == 1) >= _KIN_SHARE * told)
+    return found
+
+
 DETECTOR = Detector(
     name="gpu_settings",
     find=odd_settings,
     faults=found_by("gpu_settings"),
     needs=NEEDS,
-    sentence="A GPU that alone in its node has ECC off or MIG on.",
+    sentence="A GPU that alone in its node has ECC off or MIG on, or one with ECC off where nearly all of the cluster have it on.",
     source="nvmlDeviceGetEccMode, nvmlDeviceGetMigMode",
 )

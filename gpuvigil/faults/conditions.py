@@ -353,6 +353,13 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         "nvmlDeviceGetEccMode against the node's other GPUs",
     ),
     (
+        "ecc_off_node",
+        _WARNING,
+        "ECC is off on GPUs of this node",
+        "Drain the node; switch ECC on, then reset its GPUs.",
+        "nvmlDeviceGetEccMode against the cluster's GPUs of the model",
+    ),
+    (
         "mig_on",
         _INFO,
         "MIG is on on this GPU alone",

@@ -102,7 +102,7 @@ ROWS = (
         drains=False,
         loses_data=False,
         signs=frozenset(),
-        explains=None,
+        explains=Explains(reach=Reach.BELOW, signs=frozenset({Sign.POWER_SHORT})),
         shared=Shared.NO,
         told_by=frozenset(),
         xids_alike=frozenset(),

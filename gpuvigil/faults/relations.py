@@ -22,6 +22,7 @@ class Sign(Enum):
     HOST_WAITED_FOR = "the host takes less than the network link brings"
     NO_ROOM = "the host's disk takes no more"
     TASKS_WAIT = "the host's tasks wait for something, as the kernel says"
+    POWER_SHORT = "it gets less power than it may draw"
 
 
 class Reach(Enum):

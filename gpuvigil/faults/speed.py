@@ -74,7 +74,7 @@ ROWS = (
         look=None,
         drains=False,
         loses_data=False,
-        signs=frozenset(),
+        signs=frozenset({Sign.POWER_SHORT}),
         explains=Explains(reach=Reach.BELOW, signs=frozenset({Sign.SLOWED})),
         shared=Shared.RACK,
         told_by=frozenset(),

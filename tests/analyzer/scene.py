@@ -71,6 +71,7 @@ GPU_FIELDS: Mapping[str, Any] = {
     "pcie_generation": 5,
     "pcie_generation_max": 5,
     "pcie_replays": 40,
+    "pcie_naks_sent": 7,
     "pcie_receive_bytes_per_second": 2e8,
     "nvlink_links_up": 18,
     "nvlink_crc_errors": 3,

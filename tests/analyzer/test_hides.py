@@ -71,6 +71,13 @@ BRAKE = told("gpu_power", node(1), gpu(1), gpu(1, 1), condition="power_brake")
         (told("host_mount", node()), told("host_hang", node(2)), False),
         (told("host_hang", node()), told("host_mount", node()), False),
         (told("host_storage", node()), told("host_hang", node()), False),
+        # A supply that failed, and the power that its node's GPUs lack for it; a rack's feed is no node's.
+        (told("host_power", node()), told("gpu_power", node(), gpu(), gpu(1, 1)), True),
+        (told("host_power", node()), told("gpu_power", gpu()), True),
+        (told("host_power", node()), told("gpu_power", gpu(2)), False),
+        (told("host_power", node()), told("gpu_power", node(), node(2), gpu(2)), False),
+        (told("host_power", node()), told("gpu_hot", gpu()), False),
+        (told("gpu_power", node(), gpu()), told("host_power", node()), False),
         # What is wrong with one GPU says why several of its node are slow.
         (told("gpu_nvlink", gpu()), told("gpu_slow", node()), True),
         (told("gpu_nvlink", gpu(2)), told("gpu_slow", node()), False),

@@ -141,6 +141,12 @@ LIMITS: list[tuple[Find, Scene, Scene, str]] = [
         "warning; PCIe replays: 32 in 1 min (limit 31 at most)",
     ),
     (
+        degraded_links,
+        grown("gpu", pcie_naks_sent=31),
+        grown("gpu", pcie_naks_sent=32),
+        "warning; PCIe packets refused: 32 in 1 min (limit 31 at most)",
+    ),
+    (
         held_back,
         grown("gpu", power_brake_seconds=9.9),
         grown("gpu", power_brake_seconds=10.0),
@@ -365,6 +371,36 @@ def test_a_link_may_repeat_what_dcgm_allows_its_generation_and_its_lanes(
     assert found(most - 1, 8)
 
 
+@pytest.mark.parametrize(
+    ("lanes", "began", "ended", "count"),
+    [
+        (8, 110, 45, 1),
+        (8, 100, 45, 0),  # six lines of half the lanes are less than a minute without any
+        (4, 90, 45, 1),
+        (4, 80, 45, 0),
+        (8, 1e9, 45, 0),  # it was so from the beginning, and somebody mended it
+        (1, 50, 5, 0),  # no line says yet that it came back
+        (0, 110, 45, 0),  # a reading that failed
+    ],
+)
+def test_lanes_that_a_working_gpu_loses_and_gets_back_are_told(
+    lanes: int, began: float, ended: float, count: int
+) -> None:
+    whole = {"pcie_width": 16}
+    scene = PEERS.changed(gpu(), {"pcie_width": lanes}, began).changed(gpu(), whole, ended)
+    found = degraded_links(scene.window())
+    assert [it.condition for it in found] == ["pcie_narrow"] * count
+    rested = scene.changed(gpu(), {"utilization_percent": 19}, began)
+    assert degraded_links(rested.window()) == []
+
+
+@pytest.mark.parametrize(("began", "count"), [(130, 0), (190, 1)])
+def test_lanes_that_come_and_go_take_three_lines(began: float, count: int) -> None:
+    scene = PEERS.changed(gpu(), {"pcie_width": 8}, began).changed(gpu(), {"pcie_width": 16}, 65)
+    seldom = scene.without(lambda s: (NOON - s.at).total_seconds() % 60 != 10)
+    assert len(degraded_links(seldom.window())) == count
+
+
 def test_one_reading_of_few_is_no_narrow_link() -> None:
     narrow = of("gpu", pcie_width=8)
     for seconds, count in ((25, 0), (35, 1)):
@@ -511,6 +547,33 @@ def test_four_gpus_have_a_usual_mode(gpus: int, count: int) -> None:
     assert len(odd_settings(scene.window())) == count
     both = scene.changed(gpu(1, 1), {"ecc_mode": 0})
     assert odd_settings(both.window()) == []
+
+
+@pytest.mark.parametrize(("nodes", "count"), [(9, 0), (10, 1)])
+def test_a_node_without_ecc_is_told_where_nine_of_ten_gpus_of_the_cluster_have_it(
+    nodes: int, count: int
+) -> None:
+    """After maintenance no neighbour tells: all of the node came back without."""
+    scene = healthy(nodes=nodes, seconds=20.0)
+    off = scene.changed(gpu(1, 0), {"ecc_mode": 0}).changed(gpu(1, 1), {"ecc_mode": 0})
+    found = odd_settings(off.window())
+    assert [(it.subject, told(it)) for it in found] == [
+        (node(), "warning; GPUs: 2 of 2; ECC: off (peers on)")
+    ] * count
+    assert {it.condition for it in found} <= {"ecc_off_node"}
+    # Of what model they are nobody knows: others may be built without.
+    assert odd_settings(replace(off, inventories=()).window()) == []
+    # Slices may be wanted.
+    cut = scene.changed(gpu(1, 0), {"mig_mode": 1}).changed(gpu(1, 1), {"mig_mode": 1})
+    assert odd_settings(cut.window()) == []
+
+
+def test_one_gpu_of_a_small_node_without_ecc_is_told_by_the_cluster() -> None:
+    scene = healthy(nodes=5, seconds=20.0).changed(gpu(), {"ecc_mode": 0})
+    (it,) = odd_settings(scene.window())
+    assert (it.subject, it.condition) == (gpu(), "ecc_off")
+    two = scene.changed(gpu(2), {"ecc_mode": 0})
+    assert odd_settings(two.window()) == []
 
 
 @pytest.mark.medium
