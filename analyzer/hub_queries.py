@@ -41,6 +41,8 @@ from .window.rows import Rows
 from .window.window import Key, Need, Span
 
 Value = TypeVar("Value")
+# A measurement, and how far back; see `question_of`.
+Question = tuple[str, Span | timedelta]
 
 # Answers over hours cost much and change little: they take a hundredth of the time, and are no older than this.
 ASKED_RARELY = frozenset({Span.UNDERUSED})
@@ -75,19 +77,38 @@ class Earlier:
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.indices = Indices()
         self._monotonic = monotonic
-        self._kept: dict[Key, tuple[float, Rows]] = {}
+        self._kept: dict[Question, tuple[float, Rows]] = {}
 
-    def over_hours(self, key: Key, ask: Callable[[], Rows]) -> Rows:
+    def over_hours(self, question: Question, ask: Callable[[], Rows]) -> Rows:
         """What `ask` says, or what it said a while ago."""
         begun = self._monotonic()
-        due_at, kept = self._kept.get(key, (begun, None))
+        due_at, kept = self._kept.get(question, (begun, None))
         if kept is not None and begun < due_at:
             return kept
         found = ask()
         ended = self._monotonic()
         rest = min((ended - begun) / _SHARE_OF_TIME, _OLDEST_SECONDS)
-        self._kept[key] = (ended + rest, found)
+        self._kept[question] = (ended + rest, found)
         return found
+
+
+def question_of(need: Need, settings: AnalyzerSettings) -> Question:
+    """Needs of one question get one answer; the newest lines, and what is asked rarely, stand apart."""
+    apart = need.span is Span.NOW or need.span in ASKED_RARELY
+    return need.measurement, need.span if apart else span_of(need.span, settings)
+
+
+def together(needs: Iterable[Need], settings: AnalyzerSettings) -> dict[Question, Need]:
+    """What is asked: of spans that are as long as each other everything at once."""
+    alike: dict[Question, list[Need]] = {}
+    for need in needs:
+        alike.setdefault(question_of(need, settings), []).append(need)
+    return {
+        question: replace(
+            them[0], aggregates=tuple(sorted({it for need in them for it in need.aggregates}))
+        )
+        for question, them in alike.items()
+    }
 
 
 def rows(
@@ -98,7 +119,7 @@ def rows(
     earlier: Earlier | None = None,
     without: Collection[str] = (),
 ) -> dict[Key, Rows]:
-    """One answer per measurement and span, for all detectors; not of the nodes `without`, by key.
+    """One answer per question, for all detectors; not of the nodes `without`, by key.
 
     Each of the `stores` is asked one question at a time, all of them at once: most of a pass is waiting for answers.
     What is asked of hours may be an answer that an `earlier` pass had.
@@ -116,17 +137,22 @@ def rows(
         finally:
             free.put(store)
 
-    def found(need: Need) -> Rows:
-        table = _without(answers[need] if need in answers else ask(need), without)
+    def found(table: pa.Table) -> Rows:
+        table = _without(table, without)
         return Rows(table, before.indices.of(table))
 
-    often = [need for need in needs.values() if need.span not in ASKED_RARELY]
+    def ask_anew(need: Need) -> Rows:
+        return found(ask(need))
+
+    asked = together(needs.values(), settings)
+    often = {it: need for it, need in asked.items() if need.span not in ASKED_RARELY}
     with ThreadPoolExecutor(len(stores)) as threads:
-        answers = dict(zip(often, threads.map(ask, often), strict=True))
-    return {
-        key: found(need) if need in answers else before.over_hours(key, partial(found, need))
-        for key, need in needs.items()
-    }
+        tables = dict(zip(often, threads.map(ask, often.values()), strict=True))
+    answers = {question: found(table) for question, table in tables.items()}
+    for question, need in asked.items():
+        if question not in often:
+            answers[question] = before.over_hours(question, partial(ask_anew, need))
+    return {key: answers[question_of(need, settings)] for key, need in needs.items()}
 
 
 def _without(table: pa.Table, nodes: Collection[str]) -> pa.Table:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analyzer.hub_queries import ASKED_RARELY, span_of
+from analyzer.hub_queries import ASKED_RARELY, Question, question_of, span_of, together
 from analyzer.window.index import Index, subject_of
 from analyzer.window.rows import Column, Rows
 from analyzer.window.window import Key, Need, Span
@@ -46,12 +46,13 @@ class RollingStore:
         step: timedelta,
         ahead: timedelta,
     ) -> None:
-        self._needs, self._settings = needs, settings
+        self._asked, self._settings = together(needs.values(), settings), settings
+        self._questions = {key: question_of(need, settings) for key, need in needs.items()}
         self._step_us = step // _MICROSECOND
         self._now_us: int | None = None
         # What is asked of hours is few fields: the others are not kept for so long.
         grouped: dict[tuple[str, bool], list[Need]] = defaultdict(list)
-        for need in needs.values():
+        for need in self._asked.values():
             grouped[_group(need)].append(need)
         self._lines = {}
         for (measurement, of_hours), them in grouped.items():
@@ -84,19 +85,19 @@ class RollingStore:
         """What a pass reads now; what is given later does not change it."""
         if self._now_us is None:
             raise ValueError("nobody said what time it is")
-        found: dict[Key, Rows] = {}
-        for (measurement, span), need in self._needs.items():
-            start_us = self._now_us - span_of(span, self._settings) // _MICROSECOND
+        found: dict[Question, Rows] = {}
+        for question, need in self._asked.items():
+            start_us = self._now_us - span_of(need.span, self._settings) // _MICROSECOND
             lines = self._lines[_group(need)]
-            if span is Span.NOW:
-                found[measurement, span] = lines.latest(need.fields, start_us)
+            if need.span is Span.NOW:
+                found[question] = lines.latest(need.fields, start_us)
                 continue
             first, rest = divmod(start_us, self._step_us)
             if rest:
                 raise ValueError(f"a span is no multiple of {self._step_us / 1e6:g} s")
             last = self._now_us // self._step_us
-            found[measurement, span] = lines.window(need.aggregates, first, last)
-        return found
+            found[question] = lines.window(need.aggregates, first, last)
+        return {key: found[question] for key, question in self._questions.items()}
 
     def _whole(self, at: datetime) -> int:
         us = micros(at)

@@ -83,6 +83,24 @@ def dense(parts: Parts, size: int) -> Dense:
     )
 
 
+def summed(like: Dense, others: Sequence[Dense]) -> Dense:
+    """Others put together, in arrays like those of one that has as many slots as any of them."""
+    whole = Dense(
+        lines=np.zeros_like(like.lines),
+        first_ns=np.full_like(like.first_ns, _FIRST),
+        last_ns=np.full_like(like.last_ns, _LAST),
+        fields={
+            name: {
+                piece: np.full_like(values, nothing(piece, values.dtype))
+                for piece, values in pieces.items()
+            }
+            for name, pieces in like.fields.items()
+        },
+    )
+    together(whole, others)
+    return whole.packed()
+
+
 def together(whole: Dense, others: Sequence[Dense]) -> None:
     """Put others, none of which has more slots, into the first, whose arrays are its own."""
     for other in others:

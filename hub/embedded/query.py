@@ -11,7 +11,7 @@ import pyarrow as pa
 from .aggregates import BUCKET_NS, Piece, can_be_rolled, pieces_of
 from .answer import table_of
 from .bounded_answer import Gathered, bounded
-from .dense_arrays import Dense, dense, together
+from .dense_arrays import Dense, dense, summed, together
 from .line_arrays import Ints, Parts, Values, nothing
 from .manifest import Contents, Manifest, Sight, read_contents
 from .open_readers import Readers
@@ -104,13 +104,18 @@ class Asking:
     def _of_slices(self, cursor: Cursor, question: Window | Series, plan: Plan) -> Dense:
         """By slot; what the plan knows is not read again."""
         made = [self._of_lines(cursor, question, plan, [span]) for span in plan.making]
-        rest, known = self._of_lines(cursor, question, plan), plan.known
+        rest = self._of_lines(cursor, question, plan)
         # Only now: the snapshot is begun.
         if not self._slices.holds(plan):
-            rest, made, known = self._of_lines(cursor, question, plan, [_range(question)]), [], ()
+            plan.summed = None
+            return dense(
+                self._of_lines(cursor, question, plan, [_range(question)]), len(plan.slots)
+            )
         size = len(plan.slots)
         whole, others = dense(rest, size), [dense(it, size) for it in made]
-        together(whole, [*known, *others])
+        if plan.summed is None and plan.known:
+            plan.summed = summed(whole, plan.known)
+        together(whole, others if plan.summed is None else [plan.summed, *others])
         if others:
             starts = (start for start, _ in plan.making)
             plan.made = dict(zip(starts, (it.packed() for it in others), strict=True))

@@ -58,6 +58,21 @@ class _Kept:
     times: int = 0
     all_due: int = 0  # the time from which on all of them may be read for one question
     slices: dict[int, Dense] = field(default_factory=dict)
+    # Some of them put together, and which: they stay the same for a few questions.
+    summed: tuple[frozenset[int], Dense] | None = None
+
+    @property
+    def bytes(self) -> int:
+        """What it takes."""
+        summed = 0 if self.summed is None else self.summed[1].bytes
+        return summed + sum(it.bytes for it in self.slices.values())
+
+    def drop(self, starts: Collection[int]) -> None:
+        """Keep nothing that holds what any of these slices did."""
+        for start in starts:
+            self.slices.pop(start, None)
+        if self.summed is not None and not self.summed[0].isdisjoint(starts):
+            self.summed = None
 
     def most_made(self, knows_some: bool) -> int:
         """How many slices may be read for this question."""
@@ -81,6 +96,7 @@ class Plan:
     # The slices that commits have touched since, or may have; None for all.
     touched: set[int] | None = field(default_factory=set)
     starts: frozenset[int] = frozenset()  # of those that are known
+    summed: Dense | None = None  # all that is known, put together
 
 
 class Slices:
@@ -99,7 +115,7 @@ class Slices:
     @property
     def bytes(self) -> int:
         """What is kept."""
-        return sum(it.bytes for kept in self._kept.values() for it in kept.slices.values())
+        return sum(kept.bytes for kept in self._kept.values())
 
     @contextmanager
     def planned(self, question: Window | Series) -> Iterator[Plan]:
@@ -129,13 +145,12 @@ class Slices:
             for plan in self._open:
                 _touch(plan, change)
             for kind, kept in self._kept.items():
-                for start in _starts(kind, change):
-                    kept.slices.pop(start, None)
+                kept.drop(_starts(kind, change))
             if change is None:
                 # Who has no hot line any more needs no slot.
                 self._slots = {}
                 for kept in self._kept.values():
-                    kept.slices.clear()
+                    kept.drop(list(kept.slices))
         try:
             yield
         finally:
@@ -161,6 +176,8 @@ class Slices:
         missing = [it for it in starts if it not in known]
         made = missing[-kept.most_made(bool(known)) :] if missing and self._has_room() else []
         plan.known, plan.starts = list(known.values()), frozenset(known)
+        if kept.summed is not None and kept.summed[0] == plan.starts:
+            plan.summed = kept.summed[1]
         plan.making = [(it, it + step) for it in made]
         plan.rest = _without(whole, sorted({*known, *made}), step)
         return plan
@@ -198,6 +215,8 @@ class Slices:
         for start, made in plan.made.items():
             if start not in plan.touched:
                 kept.slices[start] = made
+        if plan.summed is not None and plan.touched.isdisjoint(plan.starts):
+            kept.summed = plan.starts, plan.summed
 
 
 def seconds_of(start_ns: int, end_ns: int) -> Ints:

@@ -170,10 +170,16 @@ def test_lines_by_slot_are_what_they_are_by_subject(split: list[list[Line]], mor
     packed = [it.packed() for it in made]
     assert all(one.bytes <= other.bytes for one, other in zip(packed, made, strict=True))
     assert made[0].bytes == 8 * 19 * sizes[0]
+    # One after the other, or all others put together before.
+    assert of_each[0] is not None
+    first = dense(of_each[0], sizes[0])
+    summed = dense_arrays.summed(made[0], packed[1:])
     dense_arrays.together(made[0], packed[1:])
     every = [line for some in lines for line in some]
     places = np.arange(sizes[0])[::-1].copy()
     found = rows_of(made[0].parts(places))
+    dense_arrays.together(first, [summed])
+    assert rows_of(first.parts(places)) == found
     turned = [(int(places[it[0]]), *it[1:]) for it in expected(every, stepped=False)]
     assert found == turned
 

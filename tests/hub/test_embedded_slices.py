@@ -311,3 +311,47 @@ def test_hot_times_widen_with_each_commit_and_narrow_to_what_is_left() -> None:
     assert [manifest.sees(it).hot for it in ("gpu", "node", "port")] == [(12, 13), (1, 2), None]
     manifest.narrow(["gpu"], dict)
     assert manifest.sees("gpu").hot is None
+
+
+def test_what_is_known_is_put_together_once_and_anew_when_it_is_another() -> None:
+    slices = _read(asked(END))
+    before = slices.bytes
+    sum_ = _put_together(slices)
+    assert slices.bytes == before + sum_.bytes
+    assert planned(slices, asked(END + SECOND)).summed is sum_
+    # Neither another table's lines nor those of a time that is in no slice change it.
+    commit(slices, {"port": np.array([START + STEP])})
+    commit(slices, {"gpu": np.array([START + STEP - 1, START + LENGTH])})
+    assert planned(slices, asked(END)).summed is sum_
+    # A slice later there is one more, and one less.
+    assert planned(slices, asked(END + STEP), keep=False).summed is None
+    commit(slices, {"gpu": np.array([START + LENGTH - 1])})
+    assert planned(slices, asked(END), keep=False).summed is None
+    assert slices.bytes < before
+    slices = _read(asked(END))
+    _put_together(slices)
+    commit(slices, None)
+    assert (slices.bytes, planned(slices, asked(END), keep=False).summed) == (0, None)
+
+
+@pytest.mark.parametrize("change", [{"gpu": np.array([START + STEP])}, None])
+def test_what_was_put_together_beside_a_commit_in_it_is_not_kept(change: Change) -> None:
+    slices = _read(asked(END))
+    with slices.planned(asked(END)) as plan:
+        plan.summed = dense()
+        commit(slices, change)
+    assert planned(slices, asked(END), keep=False).summed is None
+
+
+def _read(question: Window) -> Slices:
+    slices = Slices(1 << 30)
+    for _ in range(2):
+        planned(slices, question)
+    return slices
+
+
+def _put_together(slices: Slices) -> Dense:
+    with slices.planned(asked(END)) as plan:
+        assert plan.summed is None
+        plan.summed = sum_ = dense(3)
+    return sum_
