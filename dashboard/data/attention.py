@@ -1,6 +1,6 @@
 """What needs a person, first things first, and whether anybody was told."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -9,36 +9,78 @@ from gpuvigil.lifecycle import State
 from gpuvigil.model import Evidence, Incident, Record, Severity, Subject
 from gpuvigil.numbers_in_words import counted
 
+from ..fleet import Kept
 from ..model.delivery_status import Told, told_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
-    """One standing incident, as the list shows it."""
+    """One standing incident, as lists show it; of thousands only a few are looked at, and put into words."""
 
-    id: str
-    title: str
-    severity: Severity
-    state: str
-    simulated: bool
-    subject: Subject
-    label: str  # "sim-003 GPU 5"
-    impact: str
-    action: str
-    source: str
-    since: datetime
-    evidence: tuple[Evidence, ...]
-    covers: tuple[str, ...]
-    told: tuple[Told, ...]
     incident: Incident
+    notices: Sequence[Record]  # of it
+    at: datetime
     now: str = ""  # how it goes, where that changes by the minute
+
+    @property
+    def id(self) -> str:
+        return self.incident.id
+
+    @property
+    def title(self) -> str:
+        return self.incident.title
+
+    @property
+    def severity(self) -> Severity:
+        return self.incident.severity
+
+    @property
+    def state(self) -> str:
+        return self.incident.state
+
+    @property
+    def simulated(self) -> bool:
+        return self.incident.simulated
+
+    @property
+    def subject(self) -> Subject:
+        return self.incident.subject
+
+    @property
+    def label(self) -> str:
+        """`sim-003 GPU 5`."""
+        return self.incident.label or self.subject.key
+
+    @property
+    def impact(self) -> str:
+        gpus = self.incident.impact.gpus
+        blocked = f"{counted(gpus, 'GPU')} blocked" if gpus else "no GPU is blocked"
+        return self.incident.impact.text or blocked
+
+    @property
+    def action(self) -> str:
+        return self.incident.action
+
+    @property
+    def since(self) -> datetime:
+        return self.incident.since
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        return self.incident.evidence
+
+    @property
+    def told(self) -> tuple[Told, ...]:
+        """What became of telling people."""
+        return told_of(self.notices, self.at)
 
 
 def attention(
-    incidents: Iterable[Incident],
-    notices: Iterable[Record],
+    incidents: Sequence[Incident],
+    notices: Sequence[Record],
     now: datetime,
     states: Mapping[str, str] | None = None,
+    kept: Kept | None = None,
 ) -> tuple[Attention, ...]:
     """What stands, in the order in which people should go about it; `states` say how each goes.
 
@@ -48,13 +90,20 @@ def attention(
     oldest is first: it has waited longest, the first of a burst is most often its cause, and no
     entry moves away under the pointer because a new one came.
     """
+    kept, said = kept or Kept(), states or {}
+    told = kept.of("told", (notices,), lambda: _by_incident(notices))
+    ordered = kept.of("order", (incidents,), lambda: sorted(incidents, key=_rank))
+    return tuple(
+        Attention(incident=one, notices=told.get(one.id, ()), at=now, now=said.get(one.id, ""))
+        for one in ordered
+    )
+
+
+def _by_incident(notices: Iterable[Record]) -> dict[str, list[Record]]:
     told: dict[str, list[Record]] = {}
     for notice in notices:
         told.setdefault(notice.parent or "", []).append(notice)
-    return tuple(
-        _attention(one, told_of(told.get(one.id, []), now), (states or {}).get(one.id, ""))
-        for one in sorted(incidents, key=_rank)
-    )
+    return told
 
 
 def _rank(incident: Incident) -> tuple[bool, int, bool, int, bool, datetime, str]:
@@ -62,31 +111,3 @@ def _rank(incident: Incident) -> tuple[bool, int, bool, int, bool, datetime, str
     may_work = incident.fault not in STOPPING
     taken = incident.state == State.ACKNOWLEDGED.value
     return incident.simulated, severity, may_work, -gpus, taken, incident.since, incident.id
-
-
-def _attention(incident: Incident, told: tuple[Told, ...], now: str) -> Attention:
-    return Attention(
-        id=incident.id,
-        title=incident.title,
-        severity=incident.severity,
-        state=incident.state,
-        simulated=incident.simulated,
-        subject=incident.subject,
-        label=incident.label or incident.subject.key,
-        impact=incident.impact.text or _impact(incident),
-        action=incident.action,
-        source=incident.source,
-        since=incident.since,
-        evidence=incident.evidence,
-        covers=incident.covers,
-        told=told,
-        incident=incident,
-        now=now,
-    )
-
-
-def _impact(incident: Incident) -> str:
-    gpus = incident.impact.gpus
-    if gpus == 0:
-        return "no GPU is blocked"
-    return f"{counted(gpus, 'GPU')} blocked"

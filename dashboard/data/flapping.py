@@ -11,6 +11,11 @@ from gpuvigil.model import Event, Incident
 _FLAPS = where(lambda row: row.link is Link.FLAPS)
 
 
+def comes_and_goes(incident: Incident) -> bool:
+    """Whether there is something to say of how it goes."""
+    return incident.state == State.FLAPPING.value or incident.fault in _FLAPS
+
+
 def flapping(
     incident: Incident,
     port: str | None,
@@ -22,9 +27,9 @@ def flapping(
 
     `port` is the state of the port that it is about, `last` that port's last change.
     """
-    flaps = incident.state == State.FLAPPING.value
-    if not flaps and incident.fault not in _FLAPS:
+    if not comes_and_goes(incident):
         return ""
+    flaps = incident.state == State.FLAPPING.value
     wait = Patience().flap_window if flaps else timedelta(seconds=settings.clear_seconds)
     if incident.fault in _FLAPS:
         # Its downs must first have left the span in which they are counted.

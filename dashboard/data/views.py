@@ -6,15 +6,16 @@ from datetime import datetime, timedelta
 
 from gpuvigil.clock import duration, moment
 from gpuvigil.config import AnalyzerSettings
+from gpuvigil.model import Record
 from gpuvigil.model.reporting import in_the_middle
 from gpuvigil.numbers_in_words import counted
 
-from ..fleet import Fleet
+from ..fleet import Fleet, Kept
 from ..model.cluster import ClusterView, NodeView
-from ..model.delivery_status import failing_channels
+from ..model.delivery_status import failing_channels, is_failing
 from ..model.facts import Facts
 from .attention import Attention, attention
-from .flapping import flapping
+from .flapping import comes_and_goes, flapping
 from .fleet_map import encoded
 
 PASSES_BEFORE_STALE = 3
@@ -66,20 +67,26 @@ def fleet_view(
 
     Who draws again and again gives the same `fleet`, which keeps what does not change.
     """
-    views = (fleet or Fleet()).clusters(facts)
+    fleet = fleet or Fleet()
+    views, kept = fleet.clusters(facts), fleet.kept
     return FleetView(
         now=now,
         clusters=views,
         attention=attention(
-            facts.incidents, facts.notices, now, _states(facts, views, settings, now)
+            facts.incidents, facts.notices, now, _states(facts, views, settings, now), kept
         ),
-        failing_channels=failing_channels(facts.notices, now),
+        failing_channels=failing_channels(_failing(facts.notices, kept), now),
         rows_at=max((view.rows_at for view in views if view.rows_at), default=None),
         warnings=tuple(_warnings(facts, views, settings, now)),
-        maps={view.name: encoded(view) for view in views},
+        maps=kept.of("maps", (views,), lambda: {view.name: encoded(view) for view in views}),
         oldest_at=facts.oldest_at,
         clocks=facts.clocks,
     )
+
+
+def _failing(notices: Sequence[Record], kept: Kept) -> Sequence[Record]:
+    """Those of thousands that wait because their receiver failed."""
+    return kept.of("failing", (notices,), lambda: [*filter(is_failing, notices)])
 
 
 def _states(
@@ -87,7 +94,7 @@ def _states(
 ) -> dict[str, str]:
     ports = {view.name: view.ports for view in views}
     said = {}
-    for one in facts.incidents:
+    for one in filter(comes_and_goes, facts.incidents):
         is_port = one.subject.kind == "port"
         listed = ports.get(one.subject.cluster) if is_port else None
         port = listed.of(one.subject) if listed is not None else None

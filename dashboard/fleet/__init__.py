@@ -5,5 +5,6 @@ that is young enough it is unknown, never idle, free or 0. Clusters are never su
 """
 
 from .build import Fleet, clusters, overdue_nodes, silent_nodes
+from .kept import Kept
 
-__all__ = ["Fleet", "clusters", "overdue_nodes", "silent_nodes"]
+__all__ = ["Fleet", "Kept", "clusters", "overdue_nodes", "silent_nodes"]

@@ -1,6 +1,7 @@
 """Draws the clusters from facts; what stays the same from one refresh to the next is kept."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -14,6 +15,7 @@ from ..model.cluster import ClusterView
 from ..model.facts import Facts
 from ..model.gpus import STATES, UNSAID, Column, Gpus, summed
 from ..model.ports import Ports
+from .kept import Kept
 from .keys import Keys, NodeName, keys_of, times
 from .liveness import (
     DEFAULT_TICK_SECONDS,
@@ -30,6 +32,9 @@ from .liveness import (
 from .marks import Holders, Out, Standing, holders, out_of_service, standing
 from .roster import PortRoster, Roster, roster
 from .states import at_rows, decided, with_since
+
+# Of facts all that clusters are drawn from: what was told of incidents is nothing of theirs.
+_SHOWN = tuple(one.name for one in fields(Facts) if one.name not in {"notices", "port_events"})
 
 _ACTIVE, _UNKNOWN = (STATES.index(one) for one in (GpuState.ACTIVE, GpuState.UNKNOWN))
 
@@ -59,7 +64,8 @@ def _quiet(
     facts: Facts, at: datetime, allowed: Callable[[Inventory | None], int]
 ) -> frozenset[Subject]:
     """Those on the page that had sent nothing at a moment for longer than `allowed`, in microseconds."""
-    last, inventories, here = _present(facts, _sent(facts, {}))
+    inventories = _by_node(facts)
+    last, here = _present(facts, _sent(facts, {}), inventories)
     names = tuple(here)
     plain = np.array([allowed(inventories.get(name)) for name in names], np.int64)
     patient = _with_waits(plain, names, facts)
@@ -80,6 +86,7 @@ class Fleet:
     """Draws one moment after the other; for one thread at a time."""
 
     def __init__(self) -> None:
+        self.kept = Kept()
         self._keys: dict[str, Keys] = {}
         self._roster: Roster | None = None
         # Those of which the roster was found to be: a collector repeats its own every 10 min.
@@ -89,11 +96,16 @@ class Fleet:
         self._out: Out | None = None
 
     def clusters(self, facts: Facts) -> tuple[ClusterView, ...]:
-        """Every cluster that was heard of, real ones first."""
+        """Every cluster that was heard of, real ones first; the same tuple while its facts are the same."""
+        given = tuple(getattr(facts, name) for name in _SHOWN)
+        return self.kept.of("clusters", given, lambda: self._drawn(facts))
+
+    def _drawn(self, facts: Facts) -> tuple[ClusterView, ...]:
         sent = _sent(facts, self._keys)
         self._keys = {name: one.keys for name, one in sent.items()}
         gpus, ports = sent[GPU.name], sent[PORT.name]
-        last, inventories, here = _present(facts, sent)
+        inventories = self.kept.of("inventories", (facts.inventories,), lambda: _by_node(facts))
+        last, here = _present(facts, sent, inventories)
         members = self._members(
             inventories, here, gpus.keys, ports.keys, facts.silent_after_seconds
         )
@@ -141,13 +153,16 @@ def _sent(facts: Facts, before: Mapping[str, Keys]) -> dict[str, Sent]:
     }
 
 
+def _by_node(facts: Facts) -> dict[NodeName, Inventory]:
+    return {(one.subject.cluster, one.subject.node): one for one in facts.inventories}
+
+
 def _present(
-    facts: Facts, sent: Mapping[str, Sent]
-) -> tuple[dict[NodeName, datetime], dict[NodeName, Inventory], frozenset[NodeName]]:
-    """When each node was heard, the inventories, and the nodes that are shown."""
+    facts: Facts, sent: Mapping[str, Sent], inventories: Mapping[NodeName, Inventory]
+) -> tuple[dict[NodeName, datetime], frozenset[NodeName]]:
+    """When each node was heard, and the nodes that are shown."""
     last = heard(facts, sent.values())
-    inventories = {(one.subject.cluster, one.subject.node): one for one in facts.inventories}
-    return last, inventories, shown(facts, last, inventories)
+    return last, shown(facts, last, inventories)
 
 
 def _newest(members: Roster, *tables: Sent) -> Column:

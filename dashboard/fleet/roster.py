@@ -71,9 +71,14 @@ class Roster:
             self.gpu_keys is gpu_keys
             and self.port_keys is port_keys
             and self.shown == shown
-            and before.keys() == inventories.keys()
-            and all(same_equipment(one, inventories[name]) for name, one in before.items())
+            and (before is inventories or _same(before, inventories))
         )
+
+
+def _same(before: Mapping[NodeName, Inventory], now: Mapping[NodeName, Inventory]) -> bool:
+    return before.keys() == now.keys() and all(
+        same_equipment(one, now[name]) for name, one in before.items()
+    )
 
 
 def same_equipment(one: Inventory, other: Inventory) -> bool:

@@ -34,11 +34,17 @@ class Entry:
     ended_at: datetime | None
     impact: str
     taken_by: str
-    told: tuple[str, ...]  # of what stands: a line per channel
     text: str  # all that a search looks at, in small letters
     holders: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
     held: str = ""  # why nobody is told: its nodes are out of service
+    item: Attention | None = None  # of what stands
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """Of what stands: a line per channel."""
+        channels = self.item.told if self.item else ()
+        return tuple(f"{one.channel}: {one.text}" for one in channels)
 
     @property
     def stands(self) -> bool:
@@ -69,8 +75,8 @@ class Listing:
     filters: Filters
 
 
-def entry(incident: Incident, told: Iterable[str] = ()) -> Entry:
-    """An incident as the list shows it."""
+def entry(incident: Incident, item: Attention | None = None) -> Entry:
+    """An incident as the list shows it; `item` of what stands."""
     label = incident.label or incident.subject.key
     impact = incident.impact
     said = (
@@ -99,17 +105,17 @@ def entry(incident: Incident, told: Iterable[str] = ()) -> Entry:
         impact=impact.text
         or (f"{counted(impact.gpus, 'GPU')} blocked" if impact.gpus else "no GPU is blocked"),
         taken_by=incident.acknowledged_by,
-        told=tuple(told),
         text="\n".join(said).casefold(),
         holders=impact.holders,
         users=impact.users,
         held=incident.held if incident.resolved_at is None else "",
+        item=item,
     )
 
 
 def standing_entry(item: Attention) -> Entry:
     """One that stands, with who was told of it."""
-    return entry(item.incident, (f"{one.channel}: {one.text}" for one in item.told))
+    return entry(item.incident, item)
 
 
 SHOWS: dict[str, tuple[str, Callable[[Entry], bool]]] = {

@@ -114,7 +114,7 @@ def test_status_names_the_worst_first_and_what_to_do_about_it(moment: Moment) ->
 
 def test_monitoring_reads_how_bad_it_is_from_the_exit_code(moment: Moment) -> None:
     critical, warning = moment.view.attention
-    info = replace(warning, severity=Severity.INFO)
+    info = replace(warning, incident=replace(warning.incident, severity=Severity.INFO))
     blind = ("The analyzer service is silent.",)
 
     def code(*standing: Attention, warnings: tuple[str, ...] = (), clusters: bool = True) -> int:
