@@ -1,9 +1,10 @@
 """The list of incidents: what stands, what is over, and how many there are of each kind; pure."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from gpuvigil.faults import FAULTS
 from gpuvigil.lifecycle import State
@@ -139,7 +140,7 @@ def listing(standing: Sequence[Entry], past: Iterable[Entry], filters: Filters) 
         key=lambda one: (one.simulated, -_seconds(one.ended_at), one.id),
     )
     everything = [*standing, *over]
-    fitting = [one for one in everything if _fits(one, filters)]
+    fitting = _fitting(everything, filters)
     stand = [one for one in fitting if one.stands]
     past = [one for one in fitting if not one.stands]
     return Listing(
@@ -165,19 +166,32 @@ _PARTS: dict[str, Callable[[Entry], str]] = {
 }
 
 
-def _fits(one: Entry, filters: Filters, leaving_out: str = "") -> bool:
-    """Whether it passes every filter but the one of that name."""
-    if leaving_out != "show" and not SHOWS.get(filters.show, SHOWS[""])[1](one):
-        return False
+def _fitting(everything: Sequence[Entry], filters: Filters, leaving_out: str = "") -> list[Entry]:
+    """Those that pass every filter that is set but the one of that name."""
+    found: Iterable[Entry] = everything
+    for name, test in _tests(filters):
+        if name != leaving_out:
+            found = filter(test, found)
+    return list(found)
+
+
+def _tests(filters: Filters) -> Iterator[tuple[str, Callable[[Entry], bool]]]:
+    """What an entry must pass, and which filter asks for it; hundreds stand, and mostly none is set."""
+    if filters.show in SHOWS and filters.show:
+        yield "show", SHOWS[filters.show][1]
     for name, part in _PARTS.items():
-        wanted = getattr(filters, name)
-        if name != leaving_out and wanted and part(one) != wanted:
-            return False
-    return all(word in one.text for word in filters.q.casefold().split())
+        if wanted := getattr(filters, name):
+            yield name, partial(_has, part, wanted)
+    if words := filters.q.casefold().split():
+        yield "q", lambda one: all(word in one.text for word in words)
+
+
+def _has(part: Callable[[Entry], str], wanted: str, one: Entry) -> bool:
+    return part(one) == wanted
 
 
 def _choices(everything: Sequence[Entry], filters: Filters) -> dict[str, tuple[Choice, ...]]:
-    shows = [one for one in everything if _fits(one, filters, "show")]
+    shows = _fitting(everything, filters, "show")
     found = {
         "show": tuple(
             _choice("show", name, value, sum(map(test, shows)), filters)
@@ -185,7 +199,7 @@ def _choices(everything: Sequence[Entry], filters: Filters) -> dict[str, tuple[C
         )
     }
     for name, part in _PARTS.items():
-        counts = Counter(part(one) for one in everything if _fits(one, filters, name))
+        counts = Counter(map(part, _fitting(everything, filters, name)))
         chosen = getattr(filters, name)
         if chosen:
             counts.setdefault(chosen, 0)
