@@ -15,6 +15,7 @@ from dashboard.model.facts import Book, Facts
 from dashboard.model.newest_rows import gpu_table, port_table
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS
+from gpuvigil.faults.affected import struck
 from gpuvigil.faults.gpu_states import NO_PROCESSES, NO_UTILIZATION, gpu_state
 from gpuvigil.model import (
     SWITCH_DEVICE,
@@ -481,7 +482,7 @@ def by_the_rules(facts: Facts, one: Cell) -> tuple[GpuState, str]:
     faults: dict[str, Severity] = {}
     for about in (here, one.subject):
         for found in facts.incidents:
-            if about.key in found.members:
+            if about.key in struck(found):
                 faults[found.fault] = found.severity
     held = any(a.subject == one.subject for a in facts.allocations)
     state, reason = gpu_state(mine[-1] if young else None, held=held, faults=faults)
