@@ -129,16 +129,18 @@ def excuses(incidents: Iterable[Incident], since: datetime | None = None) -> Exc
             continue
         if one.resolved_at is not None and one.condition in WAS_UP:
             continue  # only the numbers were away
-        keys = struck(one)
-        nodes = {Subject.parse(key).of_node().key for key in keys}
         stops = FAULTS[one.fault].stops if one.fault in FAULTS else Stops.NOBODY
         if stops is Stops.SPREAD:
-            cut_off |= nodes
+            cut_off |= _nodes_of(one)
         elif stops is Stops.STORAGE and one.severity is not Severity.INFO:
-            stuck |= nodes
+            stuck |= _nodes_of(one)
         elif stops is Stops.HOLDER or one.severity is Severity.CRITICAL:
-            broken.update(keys)
+            broken.update(struck(one))
     return Excuses(broken=frozenset(broken), cut_off=frozenset(cut_off), stuck=frozenset(stuck))
+
+
+def _nodes_of(one: Incident) -> set[str]:
+    return {Subject.parse(key).of_node().key for key in struck(one)}
 
 
 def held_up(one: Incident, alone: Collection[str] = ()) -> tuple[str, ...]:

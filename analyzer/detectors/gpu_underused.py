@@ -13,8 +13,10 @@ from functools import lru_cache
 import numpy as np
 
 from accounting.efficiency.efficiency import (
+    BUSY_PERCENT,
     HARDLY_PERCENT,
     LITTLE_SM_PERCENT,
+    SMALL_SM_PERCENT,
     Advice,
     Judged,
     Work,
@@ -69,7 +71,7 @@ def underused_gpus(window: Window) -> list[Finding]:
     some = _little(rows) & _is_judged(window, rows) & _covered(window, rows)
     if not some.any():
         return []
-    blame = _Blame.of(window)
+    blame = window.once(_blame, None)
     found = []
     for gpu, row in sorted(rows.where(some), key=lambda one: one[0].key):
         (held,) = window.held(gpu)
@@ -83,7 +85,7 @@ def says_whether_underused(window: Window, incident: Incident) -> bool:
     """Whether of each of its GPUs that its node still has clearly more is used, or it is judged no more."""
     members = map(Subject.parse, incident.members or (incident.subject.key,))
     gpus = [member for member in members if member.kind == "gpu" and window.has(member)]
-    blame = _Blame.of(window)
+    blame = window.once(_blame, None)
     return all(_tells(window, gpu, blame) for gpu in gpus)
 
 
@@ -112,8 +114,9 @@ def _tells(window: Window, gpu: Subject, blame: "_Blame") -> bool:
 def _little(rows: Rows) -> Mask:
     """Of each row whether it is worth a judgement: of most GPUs enough is used."""
     names = {it.field: it.column for it in ASKED if it.function is Function.MEAN}
-    hardly = rows.values(names["utilization_percent"]) < HARDLY_PERCENT
-    found: Mask = hardly | (rows.values(names["sm_activity_percent"]) < LITTLE_SM_PERCENT)
+    busy, sm = (rows.values(names[it]) for it in ("utilization_percent", "sm_activity_percent"))
+    found: Mask = (busy < HARDLY_PERCENT) | (sm < SMALL_SM_PERCENT)
+    found |= (busy >= BUSY_PERCENT) & (sm < LITTLE_SM_PERCENT)
     return found
 
 
@@ -177,24 +180,25 @@ class _Blame:
     held_up: HeldUp
     idle: frozenset[str]
 
-    @classmethod
-    def of(cls, window: Window) -> "_Blame":
-        settings = window.settings
-        span = settings.underused_after_seconds + settings.idle_after_seconds
-        since = window.now - timedelta(seconds=span)
-        lately = [one for one in window.stood if one.resolved_at is None or one.resolved_at > since]
-        return cls(
-            window=window,
-            held_up=HeldUp.over(window, span, lambda: _measured(window)),
-            idle=frozenset(told_idle(lately)),
-        )
-
     def is_excused(self, gpu: Subject, held: Allocation) -> bool:
         """Whether a fault held its holder up, or it waits on purpose; of one that was idle that is said."""
         if gpu.key in self.idle or self.held_up.has(held):
             return True
         declared = self.window.declared
         return bool(declared) and stands_by(declared, _labels(held, gpus_of(self.window, held)))
+
+
+def _blame(window: Window, _: None) -> _Blame:
+    """It is asked for each incident that stands, too."""
+    settings = window.settings
+    span = settings.underused_after_seconds + settings.idle_after_seconds
+    since = window.now - timedelta(seconds=span)
+    lately = [one for one in window.stood if one.resolved_at is None or one.resolved_at > since]
+    return _Blame(
+        window=window,
+        held_up=HeldUp.over(window, span, lambda: _measured(window)),
+        idle=frozenset(told_idle(lately)),
+    )
 
 
 def _measured(window: Window) -> set[str]:

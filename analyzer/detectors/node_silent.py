@@ -76,6 +76,9 @@ def hearing(window: Window, node: Subject) -> Hearing:
     if node.key in window.retired:
         return Hearing.NOT_EXPECTED
     heard, listening = window.heard.get(node.key), window.listening_since
+    # Nearly all were heard within the shortest limit that there is.
+    if heard is not None and window.now - heard < _shortest(window, node):
+        return Hearing.HEARD
     limit = timedelta(seconds=_limit_seconds(window, node))
     if heard is not None and window.now - heard < limit:
         return Hearing.HEARD
@@ -427,6 +430,11 @@ def _by_ends(
     return None
 
 
+def _shortest(window: Window, node: Subject) -> timedelta:
+    """How long a node must be silent at least."""
+    return silent_after(window.settings.silent_after_seconds, window.tick_seconds(node))
+
+
 def _limit_seconds(window: Window, node: Subject) -> float:
     """How long a node must be silent: longer where it is heard with holes.
 
@@ -434,8 +442,7 @@ def _limit_seconds(window: Window, node: Subject) -> float:
     bodies of the steady span came, and what comes in bursts in how long it was waited for lately.
     """
     tick = window.tick_seconds(node)
-    limit = silent_after(window.settings.silent_after_seconds, tick).total_seconds()
-    limit = max(limit, _LONGER * window.waited.get(node.key, 0.0))
+    limit = max(_shortest(window, node).total_seconds(), _LONGER * window.waited.get(node.key, 0.0))
     row = window.get("node", Span.STEADY).get(node)
     if row is None:
         return limit

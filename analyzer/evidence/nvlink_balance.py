@@ -50,13 +50,15 @@ def uneven(window: Window) -> list[tuple[Subject, float]]:
     change = window.once(change_of, _LOOK)
     if change is None:
         return []
-    rows, lately = change.rows, window.get("gpu", Span.RECENT)
-    now, before = _balance(window, rows, rows, None), _balance(window, rows, rows, _LOOK.long)
-    last = _balance(window, rows, lately, None)
+    rows, now, lost = change.rows, window.once(_steadily, None), -change.pace
+    fell = (lost >= _LOOK.least_loss) & (lost <= MOST_LOSS) & np.isfinite(change.peers)
+    fell &= now.share <= -_HALF
+    if not fell.any():
+        return []
+    before = _balance(window, rows, rows, _LOOK.long)
+    last = _balance(window, rows, window.get("gpu", Span.RECENT), None)
     group = together(jobs(window, rows), models(window, rows), nodes(rows))
-    lost = -change.pace
-    fell = (now.share <= -_HALF) & (last.share <= -_HALF)
-    fell &= (lost >= _LOOK.least_loss) & (lost <= MOST_LOSS) & np.isfinite(change.peers)
+    fell &= last.share <= -_HALF
     # Each of the others does as they all do, and did before; the one did, too.
     odd = ~(np.abs(before.share) <= ALIKE) | ~(np.abs(now.received) <= ALIKE)
     odd |= ~(np.abs(before.received) <= ALIKE) | (~(np.abs(now.share) <= ALIKE) & ~fell)
@@ -77,7 +79,7 @@ def is_even(window: Window, gpu: Subject) -> bool:
 
 
 def _steadily(window: Window, _: None) -> Balance:
-    """Of the steady span; it is asked for each GPU that was uneven."""
+    """Of the steady span; it is asked for each GPU that was uneven, too."""
     rows = window.get("gpu", _LOOK.now)
     return _balance(window, rows, rows, None)
 

@@ -1,5 +1,6 @@
 """What a rule needs to hold every subject against its peers at once."""
 
+import math
 import re
 import zlib
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -109,9 +110,11 @@ def per_group(codes: Codes, values: Numbers) -> tuple[Floats, Floats]:
         block = block.reshape(*values.shape[:-1], -1, wide)
         # What was not measured comes last.
         block.sort(axis=-1)
-        sizes[..., some] = wide - np.isnan(block).sum(axis=-1)
-    low = np.take_along_axis(cells, groups.begins + (np.fmax(sizes, 1) - 1) // 2, -1)
-    high = np.take_along_axis(cells, groups.begins + sizes // 2, -1)
+        sizes[..., some] = wide - np.count_nonzero(np.isnan(block), axis=-1)
+    # Where each array begins among all cells.
+    arrays = np.arange(math.prod(values.shape[:-1])).reshape(*values.shape[:-1], 1)
+    ahead = groups.room * arrays + groups.begins
+    low, high = (cells.take(ahead + it) for it in ((np.maximum(sizes, 1) - 1) // 2, sizes // 2))
     medians = (low + high) / 2.0
     return medians[..., groups.of_row], sizes.astype(np.float64)[..., groups.of_row]
 
