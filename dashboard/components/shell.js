@@ -50,6 +50,8 @@ function oneStep(to, heard) {
 // The server may stop the run that was asked to go somewhere for another one: until it has begun to go, it is asked again.
 const AGAIN_MS = 2500, MOST_TIMES = 3;
 let going = null;
+// What is asked twice is done once.
+const numbered = () => String(performance.timeOrigin + performance.now());
 // The search whose page was gone to.
 let left = null;
 
@@ -285,16 +287,17 @@ class Shell {
   leave(to) {
     const at = new URL(to, location.href).searchParams.get("at") ?? "";
     if (at !== (this.at ?? "")) return location.assign(to);
-    going = { to, asked: performance.now(), times: 1 };
+    going = { word: [numbered(), to], asked: performance.now(), times: 1 };
+    const { word } = going;
     oneStep(to, () => (going = null));
-    this.ask("go", to);
+    this.ask("go", word);
   }
 
   again() {
     if (!going || performance.now() - going.asked < AGAIN_MS) return;
     if (going.times++ >= MOST_TIMES) return void (going = null);
     going.asked = performance.now();
-    this.ask("go", going.to);
+    this.ask("go", going.word);
   }
 
   end() {
@@ -311,7 +314,7 @@ export default function (component) {
   root.shell ??= new Shell(root);
   root.shell.ask = (name, value) => component.setTriggerValue(name, value);
   // It stands in every word to the server, with a number of its own: none of them can overtake it.
-  root.shell.look = (text) => component.setStateValue("search", [String(performance.timeOrigin + performance.now()), text]);
+  root.shell.look = (text) => component.setStateValue("search", [numbered(), text]);
   root.shell.update(component.data);
   return () => {
     root.shell.end();
