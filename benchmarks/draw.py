@@ -83,7 +83,9 @@ class MadeUp(Hub):
             }
             for number, node in enumerate(self._nodes)
         ]
-        self._status = json.dumps({"now": to_text(now), "nodes": told}).encode()
+        began = to_text(NOON - timedelta(hours=1))
+        status = {"now": to_text(now), "started_at": began, "store": {}, "nodes": told}
+        self._status = json.dumps(status).encode()
         tables = {"gpu": self._gpus(now), "port": self._ports(now), "node": self._own(now)}
         self._streams = {name: stream(table) for name, table in tables.items()}
 

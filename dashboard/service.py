@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import contextlib
+import gc
 import re
 import socket
 import threading
@@ -58,6 +59,8 @@ from .overview import page as _overview  # noqa: F401 - loaded now: the first vi
 
 SCRIPT = Path(__file__).parent / "app.py"
 DRAIN_SECONDS = 3
+# Objects more than are let go: a renewal makes thousands, and nearly all go by themselves.
+COLLECTED_AFTER = 10_000
 KEEP_ALIVE_SECONDS = 5
 # What a page sends is a form's few fields; none of ours takes files.
 LIMITS = Limits(body_bytes=64 * 1024, body_seconds=30.0, drain_seconds=60.0)
@@ -118,8 +121,8 @@ def serve(config: Config, _chosen: argparse.Namespace, stop: threading.Event) ->
         key=keys.derived("pods"),
     )
     live.install(live.Shared(snapshot=snapshot, questions=questions, config=config, people=people))
-    answering = _answering(config, connect, sessions, clock)
-    server = _server(config, keys, answering, ways)
+    server = _server(config, keys, _answering(config, connect, sessions, clock), ways)
+    _collect_rarely()
     with contextlib.closing(_listening(config)) as listener:
         snapshot.start()
         trail.start()
@@ -135,6 +138,13 @@ def serve(config: Config, _chosen: argparse.Namespace, stop: threading.Event) ->
         trail.stop()
         questions.close()
     log.info("stopped")
+
+
+def _collect_rarely() -> None:
+    """What is there at the start stays: it is not searched for garbage again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(COLLECTED_AFTER, 10, 5)
 
 
 def _say_where(config: Config, listener: socket.socket, log: Log) -> None:
