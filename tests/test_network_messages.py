@@ -359,8 +359,8 @@ GONE = Spell(of=HIT, begin=5.0, end=END, lost=1.0, shows={"up": 0, "physical_sta
             [*hit({BAD: 1.0}), Spell(of=HIT, begin=4.0, end=END, shows=HOT), GONE],
             [
                 "Network link has physical errors",
-                "Update: Transceiver is too hot or broken",
                 "Update: Network port is down",
+                "Update: Transceiver is too hot or broken",  # the link is back before it is cool
             ],
         ),
         (
