@@ -50,6 +50,8 @@ NEEDS = (
 _LINES = 2
 # Of a port whose numbers come seldom, or not at all since its event, so many times the patience.
 _WITHOUT_NUMBERS = 6.0
+# And of one that has numbers, of which those since its event are late: they say whether somebody switched it off.
+_NUMBERS_LATE = 10.0
 # Of an InfiniBand port whose link is up: what is missing is who makes it active.
 _LINK_UP, _UNMANAGED = 5, CONDITIONS["no_subnet_manager"]
 _Counted = tuple[float, Row]  # over how many seconds, and the port's row of that span
@@ -151,7 +153,7 @@ def _down(window: Window, port: Subject, downs: list[Event], row: Row | None) ->
         return None
     since = window.now if row is None else _down_since(window, port, row)
     since = since if event is None else event.at
-    if window.now < _told_from(window, event, row, since) or is_awaited(window, port, since):
+    if window.now < _told_from(window, port, event, row, since) or is_awaited(window, port, since):
         return None
     unmanaged = _is_unmanaged(window, port, row)
     fault = _UNMANAGED if unmanaged else FAULTS["port_down"]
@@ -189,13 +191,19 @@ def _was_switched_off(window: Window, port: Subject) -> bool:
     return span is not None and span["enabled_min"] == 0
 
 
-def _told_from(window: Window, event: Event | None, row: Row | None, since: datetime) -> datetime:
-    """When it is told; where no numbers have come since its event, those are waited for."""
+def _told_from(
+    window: Window, port: Subject, event: Event | None, row: Row | None, since: datetime
+) -> datetime:
+    """When it is told: once its numbers have said so for that long; where none have come since, those are waited for."""
     patience = timedelta(seconds=window.settings.port_down_seconds)
     if event is None:
-        return since + patience
-    seen = row is not None and row["at"] > event.at
-    return drop_of(window, event).at + patience * (1.0 if seen else _WITHOUT_NUMBERS)
+        seen = row is not None and row["at"] - since >= patience
+        return since + patience * (1.0 if seen else _WITHOUT_NUMBERS)
+    told = drop_of(window, event).at
+    if row is not None and row["at"] > event.at:
+        return told + patience
+    has_numbers = window.get("port", Span.FLAP).get(port) is not None
+    return told + patience * (_NUMBERS_LATE if has_numbers else _WITHOUT_NUMBERS)
 
 
 def _by_host(window: Window, found: Sequence[Finding]) -> list[Finding]:

@@ -94,10 +94,32 @@ def test_a_port_that_was_switched_off_is_so_while_its_numbers_have_a_gap(
     assert len(found(gap)) == count
 
 
-@pytest.mark.parametrize(("seconds", "count"), [(10.0, 1), (10.1, 0)])
-def test_what_only_lines_say_is_waited_for(seconds: float, count: int) -> None:
+@pytest.mark.parametrize(
+    ("lines", "seconds", "count"), [(15, 1.6, 1), (15, 1.7, 0), (65, 49.0, 1), (65, 51.0, 0)]
+)
+def test_what_only_lines_say_they_must_have_said_for_that_long(
+    lines: int, seconds: float, count: int
+) -> None:
+    """Of a single line, after which none came, six times as long."""
     patient = replace(SETTINGS, port_down_seconds=seconds)
-    assert len(found(replace(CALM.changed(port(), DOWN, 15), settings=patient))) == count
+    assert len(found(replace(CALM.changed(port(), DOWN, lines), settings=patient))) == count
+
+
+@pytest.mark.parametrize(
+    ("numbers", "seconds", "count"),
+    [(True, 2.0, 1), (True, 2.1, 0), (False, 3.3, 1), (False, 3.4, 0)],
+)
+def test_where_no_line_has_come_since_its_event_it_is_waited_for(
+    numbers: bool, seconds: float, count: int
+) -> None:
+    """Ten times as long where the port has lines: they say whether somebody switched it off."""
+    late = CALM.without(
+        lambda s: s.subject == port() and (not numbers or s.at > NOON - 25 * SECOND)
+    )
+    patient = replace(
+        late.with_events(went(20)), settings=replace(SETTINGS, port_down_seconds=seconds)
+    )
+    assert len(found(patient)) == count
 
 
 @pytest.mark.parametrize(("seconds", "count"), [(55, 0), (65, 1)])
