@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 from accounting.chance import Interval
+from gpuvigil.numbers_in_words import counted
 
 from .baselines import ALWAYS, NEVER, OURS, SETS, TRIVIAL, variants
 from .fleets import DAYS, NODES
@@ -72,9 +73,13 @@ def _every_point(found: Tallies, name: str) -> list[Point]:
 
 def _first(ours: Sequence[Tally]) -> Iterator[str]:
     whole = measures.shipped(ours)
-    yield f"An operator of 1,000 nodes is told of {_percent(whole.found)} of the faults that no sensor names, and reads {(whole.wrong.value or 0.0) * 7:,.0f} wrong messages a week."
+    node_days, found, wrong = whole.wrong.node_days, whole.found, whole.wrong
+    if found.of < ENOUGH:
+        yield f"In {node_days:,.0f} node-days an operator was told of {found.hits:,} of {found.of:,} faults that no sensor names, and read {counted(wrong.count, 'wrong message')}: too few to say more."
+    else:
+        yield f"An operator of 1,000 nodes is told of {_percent(found)} of the faults that no sensor names, and reads {(wrong.value or 0.0) * 7:,.0f} wrong messages a week."
     yield ""
-    yield f"Measured on simulated fleets ([what is modelled](fleet.md)): {whole.wrong.node_days:,.0f} node-days with {whole.found.of} such faults, on seeds that were drawn after the code stood. **No real fault is in here**: no public data set has labelled GPU faults over time. {_few(whole.found)}A *message* is a warning or a critical; notes (info) are not counted, neither as found nor as wrong."
+    yield f"Measured on simulated fleets ([what is modelled](fleet.md)): {node_days:,.0f} node-days with {found.of:,} such faults, on seeds that were drawn after the code stood. **No real fault is in here**: no public data set has labelled GPU faults over time. {_few(found)}A *message* is a warning or a critical; notes (info) are not counted, neither as found nor as wrong."
     yield ""
 
 

@@ -49,10 +49,16 @@ def play(seed: int = 1, **more: Any) -> dict[str, Any]:
 
 
 def test_the_first_sentence_says_what_an_operator_gets() -> None:
-    text = list(page([play()]))
-    assert text[2].startswith(
+    said = OURS_SAID.to_json()
+    enough = play()
+    enough["tallies"][OURS] = said | {"outcomes": said["outcomes"][:2] * 150}
+    assert list(page([enough]))[2] == (
         "An operator of 1,000 nodes is told of 50 % of the faults that no sensor names, and reads"
         " 70 wrong messages a week."
+    )
+    assert list(page([play()]))[2] == (
+        "In 700 node-days an operator was told of 1 of 2 faults that no sensor names, and read"
+        " 7 wrong messages: too few to say more."
     )
 
 
