@@ -153,7 +153,7 @@ class Shell {
   // The pages get their theme when they are loaded, so another one is worn after a reload; once.
   wear(theme) {
     if (this.reloads(theme)) location.reload();
-    else document.documentElement.dataset.gvTheme = theme;
+    else if (document.documentElement.dataset.gvTheme !== theme) document.documentElement.dataset.gvTheme = theme;
   }
 
   reloads(theme) {
