@@ -43,7 +43,7 @@ NEEDS = (
 _PER_LANE = {1: 0.15, 2: 0.3, 3: 0.48, 4: 0.96, 5: 1.92, 6: 3.84}
 _SAMPLES = 3
 # Lanes that come and go: as much in sum as half of them at three lines, and for a minute [ours].
-_LOST_LINES, _LOST_SECONDS = 1.5, 30.0
+_LOST_LINES, _LOST_MINUTES = 1.5, 0.5
 # Of a node with fewer lines than this in the recent span, the steady span tells: it never has three.
 _LINES_OF_SPARSE = 2.5
 
@@ -98,7 +98,9 @@ def _coming_and_going(rows: Rows) -> Iterator[Claim]:
     )
     told = (least > 0) & (first == most) & (last == most)
     told &= rows.values("utilization_percent_min") >= WORKING_PERCENT
-    told &= (lost * rows.values("samples") >= _LOST_LINES) & (lost * seconds(rows) >= _LOST_SECONDS)
+    told &= (lost * rows.values("samples") >= _LOST_LINES) & (
+        lost * seconds(rows) >= 60.0 * _LOST_MINUTES
+    )
     for subject, row in rows.where(told):
         value = (
             f"{row[_LEAST_WIDTH.column]} lanes at times, {row[_MEAN_WIDTH.column]:.1f} on average"

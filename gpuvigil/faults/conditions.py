@@ -356,7 +356,7 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         "ecc_off_node",
         _WARNING,
         "ECC is off on GPUs of this node",
-        "Drain the node; switch ECC on, then reset its GPUs.",
+        "Drain the node; switch ECC on, then reset all its GPUs.",
         "nvmlDeviceGetEccMode against the cluster's GPUs of the model",
     ),
     (
