@@ -26,9 +26,10 @@ OF_PAGES = {
 def section(result: dict[str, Any]) -> Iterator[str]:
     """Everything measured of the pages, each with its bar and whether it holds."""
     about, machine = result["about"], result["about"]["machine"]
+    begun = f" since {about['begun_seconds']:g} s" if "begun_seconds" in about else ""
     yield f"From `benchmarks/pages.json`: commit `{about['commit'][:12]}`, {about['measured_at']}, {machine['cpus']} CPUs, {machine['memory_gib']} GiB memory, seed {about['simulator_seed']}, load average before {about['load_average']:.1f}."
     yield f"Behind the pages lie {about['hours']:g} h of a simulated cluster's past, written through the hub: a line of each GPU every {about['coarse_tick_seconds']:g} s, and every {about['tick_seconds']:g} s in the last"
-    yield f"{about['recent_minutes']:g} minutes, as its simulator goes on; an open page renews itself every {about['refresh_seconds']:g} s, three faults stand, and every service, the simulator and"
+    yield f"{about['recent_minutes']:g} minutes, as its simulator goes on; an open page renews itself every {about['refresh_seconds']:g} s, three faults stand{begun}, and every service, the simulator and"
     yield "Chromium (headless, drawing in software) share this one machine. A bar holds when the median is not above it."
     yield ""
     yield from first_sight(result["sizes"])
