@@ -80,6 +80,8 @@ class Site:
         return str(headers["set-cookie"]).partition(";")[0]
 
 
+ANYBODY = ssl.create_default_context()
+ANYBODY.check_hostname, ANYBODY.verify_mode = False, ssl.CERT_NONE
 Proxy = Callable[[Path, int, int, trustme.LeafCert], list[str]]
 
 
@@ -137,7 +139,9 @@ def running(command: list[str], directory: Path, port: int) -> Iterator[None]:
         def answers() -> bool:
             assert process.poll() is None, (directory / "proxy.log").read_text()
             try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
+                raw = socket.create_connection(("127.0.0.1", port), 1)
+                # Its port is there before the workers that answer on it are.
+                ANYBODY.wrap_socket(raw, server_hostname=NAME).close()
             except OSError:
                 return False
             return True
