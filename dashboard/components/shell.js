@@ -19,38 +19,47 @@ function linkOf(event) {
 }
 
 // Streamlit makes two steps of a change of page, of its path and of its query, and the one between them is
-// a page with another's query. Until we are there, every step after the first goes on from that one.
-const PATIENCE_MS = 5000;
+// a page with another's query: every step after the first goes on from that one. And a run of the page we
+// leave may overtake the one that goes, or bring us back: who is not there after a while has it loaded.
+const PATIENCE_MS = 4000, ACTS = ["popstate", "pointerdown", "keydown"];
+let forget = () => {};
 
-function oneStep(to, heard) {
-  const wanted = new URL(to, location.href), sorted = (url) => {
+function oneStep(to) {
+  forget();
+  const wanted = new URL(to, location.href);
+  // Of a GPU that is asked for by its index the server makes its UUID.
+  const indexed = /^\d+$/.test(wanted.searchParams.get("gpu") ?? "");
+  const plain = (url) => {
     const query = new URLSearchParams(url.search);
+    if (indexed && query.has("gpu")) query.set("gpu", "");
     query.sort();
     return `${url.pathname}?${query}`;
   };
-  // Of a GPU that is asked for by its index the server makes its UUID.
-  const indexed = /^\d+$/.test(wanted.searchParams.get("gpu") ?? "");
-  const plain = (url) => (indexed ? sorted(url).replace(/([?&]gpu=)[^&]*/, "$1") : sorted(url));
-  let steps = 0;
-  delete history.pushState;
+  const thereNow = () => plain(location) === plain(wanted);
+  if (thereNow()) return;
+  let steps = 0, there = false;
   const step = (...entry) => {
-    heard();
     if (steps++) history.replaceState(...entry);
     else History.prototype.pushState.apply(history, entry);
-    if (plain(location) === plain(wanted)) over();
+    there ||= thereNow();
+    if (there) delete history.pushState;
   };
-  const over = () => {
-    if (history.pushState === step) delete history.pushState;
+  // Who goes back has thought better of it, and who does something there means to be there.
+  const act = (event) => event.isTrusted && (there || event.type === "popstate") && forget();
+  const late = setTimeout(() => {
+    forget();
+    if (!there || location.pathname !== wanted.pathname) location.assign(to);
+  }, PATIENCE_MS);
+  forget = () => {
+    clearTimeout(late);
+    for (const kind of ACTS) removeEventListener(kind, act, true);
+    delete history.pushState;
   };
-  if (sorted(location) === sorted(wanted)) return heard();
+  for (const kind of ACTS) addEventListener(kind, act, true);
   history.pushState = step;
-  setTimeout(over, PATIENCE_MS);
 }
 
-// The server may stop the run that was asked to go somewhere for another one: until it has begun to go, it is asked again.
-const AGAIN_MS = 2500, MOST_TIMES = 3;
-let going = null;
-// What is asked twice is done once.
+// The same text typed twice is two searches.
 const numbered = () => String(performance.timeOrigin + performance.now());
 // The search whose page was gone to.
 let left = null;
@@ -175,7 +184,6 @@ class Shell {
   // A page that is not drawn anew looks as good as a fresh one: whoever looks at it is told.
   listen() {
     this.tick();
-    this.again();
     const drawn = document.querySelector("[data-drawn]"), now = performance.now();
     const mark = drawn?.dataset.drawn;
     if (mark !== this.mark || document.hidden || !drawn) [this.mark, this.markedAt] = [mark, now];
@@ -287,17 +295,8 @@ class Shell {
   leave(to) {
     const at = new URL(to, location.href).searchParams.get("at") ?? "";
     if (at !== (this.at ?? "")) return location.assign(to);
-    going = { word: [numbered(), to], asked: performance.now(), times: 1 };
-    const { word } = going;
-    oneStep(to, () => (going = null));
-    this.ask("go", word);
-  }
-
-  again() {
-    if (!going || performance.now() - going.asked < AGAIN_MS) return;
-    if (going.times++ >= MOST_TIMES) return void (going = null);
-    going.asked = performance.now();
-    this.ask("go", going.word);
+    oneStep(to);
+    this.ask("go", to);
   }
 
   end() {

@@ -38,9 +38,6 @@ RENEWALS, LEAST_SECONDS = 3, 10.0
 _LEAVE = "gv-leave"
 # The last search that was answered, and where: what it found stands there, and on no other page.
 _ANSWERED = "gv-answered"
-# Where the browser asked to go with which number, and the number with which it has come there: it asks
-# again where nothing happens, and what was done is not done twice.
-_WENT, _CAME = "gv-went", "gv-came"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +82,6 @@ def frame(current: Page) -> None:
     A page that knows nothing of the past ends with it, where the address asks for a moment of that.
     """
     st.session_state["runs"] = st.session_state.get("runs", 0) + 1
-    _came(current)
     wall = current.path == page_links.OVERVIEW and is_wall()
     style("tokens", "overview", *(["wall"] if wall else []))
     show, moment = component("shell", _SHELL), live.asked_moment()
@@ -106,7 +102,8 @@ def frame(current: Page) -> None:
         on_search_change=_nothing,
     )
     if asked.go:
-        _leave(*map(str, asked.go))
+        st.session_state.pop(_LEAVE, None)  # whatever a search found is left, too
+        go(str(asked.go))
     if asked.search:
         _search(current, *map(str, asked.search))
     if moment.wrong:
@@ -164,28 +161,12 @@ def _theme(wall: bool) -> str:
     return asked if asked in THEMES else "dark" if wall else ""
 
 
-def _leave(number: str, href: str) -> None:
-    """Go where the browser asks to, once for each number; whatever a search found is left, too."""
-    st.session_state.pop(_LEAVE, None)
-    if number != st.session_state.get(_CAME):
-        go(href, number)
-
-
-def _came(current: Page) -> None:
-    """Keep that the browser is where it asked to go: it may leave again before it asks once more."""
-    number, where = st.session_state.get(_WENT, ("", None))
-    if where == (current.path, st.query_params.to_dict()):
-        st.session_state[_CAME] = number
-
-
-def go(href: str, number: str = "") -> None:
+def go(href: str) -> None:
     """Leave for another of our pages; an address that is none of them changes nothing."""
     parts = urlsplit(href)
     for page in PAGES:
         if page.path == parts.path:
-            query = _lasting(dict(parse_qsl(parts.query)))
-            st.session_state[_WENT] = (number, (page.path, dict(query)))
-            st.switch_page(page.script, query_params=query)
+            st.switch_page(page.script, query_params=_lasting(dict(parse_qsl(parts.query))))
 
 
 def _lasting(query: dict[str, str]) -> Mapping[str, str]:

@@ -49,7 +49,7 @@ class Analyzer:
     def end(self, number: int = signal.SIGTERM) -> int:
         assert self.process is not None
         os.kill(self.process.pid, number)
-        return self.process.wait(timeout=10)
+        return self.process.wait(timeout=30)
 
 
 def running(process: Analyzer) -> Iterator[Analyzer]:

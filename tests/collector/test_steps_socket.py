@@ -27,7 +27,7 @@ from collector.sensors.steps_socket import (
 from tests.polling import wait_until
 
 ROOT = Path(__file__).parents[2]
-PROC, ME = Path("/proc"), os.getpid()
+PROC = Path("/proc")
 STARTED = ProcessTable(PROC).start_ticks
 
 
@@ -40,6 +40,11 @@ def listening(directory: Path, most: int = 1024) -> Iterator[StepsSocket]:
 
 def steps_of(directory: Path, sent: StepsSocket) -> Steps:
     return Steps(directory, PROC, STARTED, sent=sent)
+
+
+def me() -> int:
+    """Asked for each time: a test may run in a fork of the process that read this file."""
+    return os.getpid()
 
 
 def now() -> datetime:
@@ -84,7 +89,7 @@ def test_a_line_is_of_the_process_that_sent_it(tmp_path: Path) -> None:
     with listening(tmp_path) as sent, rank(tmp_path, line) as pid:
         steps = steps_of(tmp_path, sent)
         wait_until("its line", lambda: sent.of(pid))
-        (one,) = told(steps, pid, ME).values()
+        (one,) = told(steps, pid, me()).values()
     assert (one.step, one.rank, one.world, one.own_seconds) == (1234, 3, 8, 0.5)
     assert one.p99_seconds == 0.82
     assert one.age_seconds == pytest.approx(0.0, abs=20.0)
@@ -93,11 +98,11 @@ def test_a_line_is_of_the_process_that_sent_it(tmp_path: Path) -> None:
 def test_whoever_writes_a_file_is_told_by_it(tmp_path: Path) -> None:
     with listening(tmp_path) as sent:
         send(tmp_path, b"7 1.0\n")
-        wait_until("the line", lambda: sent.of(ME))
+        wait_until("the line", lambda: sent.of(me()))
         steps = steps_of(tmp_path, sent)
-        assert told(steps, ME)[f"GPU-{ME}"].step == 7
-        (tmp_path / str(ME)).write_text("9 1.0\n")
-        assert told(steps, ME)[f"GPU-{ME}"].step == 9
+        assert told(steps, me())[f"GPU-{me()}"].step == 7
+        (tmp_path / str(me())).write_text("9 1.0\n")
+        assert told(steps, me())[f"GPU-{me()}"].step == 9
 
 
 def test_nobody_speaks_for_anothers_process(tmp_path: Path) -> None:
@@ -121,11 +126,11 @@ def test_nobody_speaks_for_anothers_process(tmp_path: Path) -> None:
         _, status = os.waitpid(child, 0)
         assert os.waitstatus_to_exitcode(status) == errno.EPERM
         send(tmp_path, b"5 1.0\n")
-        wait_until("mine", lambda: sent.of(ME))
+        wait_until("mine", lambda: sent.of(me()))
         assert sent.of(os.getppid()) is None
         # Its number may be another process's by now.
         theirs = Steps(tmp_path, PROC, lambda pid: (STARTED(pid) or 0) + 1, time.monotonic, sent)
-        assert told(theirs, ME) == {}
+        assert told(theirs, me()) == {}
 
 
 def test_a_step_is_as_old_as_its_first_line(tmp_path: Path) -> None:
@@ -136,7 +141,7 @@ def test_a_step_is_as_old_as_its_first_line(tmp_path: Path) -> None:
     def age(line: bytes) -> float:
         send(tmp_path, line)
         _wait_for(sent, line)
-        return told(steps, ME)[f"GPU-{ME}"].age_seconds or 0.0
+        return told(steps, me())[f"GPU-{me()}"].age_seconds or 0.0
 
     first = age(b"7 1.0 phase=work\n")
     clock[0] += 10.0
@@ -148,7 +153,7 @@ def test_a_step_is_as_old_as_its_first_line(tmp_path: Path) -> None:
 
 def _wait_for(sent: StepsSocket, line: bytes) -> None:
     def came() -> bool:
-        one = sent.of(ME)
+        one = sent.of(me())
         return one is not None and one.text.encode() == line
 
     wait_until("the line", came)
@@ -165,9 +170,9 @@ def test_a_line_that_is_too_long_or_empty_is_dropped_and_counted(
         assert send(tmp_path, line) == 1
         if dropped:
             wait_until("dropped", lambda: sent.dropped == 1)
-            assert sent.of(ME) is None
+            assert sent.of(me()) is None
         else:
-            wait_until("the line", lambda: sent.of(ME))
+            wait_until("the line", lambda: sent.of(me()))
             assert sent.dropped == 0
 
 
@@ -191,7 +196,7 @@ def test_a_flood_keeps_no_sender_waiting_and_the_node_little(tmp_path: Path) -> 
         lasted = time.monotonic() - began
         assert lasted < 15.0  # a fifth of a millisecond each where nobody waits
         assert taken < most
-        wait_until("a line", lambda: sent.of(ME))
+        wait_until("a line", lambda: sent.of(me()))
         assert sent.dropped == 0
 
 
@@ -209,10 +214,10 @@ def test_of_so_many_processes_lines_are_kept(tmp_path: Path, most: int, kept: in
     with listening(tmp_path, most) as sent, rank(tmp_path, "5 1.0\n") as other:
         wait_until("the first", lambda: sent.of(other))
         send(tmp_path, b"6 1.0\n")
-        wait_until("the second", lambda: sent.of(ME) or sent.dropped)
-        assert sum(sent.of(pid) is not None for pid in (ME, other)) == kept
+        wait_until("the second", lambda: sent.of(me()) or sent.dropped)
+        assert sum(sent.of(pid) is not None for pid in (me(), other)) == kept
         # Those on no GPU make room.
-        sent.keep({ME})
+        sent.keep({me()})
         send(tmp_path, b"7 1.0\n")
         _wait_for(sent, b"7 1.0\n")
         assert sent.of(other) is None
@@ -231,10 +236,10 @@ def test_everybody_may_send_and_a_socket_that_was_left_is_replaced(tmp_path: Pat
 
 def test_without_a_directory_of_its_own_there_is_none(tmp_path: Path) -> None:
     with listening(tmp_path / "none") as sent:
-        assert told(steps_of(tmp_path, sent), ME) == {}
+        assert told(steps_of(tmp_path, sent), me()) == {}
     (tmp_path / NAME).mkdir()
     with listening(tmp_path) as sent:
-        assert sent.of(ME) is None
+        assert sent.of(me()) is None
 
 
 def test_the_lines_that_the_documentation_shows_are_understood(tmp_path: Path) -> None:
