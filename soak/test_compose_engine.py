@@ -1,18 +1,19 @@
-"""compose.yaml in a container engine: each profile up, killed, cut off; one upgraded; nothing acknowledged is lost."""
+"""compose.yaml in a container engine: each profile killed and cut off; one upgraded; nothing acknowledged is lost.
+
+That each comes up and tells of a fault is in tests/end_to_end/test_compose_engine.py.
+"""
 
 import os
 import re
 import sys
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
 
 from tests.compose_engine import TICK_SECONDS, UP_SECONDS, VERSION, name
-from tests.compose_site import Engine, Site, engine, site
+from tests.compose_site import PROFILES, WANTED, Engine, Site, engine, site
 from tests.composed import SERVICES, substituted
-from tests.containers import PROGRAMS
 from tests.polling import wait_until
 
 pytestmark = pytest.mark.timeout(3000)
@@ -22,7 +23,6 @@ CUT_MINUTES = float(os.environ.get("SOAK_CUT_MINUTES") or 5)
 # The witness may miss a tick on a machine that has other things to do.
 LEAST_SHARE_OF_TICKS = 0.5
 NEWER = "0.1.1"
-STORES = ("victoria-metrics", "influxd")
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def built(
     needs: Callable[[str, str], str],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Engine]:
-    for program in (*PROGRAMS, *STORES):
+    for program in WANTED:
         needs(program, "make test-servers")
     cache: pytest.Cache = request.config.cache
     with engine(cache.mkdir("machines"), tmp_path_factory.mktemp("compose")) as running:
@@ -44,21 +44,8 @@ def up(request: pytest.FixtureRequest, built: Engine) -> Iterator[Site]:
         yield running
 
 
-PROFILES = ("embedded", "victoriametrics", "influxdb")
 each_profile = pytest.mark.parametrize("up", PROFILES, indirect=True, scope="module")
 embedded = pytest.mark.parametrize("up", PROFILES[:1], indirect=True, scope="module")
-
-
-@each_profile
-def test_a_profile_is_healthy_and_a_lost_gpu_is_in_a_webhook(up: Site) -> None:
-    up.await_health()
-    began = time.monotonic()
-    up.driver.lose(1)
-    up.told(1)
-    sys.stdout.write(
-        f"{up.profile}: {time.monotonic() - began:.0f} s from the fault to its message\n"
-    )
-    up.assert_nothing_is_lost()
 
 
 @embedded

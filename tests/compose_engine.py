@@ -27,7 +27,9 @@ BUILD_SECONDS = 900.0
 # On a machine that has other things to do.
 UP_SECONDS = 120.0
 TICK_SECONDS = 1.0
-_WHEELS = "/wheels"
+_MOUNTED = "/wheels"
+# In other namespaces a process is in another folder.
+_OURS = {"PYTHONPATH": str(ROOT)}
 _CONFIGURATION = """
 [alerts]
 update_seconds = 1
@@ -51,8 +53,8 @@ http.server.HTTPServer(("", 9000), Handler).serve_forever()
 """
 
 
-def wheels(cache: Path) -> Path:
-    """A folder with what the image installs, as the constraints have it."""
+def _wheels(cache: Path, checkout: Path) -> Path:
+    """A folder with what the image of a checkout installs, as the constraints have it."""
     folder = cache / "wheels"
     folder.mkdir(exist_ok=True)
     (build,) = re.findall(r'"(setuptools==[^"]+)"', (ROOT / "pyproject.toml").read_text())
@@ -60,7 +62,7 @@ def wheels(cache: Path) -> Path:
     pip = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check"]
     words = [*pip, "-c", "constraints.txt", "--find-links", str(folder), "-d", str(folder)]
     done = subprocess.run(
-        [*words, f".{extras}", build], cwd=ROOT, capture_output=True, text=True, check=False
+        [*words, f".{extras}", build], cwd=checkout, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return folder
@@ -69,12 +71,12 @@ def wheels(cache: Path) -> Path:
 class Project:
     """A checkout with secrets and a configuration beside it, and what podman-compose does with it."""
 
-    def __init__(self, machines: Machines, folder: Path, wheels_: Path, node: Path) -> None:
+    def __init__(self, machines: Machines, folder: Path, cache: Path, node: Path) -> None:
         self._machines = machines
-        self._wheels = wheels_
         self.folder = folder
         self.version = VERSION
         self._checkout(node)
+        self._wheels = _wheels(cache, folder)
 
     def _checkout(self, node: Path) -> None:
         for name in ("pyproject.toml", "constraints.txt", "README.md", "LICENSE", "compose.yaml"):
@@ -100,14 +102,14 @@ class Project:
     def compose(self, *words: str, seconds: float = UP_SECONDS) -> str:
         """What podman-compose says, which must succeed."""
         files = ["-f", "compose.yaml", "-f", "test.yaml"]
-        build = f"--volume {self._wheels}:{_WHEELS}:ro"
+        build = f"--volume {self._wheels}:{_MOUNTED}:ro"
         command = [sys.executable, "-m", "podman_compose", "--podman-build-args", build, *files]
         done = self._machines.inside(
             *("env", "-C", str(self.folder), *command, *words),
             seconds=seconds,
             environment={
                 "GPUVIGIL_BASE": IMAGE,
-                "GPUVIGIL_PIP": f"--no-index --find-links {_WHEELS}",
+                "GPUVIGIL_PIP": f"--no-index --find-links {_MOUNTED}",
                 "GPUVIGIL_VERSION": self.version,
                 "GPUVIGIL_CONFIGURATION": str(self.folder / "configuration"),
             },
@@ -186,14 +188,16 @@ class Project:
     def found(self, profile: str) -> Mapping[str, list[Any]]:
         """What is kept, by `tests.compose_witness`; nothing while there is no answer."""
         words = ["found", profile, self.secret("service-token")]
-        done = self._machines.inside(sys.executable, "-m", "tests.compose_witness", *words)
+        done = self._machines.inside(
+            *(sys.executable, "-m", "tests.compose_witness", *words), environment=_OURS
+        )
         kept: dict[str, list[Any]] = json.loads(done.stdout or "{}")
         return kept
 
     def watch(self) -> "Witness":
         words = ["watch", self.secret("collector-token")]
         command = [sys.executable, "-m", "tests.compose_witness", *words]
-        return Witness(self._machines.entered(*command), self._machines.environment())
+        return Witness(self._machines.entered(*command), {**self._machines.environment(), **_OURS})
 
 
 class Witness:

@@ -8,14 +8,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.compose_engine import TICK_SECONDS, UP_SECONDS, Project, Witness, wheels
+from tests.compose_engine import TICK_SECONDS, UP_SECONDS, Project, Witness
 from tests.composed import SERVICES, of_profile
-from tests.containers import Machines, base_image
+from tests.containers import PROGRAMS, Machines, base_image
 from tests.nvml_fake import FakeDriver, build
 from tests.polling import wait_until
 
 # A collector keeps numbers in memory for so long (collector/spool/queue.py), so as to write nothing to disk.
 COLLECTOR_SECONDS = 5.0
+PROFILES = ("embedded", "victoriametrics", "influxdb")
+WANTED = (*PROGRAMS, "victoria-metrics", "influxd")
 MESSAGE_SECONDS = 120.0
 
 
@@ -41,7 +43,7 @@ def engine(cache: Path, folder: Path) -> Iterator[Engine]:
     driver = FakeDriver(places["node"], library, gpus=2, node=1)
     image = base_image(cache, places["base"])
     with Machines(places["machines"], image) as machines:
-        project = Project(machines, places["checkout"], wheels(cache), places["node"])
+        project = Project(machines, places["checkout"], cache, places["node"])
         project.build()
         project.build_stores()
         yield Engine(project=project, driver=driver)
@@ -148,10 +150,10 @@ def site(running: Engine, profile: str) -> Iterator[Site]:
     project = running.project
     for gpu in (0, 1):
         running.driver.restore(gpu)
-    project.up(profile)
-    witness = project.watch()
     try:
+        project.up(profile)
+        witness = project.watch()
         yield Site(profile=profile, project=project, driver=running.driver, witness=witness)
-    finally:
         witness.stop()
+    finally:
         project.down(profile)

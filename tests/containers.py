@@ -42,7 +42,7 @@ _HOLD = """
 set -e
 mount -t tmpfs tmpfs /run
 mkdir /run/netns /run/lock
-mount -t tmpfs tmpfs /var/lib
+for place in /var/lib /var/cache; do mount -t tmpfs tmpfs "$place"; done
 # Where everything but temporary folders was made read-only.
 awk '$2 ~ "^/sys" {print $2}' /proc/self/mounts | sort -r | while read -r place; do
     mount -o remount,bind,rw "$place" || true
