@@ -36,6 +36,7 @@ from .evidence.planned_silence import BATCH, LAST_WORDS
 from .fleet_state import MEMORY
 from .incidents.acknowledgement import pending
 from .incidents.book import Book, rebuild
+from .incidents.returning import comes_back_within
 from .window.index import Indices
 from .window.rows import Rows
 from .window.window import Key, Need, Span
@@ -341,7 +342,8 @@ def not_over(known: Sequence[Incident], now: datetime, patience: Patience) -> li
     kept = [
         incident
         for incident in known
-        if State(incident.state) in STANDING or _may_return(incident, now, patience.flap_window)
+        if State(incident.state) in STANDING
+        or _may_return(incident, now, comes_back_within(incident, patience))
     ]
     # An older version did not write what covers an incident: its own node may.
     nodes = {i.subject.of_node() for i in kept if State(i.state) in STANDING}

@@ -63,6 +63,9 @@ class Patience:
 
     clear: timedelta = timedelta(seconds=30)
     flap_window: timedelta = timedelta(minutes=30)
+    # What a reset or a reboot ends is the same again for so long: a node of eight GPUs is back after a
+    # quarter of an hour, and a bad part shows under its next job. Ours.
+    repair_window: timedelta = timedelta(hours=2)
     # Three changes of state in half an hour is one flapping incident, not six messages.
     flap_returns: int = 3
 

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 
-from gpuvigil.faults import where
+from gpuvigil.clock import duration
+from gpuvigil.faults import FAULTS, EndsBy, where
 from gpuvigil.lifecycle import State
 from gpuvigil.model import RESERVED_CLUSTERS, Incident, Severity
+from gpuvigil.silence_conditions import MAY_BE_DEATH
 
 # Nothing ranks hardware over longer: published traces do not bear out a ranking over months.
 SPAN = timedelta(days=30)
@@ -28,8 +30,27 @@ RULE = (
 )
 
 HARDWARE = where(lambda row: row.blame.is_hardware)
+# A node that is gone, with what ran on it. It counts for its own sentence only: nobody knows which part it was.
+GONE = where(
+    lambda row: row.ends_job is not None and row.ends_job.by is EndsBy.NODE and row.ends_job.always
+)
 # What follows within an hour is the same failure, seen by another rule or at the next attempt.
 SAME_FAILURE = timedelta(hours=1)
+_AGAIN = 2  # times
+_DAYS = timedelta(days=2)  # a span from here on is told in days
+
+
+class Advice(str, Enum):
+    """What to do first about what failed so often that its usual repair is no use; the value is what people read."""
+
+    RETURN_GPU = "Drain the node and take the GPU out for RMA: resets and reboots have not held."
+    LOOK_AT_SLOT = (
+        "Drain the node and check the slot, its riser and its power: another GPU failed there, too."
+    )
+    TAKE_NODE_OUT = (
+        "Take the node out of service, and read its console and its service processor's event log"
+        " (ipmitool sel list) for why it goes down."
+    )
 
 
 class Part(str, Enum):
@@ -85,9 +106,29 @@ def counts(incident: Incident) -> bool:
     )
 
 
+def is_death(incident: Incident) -> bool:
+    """Whether a node may have died, and nobody meant it."""
+    return (
+        incident.fault in GONE
+        and incident.condition in MAY_BE_DEATH
+        and incident.severity in _WEIGHTS
+        and not (incident.marked or incident.members or incident.covered_by)
+        and incident.state not in {State.SUSPECT.value, State.DISMISSED.value}
+    )
+
+
 def failures(incidents: Iterable[Incident]) -> tuple[Failure, ...]:
-    """Those that count, oldest first."""
-    found = [_failure(one) for one in incidents if counts(one)]
+    """Those that count, oldest first; of one that came back each time."""
+    return _all_times(one for one in incidents if counts(one))
+
+
+def deaths(incidents: Iterable[Incident]) -> tuple[Failure, ...]:
+    """When nodes died, oldest first."""
+    return _all_times(filter(is_death, incidents))
+
+
+def _all_times(incidents: Iterable[Incident]) -> tuple[Failure, ...]:
+    found = [failure for one in incidents for failure in _times(one)]
     return tuple(sorted(found, key=lambda one: (one.at, one.incident)))
 
 
@@ -107,41 +148,86 @@ def offenders(found: Iterable[Failure], now: datetime) -> tuple[Offender, ...]:
     )
 
 
-def history(incident: Incident, found: Iterable[Failure]) -> str:
-    """A sentence on what happened before at the same place, empty when nothing did.
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What happened before at the same place, as a sentence, and what to do first because of it.
 
-    `found` may hold failures of anything at any time; the incident's own is counted once.
+    Both are empty when nothing did; there is no advice where what failed is not known for sure.
     """
-    if not counts(incident):
-        return ""
-    own = _failure(incident)
-    lately = [
-        one
-        for one in found
-        if one.incident != own.incident and timedelta() <= own.at - one.at <= SPAN
-    ]
+
+    sentence: str = ""
+    advice: str = ""
+
+
+def history(incident: Incident, found: Iterable[Failure]) -> str:
+    """A sentence on what happened before at the same place, empty when nothing did."""
+    return before(incident, found).sentence
+
+
+def before(incident: Incident, found: Iterable[Failure]) -> Before:
+    """What `found` says of an incident: failures, or deaths where it is one itself.
+
+    `found` may hold what happened at any place at any time; the incident's own is counted once.
+    """
+    *earlier, own = _times(incident)
+    others = (one for one in found if one.incident != own.incident)
+    lately = [one for one in (*others, *earlier) if timedelta() <= own.at - one.at <= SPAN]
+    if is_death(incident):
+        return _of_node([*(one for one in lately if _same_node(one, own)), own])
+    return _of_part(incident, lately, own) if counts(incident) else Before()
+
+
+def _of_node(them: Iterable[Failure]) -> Before:
+    times = _separate(them)
+    if len(times) < _AGAIN:
+        return Before()
+    advice = Advice.TAKE_NODE_OUT.value if _score(times, times[-1].at) >= LEMON_SCORE else ""
+    return Before(f"{_again(times)} that this node went down", advice)
+
+
+def _of_part(incident: Incident, lately: Sequence[Failure], own: Failure) -> Before:
     at_slot = _separate([*(one for one in lately if _same_slot(one, own)), own])
     of_gpu = _separate([*(one for one in lately if own.serial and one.serial == own.serial), own])
-    days = f"in {SPAN.days} days"
     gpus = {one.serial for one in at_slot if one.serial}
     places = {(one.node, one.slot) for one in of_gpu}
     if len(places) > 1 and len(of_gpu) >= len(at_slot):
         where = f"on this GPU, in {len(places)} slots: it followed the GPU, not the slot"
-        return f"{_nth(len(of_gpu))} time {days} {where}"
-    if len(at_slot) > 1:
+        return Before(f"{_again(of_gpu)} {where}", _advice(incident, of_gpu, Advice.RETURN_GPU))
+    if len(gpus) > 1:
+        where = f"at this slot, with {len(gpus)} GPUs: it followed the slot, not the GPU"
+        return Before(f"{_again(at_slot)} {where}", _advice(incident, at_slot, Advice.LOOK_AT_SLOT))
+    if len(at_slot) >= _AGAIN:
         where = "on this GPU in this slot" if gpus else "at this slot"
-        if len(gpus) > 1:
-            where = f"at this slot, with {len(gpus)} GPUs: it followed the slot, not the GPU"
-        return f"{_nth(len(at_slot))} time {days} {where}"
+        return Before(f"{_again(at_slot)} {where}", _advice(incident, at_slot, Advice.RETURN_GPU))
     on_node = _separate([*(one for one in lately if _same_node(one, own)), own])
-    if len(on_node) > 1:
-        return f"{_nth(len(on_node))} failure of hardware {days} on this node"
-    return ""
+    if len(on_node) < _AGAIN:
+        return Before()
+    return Before(f"{_nth(len(on_node))} failure of hardware {_within(on_node)} on this node")
 
 
-def _failure(one: Incident) -> Failure:
+def _advice(incident: Incident, times: Sequence[Failure], advice: Advice) -> str:
+    """Of what a maker takes back, and stops work now, once it is a lemon."""
+    grave = incident.severity is Severity.CRITICAL and FAULTS[incident.fault].of_maker
+    return advice.value if grave and _score(times, times[-1].at) >= LEMON_SCORE else ""
+
+
+def _again(times: Sequence[Failure]) -> str:
+    return f"Again: {_nth(len(times))} time {_within(times)}"
+
+
+def _within(times: Sequence[Failure]) -> str:
+    span = times[-1].at - times[0].at
+    return f"in {round(span / timedelta(days=1))} days" if span >= _DAYS else f"in {duration(span)}"
+
+
+def _times(one: Incident) -> list[Failure]:
+    """Each time that it was there, the newest last."""
+    return [_failure(one, at) for at in (*one.earlier, one.since)]
+
+
+def _failure(one: Incident, at: datetime) -> Failure:
     return Failure(
-        at=one.since,
+        at=at,
         severity=one.severity,
         fault=one.fault,
         incident=one.id,
@@ -165,15 +251,21 @@ def _keys(one: Failure) -> Iterator[tuple[Part, str, str, str]]:
 def _offender(part: Part, name: str, them: Sequence[Failure], now: datetime) -> Offender:
     last = them[-1]
     separate = _separate(them)
-    score = sum(_WEIGHTS[one.severity] * 0.5 ** ((now - one.at) / _HALF_LIFE) for one in separate)
     return Offender(
         part=part,
         cluster=last.cluster,
         node=last.node,
         name=name,
-        score=score,
+        score=_score(separate, now),
         failures=tuple(separate),
     )
+
+
+def _score(separate: Iterable[Failure], now: datetime) -> float:
+    score: float = sum(
+        _WEIGHTS[one.severity] * 0.5 ** ((now - one.at) / _HALF_LIFE) for one in separate
+    )
+    return score
 
 
 def _separate(them: Iterable[Failure]) -> list[Failure]:
@@ -197,8 +289,9 @@ def _same_slot(one: Failure, other: Failure) -> bool:
     return bool(other.slot) and _same_node(one, other) and one.slot == other.slot
 
 
-_WORDS = ("", "First", "Second", "Third", "Fourth", "Fifth", "Sixth")
+_ENDINGS = {1: "st", 2: "nd", 3: "rd"}
 
 
 def _nth(number: int) -> str:
-    return _WORDS[number] if number < len(_WORDS) else f"{number}th"
+    teens = number % 100 in {11, 12, 13}
+    return f"{number}{'th' if teens else _ENDINGS.get(number % 10, 'th')}"

@@ -8,11 +8,17 @@ from gpuvigil.model import Allocation, HolderKind, Subject
 from ..window.window import Window
 
 _SUCCESS = "0:0"
+_OF_SCHEDULERS = frozenset({HolderKind.JOB, HolderKind.POD})
 
 
 def jobs(window: Window, node: Subject) -> list[Allocation]:
     """What a scheduler has or lately had on the node."""
     return [a for a in _held(window, node) if _is_job(a)]
+
+
+def held_on(window: Window, node: Subject) -> list[Allocation]:
+    """The jobs and pods that have or lately had one of its GPUs: programs that somebody started by hand are none."""
+    return [a for a in _held(window, node) if a.holder.kind in _OF_SCHEDULERS]
 
 
 def lost_jobs(window: Window, node: Subject, went: datetime) -> list[Allocation]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from gpuvigil.clock import duration
 from gpuvigil.faults import FAULTS
 from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.lifecycle import STANDING, Patience, Signal, State, step
@@ -25,13 +26,16 @@ from gpuvigil.silence_conditions import PLAIN
 from ..correlation.breaker import is_whole
 from ..correlation.observation import Candidate, Hindsight, Observation
 from ..evidence.raised import raised_at
-from ..window.fault_kinds import SILENCES, SLOW_JOBS
+from ..window.fault_kinds import REPAIRED, SILENCES, SLOW_JOBS
 from ..window.out_of_service import Away, why_held
+from .returning import comes_back_within
 
 # Numbers of a standing incident are brought up to date this often, without a transition.
 _REFRESH = timedelta(seconds=60)
 # More would make a record of a large outage unreadable.
 _MOST_COVERS = 100
+# Nobody reads when a part failed more often than that.
+_MOST_EARLIER = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +222,7 @@ def _is_over(entry: Entry, now: datetime, patience: Patience) -> bool:
     return (
         entry.state is State.RESOLVED
         and resolved_at is not None
-        and now - resolved_at > patience.flap_window
+        and now - resolved_at > comes_back_within(entry.incident, patience)
     )
 
 
@@ -241,7 +245,8 @@ def _found(
 def _come_back(before: Entry, candidate: Candidate, now: datetime, patience: Patience) -> Step:
     """The same incident again; too many returns of its own make it a flapping one."""
     candidate = _by_its_name(before.incident, candidate)
-    fresh = replace(before.incident, severity=Severity.INFO, covers=(), resolved_at=None)
+    old, within = before.incident, comes_back_within(before.incident, patience)
+    fresh = replace(old, severity=Severity.INFO, covers=(), resolved_at=None)
     fresh = replace(fresh, covered_by="")
     fresh = replace(fresh, acknowledged_by="")  # whoever took it may think that it is over
     if candidate.finding.fault != fresh.fault:
@@ -251,13 +256,19 @@ def _come_back(before: Entry, candidate: Candidate, now: datetime, patience: Pat
     if isinstance(before.cause, CoveredBy):
         return signalled(before, said, Signal.RETURNED, now, Uncovered())
     returned = (*before.returned, now)[-patience.flap_returns :]
-    entry = replace(before, returned=returned)
-    lately = [at for at in returned if now - at <= patience.flap_window]
+    entry, said = replace(before, returned=returned), _again(old, said)
+    lately = [at for at in returned if now - at <= within]
     if len(lately) >= patience.flap_returns:
-        minutes = patience.flap_window.total_seconds() / 60.0
-        reason = f"came back {len(lately)} times in {minutes:g} min"
+        reason = f"came back {len(lately)} times in {duration(within)}"
         return signalled(entry, said, Signal.FLAPPED, now, reason)
     return signalled(entry, said, Signal.RETURNED, now, "came back")
+
+
+def _again(old: Incident, said: Incident) -> Incident:
+    """With the time before, where it is one that a repair was to end."""
+    if old.fault not in REPAIRED:
+        return said
+    return replace(said, earlier=(*old.earlier, old.since)[-_MOST_EARLIER:])
 
 
 def _by_its_name(old: Incident, candidate: Candidate) -> Candidate:

@@ -10,13 +10,21 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from accounting.hardware.repeat_offenders import SPAN, Failure, failures, history
+from accounting.hardware.repeat_offenders import (
+    GONE,
+    SPAN,
+    Before,
+    Failure,
+    before,
+    deaths,
+    failures,
+)
 from gpuvigil.model import UNREADABLE, GpuIdentity, Incident, Record, RecordKind, Subject
 
 # How the sentence is called among an incident's evidence.
 HISTORY = "history"
 
-_Words = tuple[str, str, str]  # serial, slot and sentence
+_Words = tuple[str, str, Before]  # serial, slot and what was before
 
 
 class Histories:
@@ -27,7 +35,7 @@ class Histories:
         self._gpu = gpu
         self._lock = threading.Lock()
         # By node and by serial number, then by incident: a storm of incidents looks at few each.
-        self._failures: dict[tuple[str, ...], dict[str, Failure]] = {}
+        self._failures: dict[tuple[str, ...], dict[str, tuple[Failure, ...]]] = {}
         self._said: dict[str, _Words] = {}
 
     def begin(self, incidents: Iterable[Incident], now: datetime) -> None:
@@ -36,11 +44,17 @@ class Histories:
         with self._lock:
             self._failures, self._said = {}, {}
             for one in known:
-                self._said[one.id] = one.serial, one.slot, _sentence(one)
                 self._remember(one)
+            # Should one that is over come back, it is said anew.
+            for one in (it for it in known if it.resolved_at is None):
+                was = Before(_sentence(one), before(one, self._near(one)).advice)
+                self._said[one.id] = one.serial, one.slot, was
 
     def named(self, record: Record) -> Record:
-        """An incident, or a transition with its snapshot, that says which GPU it was, and its history."""
+        """An incident, or a transition with its snapshot, that says which GPU it was, and its history.
+
+        What failed too often for its usual repair has another one to begin with.
+        """
         if record.kind is RecordKind.INCIDENT:
             return self._with(record)
         if record.kind is RecordKind.TRANSITION:
@@ -57,13 +71,15 @@ class Histories:
             incident = Incident.from_record(record)
         except UNREADABLE:
             return record
-        serial, slot, sentence = self._words(incident)
+        serial, slot, was = self._words(incident)
         evidence: list[Mapping[str, Any]] = [
             item for item in record.body["evidence"] if item["name"] != HISTORY
         ]
-        if sentence:
-            evidence.append({"name": HISTORY, "value": sentence})
+        if was.sentence:
+            evidence.append({"name": HISTORY, "value": was.sentence})
         body = {**record.body, "evidence": evidence, "serial": serial, "slot": slot}
+        if was.advice:
+            body["action"] = was.advice
         return replace(record, body=body)
 
     def _words(self, incident: Incident) -> _Words:
@@ -74,7 +90,7 @@ class Histories:
             serial, slot = self._place(incident.subject)
             incident = replace(incident, serial=serial, slot=slot)
             with self._lock:
-                known = serial, slot, history(incident, self._near(incident))
+                known = serial, slot, before(incident, self._near(incident))
         incident = replace(incident, serial=known[0], slot=known[1])
         with self._lock:
             self._said[incident.id] = known
@@ -90,18 +106,22 @@ class Histories:
 
     def _near(self, incident: Incident) -> list[Failure]:
         """What failed on its node or on its GPU, without what is too old."""
-        near: dict[str, Failure] = {}
+        near: dict[str, tuple[Failure, ...]] = {}
         for key in _keys(incident):
             known = self._failures.get(key, {})
-            for old in [it for it, one in known.items() if incident.since - one.at > SPAN]:
+            for old in [it for it, them in known.items() if incident.since - them[-1].at > SPAN]:
                 del known[old]
             near |= known
-        return list(near.values())
+        died = incident.fault in GONE
+        return [one for them in near.values() for one in them if (one.fault in GONE) is died]
 
     def _remember(self, incident: Incident) -> None:
-        for failure in failures([incident]):
-            for key in _keys(incident):
-                self._failures.setdefault(key, {})[failure.incident] = failure
+        found = failures([incident]) or deaths([incident])
+        for key in _keys(incident):
+            known = self._failures.setdefault(key, {})
+            known.pop(incident.id, None)
+            if found:
+                known[incident.id] = found
 
 
 def _keys(incident: Incident) -> list[tuple[str, ...]]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from gpuvigil.faults import FAULTS, About, Link, Shared, Shows, Sign, where
+from gpuvigil.faults import FAULTS, About, Link, Mended, Shared, Shows, Sign, where
 from gpuvigil.model import EventKind
 
 # Nobody hears from the node.
@@ -45,6 +45,8 @@ STALLED_JOBS = where(lambda row: Sign.JOB_STALLED in row.signs)
 TOLD_BY_XID = where(lambda row: EventKind.XID in row.told_by)
 # Of several nodes, or GPUs of a node, one cause: that one of them is silent explains nothing of the others.
 SHARED = where(lambda row: row.shared is not Shared.NO)
+# What whoever is told of it ends by a reset or a reboot, which may not hold.
+REPAIRED = where(lambda row: row.mended is Mended.ALWAYS)
 OF_RACKS = where(lambda row: row.shared is Shared.RACK)
 
 

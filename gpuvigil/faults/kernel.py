@@ -1,14 +1,56 @@
 """What the kernel tells of a machine that hangs, or whose drives fail."""
 
-from ..model import EventKind, Severity
+from ..model import EventKind, Holder, HolderKind, Severity
 from .model import About, Blame, EndsBy, EndsJob, Fault, Link, Proof, Shows, Stops
-from .played import Played, Told
+from .played import Held, Played, Told
 from .relations import Explains, Halts, Mended, Reach, Shared, Sign
 
 _HANG = Told(kind=EventKind.KERNEL_HANG, message="selftest: a task makes no progress")
 _DRIVE = Told(kind=EventKind.STORAGE_ERROR, message="selftest: a file system is read-only")
+_BOOT = Told(kind=EventKind.BOOT, seconds_ago=3600.0)
 
 ROWS = (
+    Fault(
+        key="node_crashes",
+        title="Node goes down again and again",
+        severity=Severity.WARNING,
+        action="Take the node out of service; read its console, its crash dumps and its service processor's event log"
+        " (ipmitool sel list) for why it goes down, before it gets another job.",
+        source="its boots, without a word before that it goes down; two under jobs within a day, or three, are ours",
+        own_limit=True,
+        inferred=True,
+        proof=Proof.ON_TRIAL,
+        detector="node_crashes",
+        xids=(),
+        about=About.NODE,
+        stops=Stops.NOBODY,
+        shows=Shows.MEASURED,
+        blame=Blame.UNKNOWN,
+        ends_job=EndsJob(EndsBy.NODE, always=True),
+        by_xid=False,
+        link=Link.NOTHING,
+        look=None,
+        drains=False,
+        loses_data=False,
+        signs=frozenset(),
+        explains=None,
+        shared=Shared.NO,
+        told_by=frozenset(),
+        xids_alike=frozenset(),
+        cured_by=frozenset(),
+        mended=Mended.NO,
+        halts=Halts.NO,
+        slows=False,
+        of_maker=False,
+        settles_seconds=0.0,
+        tuned_by=None,
+        simulated_as=(),
+        played=Played(
+            gpus=({"up": 1},),
+            told=(_BOOT, Told(kind=EventKind.BOOT, seconds_ago=1.0)),
+            held=Held(holder=Holder(HolderKind.JOB, "7"), started_ago=7200.0),
+        ),
+    ),
     Fault(
         key="host_hang",
         title="Node's kernel reports that it hangs",

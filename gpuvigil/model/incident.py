@@ -7,7 +7,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any
 
-from ..clock import from_text
+from ..clock import from_text, to_text
 from .cause import Cause, cause_from_json, cause_to_json
 from .older import cause_in_words, values_in_words
 from .record import Record, RecordKind, known, plain
@@ -157,6 +157,9 @@ class Incident:
     # Of one GPU's: which one it was, and where it sat then.
     serial: str = ""
     slot: str = ""  # its PCI address
+    earlier: tuple[
+        datetime, ...
+    ] = ()  # since when it was there before, where a repair did not hold
     held: str = ""  # why nobody is told of it: its nodes are out of service on purpose
     held_state: str = ""  # the state of its scheduler that says so
     covered_by: str = ""  # the fingerprint of what explains it, where it ended because of that
@@ -186,6 +189,7 @@ class Incident:
         body["evidence"] = [plain(item) for item in self.evidence]
         body["impact"] = plain(self.impact)
         body["group"] = None if self.group is None else plain(self.group)
+        body["earlier"] = [to_text(at) for at in self.earlier]
         return Record(
             kind=RecordKind.INCIDENT,
             id=self.id,
@@ -211,6 +215,7 @@ class Incident:
             body[key] = tuple(body.get(key, ()))
         body["severity"] = Severity(body["severity"])
         body["since"] = from_text(body["since"])
+        body["earlier"] = tuple(map(from_text, body.get("earlier", ())))
         body["updated_at"] = from_text(body["updated_at"])
         body["resolved_at"] = None if resolved is None else from_text(resolved)
         return cls(

@@ -73,6 +73,18 @@ def candidate(
     )
 
 
+def of_fault(fault: str, since: datetime) -> Candidate:
+    one = candidate(since=since)
+    return replace(one, title=FAULTS[fault].title, finding=replace(one.finding, fault=fault))
+
+
+# What somebody boots a node for may come back for longer.
+WINDOWS = (
+    ("gpu_lost", PATIENCE.repair_window, "2 h"),
+    ("gpu_hot", PATIENCE.flap_window, "30 min"),
+)
+
+
 def found(*candidates: Candidate, fresh: bool = True) -> Observation:
     return Observation(candidates={c.finding.fingerprint: c for c in candidates}, fresh=fresh)
 
@@ -228,14 +240,50 @@ def test_what_returns_within_the_flap_window_is_the_same_incident_and_then_flaps
 
 
 @pytest.mark.parametrize(("more", "flaps"), [(timedelta(), True), (SECOND, False)])
-def test_returns_count_for_as_long_as_the_flap_window(more: timedelta, flaps: bool) -> None:
+@pytest.mark.parametrize(("fault", "window", "said"), WINDOWS)
+def test_returns_count_for_as_long_as_it_may_come_back(
+    more: timedelta, flaps: bool, fault: str, window: timedelta, said: str
+) -> None:
+    keeper, print_ = Keeper(), fingerprint(fault, gpu())
+    keeper.look(found(of_fault(fault, NOON)))
+    for wait in (MINUTE, window / 2, window / 2 + more):
+        keeper.look(Observation(cured={print_: BACK}))
+        (back,) = keeper.look(found(of_fault(fault, keeper.now)), wait - 10 * SECOND)
+    assert back.signal == ("flapped" if flaps else "returned")
+    assert back.reason == (f"came back 3 times in {said}" if flaps else "came back")
+
+
+def test_what_a_repair_did_not_hold_keeps_when_it_was_there_before() -> None:
     keeper = Keeper()
     keeper.look(found(candidate()))
-    for wait in (MINUTE, PATIENCE.flap_window / 2, PATIENCE.flap_window / 2 + more):
+    for _ in range(2):
         keeper.look(Observation(cured={PRINT: BACK}))
-        (back,) = keeper.look(found(candidate(since=keeper.now)), wait - 10 * SECOND)
-    assert back.signal == ("flapped" if flaps else "returned")
-    assert back.reason == ("came back 3 times in 30 min" if flaps else "came back")
+        keeper.look(found(candidate(since=keeper.now)), 90 * MINUTE)
+    (incident,) = keeper.restarted().standing()
+    assert incident.earlier == (NOON, NOON + 20 * SECOND)
+    assert incident.since == NOON + 30 * SECOND + 90 * MINUTE
+    # Of what nobody boots a node for nothing is kept, nor of what only could not be seen.
+    other = fingerprint("gpu_hot", gpu())
+    keeper.look(found(of_fault("gpu_hot", NOON)))
+    keeper.look(Observation(cured={other: BACK}))
+    keeper.look(found(of_fault("gpu_hot", keeper.now)), MINUTE)
+    assert keeper.book.entries[other].incident.earlier == ()
+    hidden = Keeper()
+    hidden.look(found(candidate()))
+    hidden.look(Observation(covered={PRINT: BY_NODE}))
+    hidden.look(found(candidate()))
+    assert hidden.book.entries[PRINT].incident.earlier == ()
+
+
+def test_no_more_than_twenty_times_are_kept() -> None:
+    keeper = Keeper()
+    keeper.look(found(candidate()))
+    for _ in range(21):
+        keeper.look(Observation(cured={PRINT: BACK}))
+        keeper.look(Observation(), 31 * MINUTE)
+        keeper.look(Observation(), 31 * MINUTE)
+        keeper.look(found(candidate(since=keeper.now)))
+    assert len(keeper.book.entries[PRINT].incident.earlier) == 20
 
 
 def test_what_returns_later_is_a_new_incident() -> None:
@@ -243,7 +291,7 @@ def test_what_returns_later_is_a_new_incident() -> None:
     keeper.look(found(candidate()))
     keeper.look(Observation(cured={PRINT: BACK}))
     first = keeper.book.entries[PRINT].incident.id
-    (transition,) = keeper.look(found(candidate()), 31 * MINUTE)
+    (transition,) = keeper.look(found(candidate()), 121 * MINUTE)
     assert transition.number == 1
     assert transition.incident != first
     assert transition.incident.startswith(PRINT)
@@ -382,11 +430,11 @@ def test_what_is_covered_for_long_comes_back_as_the_same_incident() -> None:
         keeper.book = keeper.restarted()
     keeper.look(found(candidate(), other()))
     assert first.id in {incident.id for incident in keeper.book.standing()}
-    # An hour after its cause is over it would be another one.
+    # Hours after its cause is over it would be another one.
     keeper.look(gone(other()))
     keeper.look(Observation())
     keeper.look(Observation(), after=timedelta(minutes=1))
-    for _ in range(3):
+    for _ in range(6):
         keeper.look(Observation(), after=timedelta(minutes=25))
     keeper.look(found(candidate()))
     assert first.id not in {incident.id for incident in keeper.book.standing()}

@@ -14,7 +14,17 @@ from gpuvigil.model import Evidence, Severity, fingerprint
 from gpuvigil.silence_conditions import NodeSilence
 
 from .scene import NOON, gpu, incident
-from .test_book import BACK, BY_NODE, PATIENCE, PRINT, Keeper, candidate, found
+from .test_book import (
+    BACK,
+    BY_NODE,
+    PATIENCE,
+    PRINT,
+    WINDOWS,
+    Keeper,
+    candidate,
+    found,
+    of_fault,
+)
 
 SECOND, MINUTE, MICROSECOND = timedelta(0, 1), timedelta(minutes=1), timedelta(0, 0, 1)
 INFO, WARNING, CRITICAL = Severity.INFO, Severity.WARNING, Severity.CRITICAL
@@ -44,14 +54,16 @@ def test_a_suspect_is_believed_with_the_next_fresh_look_and_never_written(fresh:
 @pytest.mark.parametrize(
     ("after", "is_same"), [(-MICROSECOND, True), (0 * SECOND, True), (MICROSECOND, False)]
 )
-def test_an_incident_comes_back_as_itself_for_just_the_flap_window(
-    after: timedelta, is_same: bool
+@pytest.mark.parametrize(("fault", "window", "_"), WINDOWS)
+def test_an_incident_comes_back_as_itself_for_just_its_window(
+    after: timedelta, is_same: bool, fault: str, window: timedelta, _: str
 ) -> None:
     keeper = Keeper()
-    keeper.look(found(candidate()))
+    keeper.look(found(of_fault(fault, NOON)))
     first = standing(keeper).id
-    keeper.look(Observation(cured={PRINT: BACK}))
-    keeper.look(found(candidate()), PATIENCE.flap_window + after)
+    keeper.look(Observation(cured={fingerprint(fault, gpu()): BACK}))
+    keeper.book = keeper.restarted()
+    keeper.look(found(of_fault(fault, NOON)), window + after)
     assert (standing(keeper).id == first) is is_same
 
 

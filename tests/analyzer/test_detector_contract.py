@@ -43,6 +43,13 @@ def _still_low(scene: Scene, gpus: int) -> Scene:
     return replace(scene, stood=(stands,))
 
 
+def _crashed_twice(scene: Scene) -> Scene:
+    """A job of a scheduler held a node that was started twice under it."""
+    boots = (event(EventKind.BOOT, node(), NOON - n * 60 * 60 * SECOND) for n in (2, 1))
+    held = allocation(gpu(), "job 7", started_at=NOON - 3 * 60 * 60 * SECOND)
+    return replace(scene.with_events(*boots), allocations=(held,))
+
+
 def _ports_down(scene: Scene, nodes: int) -> Scene:
     """The same port of these nodes went down together; each has another one that is up."""
     for number in range(1, nodes + 1):
@@ -264,6 +271,7 @@ FAULTY: dict[str, tuple[Callable[[Scene], Scene], Subject]] = {
         ),
         node(),
     ),
+    "node_crashes": (_crashed_twice, node()),
     "host_storage": (
         lambda scene: scene.with_events(event(EventKind.STORAGE_ERROR, node(), NOON - 60 * SECOND)),
         node(),

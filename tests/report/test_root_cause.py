@@ -184,7 +184,7 @@ SAID = (
     *("2026-10-27 12:00:00", "gpu-7 GPU 3", "x16", "GPU has fallen off the bus", "Xid 79"),
     *("took the node out of service", "Node was booted", "shipped", "Accepted after tests"),
     *("job 17, 2 GPUs", "at most 10.0 GPU-hours", "came back after", "2 GPUs blocked, 480.0"),
-    "Second time in 30 days on this GPU",
+    "Again: 2nd time in ",
 )
 
 

@@ -1,7 +1,9 @@
 """Who fails again and again: GPU, slot or node."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,13 +13,18 @@ from accounting.hardware.repeat_offenders import (
     HARDWARE,
     LEMON_SCORE,
     SPAN,
+    Advice,
+    Before,
     Offender,
     Part,
+    before,
+    deaths,
     failures,
     history,
     offenders,
 )
 from gpuvigil.model import SELFTEST_CLUSTER, SIMULATED_CLUSTER, Incident, Severity, Subject
+from gpuvigil.silence_conditions import NodeSilence
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 DAY = timedelta(days=1)
@@ -152,19 +159,19 @@ SENTENCES: Sequence[tuple[Sequence[Incident], str]] = (
     ((), ""),
     (
         (incident(20.0), incident(9.0)),
-        "Third time in 30 days on this GPU in this slot",
+        "Again: 3rd time in 20 days on this GPU in this slot",
     ),
     (
         (incident(20.0, serial="s2"), incident(9.0, serial="s3")),
-        "Third time in 30 days at this slot, with 3 GPUs: it followed the slot, not the GPU",
+        "Again: 3rd time in 20 days at this slot, with 3 GPUs: it followed the slot, not the GPU",
     ),
     (
         (incident(9.0, place=("c", "node-2")),),
-        "Second time in 30 days on this GPU, in 2 slots: it followed the GPU, not the slot",
+        "Again: 2nd time in 9 days on this GPU, in 2 slots: it followed the GPU, not the slot",
     ),
     (
         (incident(9.0, slot="", fault="host_memory"),),
-        "Second failure of hardware in 30 days on this node",
+        "2nd failure of hardware in 9 days on this node",
     ),
     ((incident(30.1),), ""),
     # What comes later is no history.
@@ -180,7 +187,60 @@ def test_an_incident_says_what_happened_before(before: Sequence[Incident], sente
 
 def test_where_no_serial_is_read_the_slot_speaks() -> None:
     before, now = incident(3.0, serial=""), incident(0.0, serial="")
-    assert history(now, failures([before])) == "Second time in 30 days at this slot"
+    assert history(now, failures([before])) == "Again: 2nd time in 3 days at this slot"
+
+
+@pytest.mark.parametrize(
+    ("days", "fault", "severity", "slot", "other", "advice"),
+    [
+        (14.0, "gpu_lost", CRITICAL, "0000:1b:00.0", "s1", Advice.RETURN_GPU.value),
+        (14.1, "gpu_lost", CRITICAL, "0000:1b:00.0", "s1", ""),
+        (9.0, "gpu_lost", CRITICAL, "0000:1b:00.0", "s2", Advice.LOOK_AT_SLOT.value),
+        (9.0, "gpu_lost", CRITICAL, "0000:43:00.0", "s1", Advice.RETURN_GPU.value),
+        (9.0, "gpu_lost", CRITICAL, "0000:43:00.0", "s2", ""),  # another part of the node
+        (9.0, "gpu_memory", WARNING, "0000:1b:00.0", "s1", ""),
+        (9.0, "gpu_hot", WARNING, "0000:1b:00.0", "s1", ""),
+    ],
+)
+def test_a_lemon_is_to_be_taken_out(
+    days: float, fault: str, severity: Severity, slot: str, other: str, advice: str
+) -> None:
+    now = incident(fault=fault, severity=severity)
+    old = incident(days, fault=fault, severity=severity, slot=slot, serial=other)
+    assert before(now, failures([old, now])).advice == advice
+
+
+@pytest.mark.parametrize(
+    ("hours", "said"), [(47.0, "1 d 23 h"), (48.0, "2 days"), (1.9, "1 h 54 min")]
+)
+def test_times_that_lie_close_are_told_in_hours(hours: float, said: str) -> None:
+    sentence = history(incident(), failures([incident(hours / 24.0)]))
+    assert sentence == f"Again: 2nd time in {said} on this GPU in this slot"
+
+
+@pytest.mark.parametrize(("hours", "count"), [(1.0, 1), (1.01, 2)])
+def test_one_that_came_back_counts_each_time_that_it_was_there(hours: float, count: int) -> None:
+    back = replace(incident(), earlier=(NOON - timedelta(hours=hours),))
+    assert len(found(back)[Part.GPU, "s1"].failures) == count
+    assert bool(history(back, failures([back]))) is (count > 1)
+
+
+def test_a_node_that_died_before_says_so_and_is_no_lemon_of_hardware() -> None:
+    def died(days: float, condition: str = NodeSilence.DEAD, **change: Any) -> Incident:
+        one = incident(days, fault="node_silent", slot="", severity=CRITICAL)
+        return replace(one, condition=condition, **change)
+
+    now = died(0.0)
+    assert failures([now]) == ()
+    said = before(now, deaths([died(9.0), died(3.0), now]))
+    assert said.sentence == "Again: 3rd time in 9 days that this node went down"
+    assert said.advice == Advice.TAKE_NODE_OUT.value
+    assert before(now, deaths([died(14.1), now])).advice == ""
+    assert before(now, deaths([now])) == Before()
+    # What went in order, what was up, and what a rack did, is no death of the node.
+    in_order = (NodeSilence.SHUT_DOWN, NodeSilence.WAS_REBOOTED, NodeSilence.COLLECTOR)
+    assert deaths([died(1.0, condition) for condition in in_order]) == ()
+    assert deaths([died(1.0, members=("c/a", "c/b")), died(1.0, covered_by="f")]) == ()
 
 
 _INCIDENTS = st.builds(

@@ -1,0 +1,139 @@
+"""A node that went down again and again within a day without a word, and came back each time.
+
+While it is away it is silent, which ends when it is heard again, and an absence of minutes is told of nobody.
+What is left is a machine that takes along every job that it gets.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from gpuvigil.clock import moment
+from gpuvigil.faults import FAULTS, found_by
+from gpuvigil.model import Allocation, EventKind, Evidence, Finding, Severity, Subject
+
+from ..evidence.planned_silence import GOES
+from ..evidence.taken_along import held_on, was_cut_off
+from ..window.fault_kinds import SILENCES
+from ..window.holdings import name
+from ..window.window import Window
+from . import Detector
+
+_FAULT = FAULTS["node_crashes"]
+_DAY = timedelta(hours=24)
+# Under jobs of schedulers twice, or once and then with or without any three times in all: whoever is told
+# keeps jobs off it, and a machine that somebody works on goes down without a word as well, with no job.
+_UNDER_JOBS, _IN_ALL = 2, 3
+# It has stayed up for as long as a night shift: what comes later is told anew.
+_STAYS_UP = timedelta(hours=6)
+_SHOWN = 5
+# One start may be told twice, by a clock that was put right between.
+_ONE_START = timedelta(minutes=2)
+# From what it lost to its kernel's start: a machine of eight GPUs tests itself for minutes.
+_STARTS = timedelta(minutes=15)
+# A word that it goes is of this start, and a repair of what was told before it, for so long.
+_ORDERED = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Crash:
+    """When the machine was started again, and the jobs that it took along."""
+
+    at: datetime
+    jobs: Sequence[Allocation]
+
+
+def crashing_nodes(window: Window) -> list[Finding]:
+    """One finding per node, until it has stayed up for hours."""
+    boots: dict[Subject, list[datetime]] = defaultdict(list)
+    for event in window.all_events(EventKind.BOOT):
+        if window.now - event.at < _DAY:
+            boots[event.subject.of_node()].append(event.at)
+    found = []
+    for node in sorted(node for node, them in boots.items() if len(them) >= _UNDER_JOBS):
+        crashes = list(_crashes(window, node, _starts(boots[node])))
+        if _is_again(crashes) and window.now - crashes[-1].at < _STAYS_UP:
+            found.append(_finding(node, crashes))
+    return found
+
+
+def _starts(boots: Iterable[datetime]) -> list[datetime]:
+    """Each start of the machine once, the oldest first."""
+    starts: list[datetime] = []
+    for at in sorted(boots):
+        if not starts or at - starts[-1] >= _ONE_START:
+            starts.append(at)
+    return starts
+
+
+def _is_again(crashes: Sequence[_Crash]) -> bool:
+    under_jobs = sum(1 for crash in crashes if crash.jobs)
+    return under_jobs >= _UNDER_JOBS or (under_jobs > 0 and len(crashes) >= _IN_ALL)
+
+
+def _crashes(window: Window, node: Subject, starts: Sequence[datetime]) -> Iterator[_Crash]:
+    words = [event.at for event in window.node_events(node, *GOES)]
+    for before, at in zip((None, *starts), starts, strict=False):
+        since = at - _ORDERED if before is None else max(before, at - _ORDERED)
+        if any(since <= word <= at for word in words) or _was_repaired(window, node, at):
+            continue
+        yield _Crash(at, [a for a in held_on(window, node) if _was_lost(a, at)])
+
+
+def _was_lost(job: Allocation, boot: datetime) -> bool:
+    """Whether it had the node when that went down: who is done before, or begins after it, lost nothing."""
+    if job.started_at >= boot:
+        return False
+    if job.ended_at is None or job.ended_at >= boot:
+        return True
+    return job.ended_at >= boot - _STARTS and was_cut_off(job)
+
+
+def _was_repaired(window: Window, node: Subject, boot: datetime) -> bool:
+    """Whether something else stood of the node, for which somebody may have switched it off and on."""
+    return any(
+        one.fault not in SILENCES
+        and one.fault != _FAULT.key
+        and one.severity is not Severity.INFO
+        and one.since < boot
+        and (one.resolved_at is None or one.resolved_at >= boot - _ORDERED)
+        for one in window.stood
+        if node in {Subject.parse(key).of_node() for key in (one.subject.key, *one.members)}
+    )
+
+
+def _finding(node: Subject, crashes: Sequence[_Crash]) -> Finding:
+    jobs = sorted({name(job) for crash in crashes for job in crash.jobs})
+    hours = _DAY / timedelta(hours=1)
+    return Finding(
+        fault="node_crashes",
+        subject=node,
+        severity=_FAULT.severity,
+        since=crashes[0].at,
+        evidence=(
+            Evidence(
+                name="went down without a word",
+                value=f"{len(crashes)} times in {hours:g} h, up again at "
+                + ", ".join(moment(crash.at) for crash in crashes[-_SHOWN:]),
+                limit="once",
+            ),
+            Evidence(name="jobs that it took along", value=", ".join(jobs[:_SHOWN])),
+        ),
+        detector="node_crashes",
+        action=_FAULT.action,
+        source=_FAULT.source,
+        own_limit=_FAULT.own_limit,
+        certain=True,
+    )
+
+
+DETECTOR = Detector(
+    name="node_crashes",
+    find=crashing_nodes,
+    faults=found_by("node_crashes"),
+    needs=(),
+    reads_events=True,
+    sentence="A node that went down again and again within a day without a word, with jobs on it, and came back.",
+    source="when the machine was started, its last words, and the jobs that it had",
+)
