@@ -10,6 +10,7 @@ from dashboard.lists.job_board import board, failures
 from dashboard.lists.job_list import grid, missing
 from dashboard.lists.job_losses import Reliability, lost_within, sentence
 from dashboard.lists.jobs import Fleet
+from dashboard.lists.not_reporting import with_silence
 from dashboard.lists.table import Grid, length
 from gpuvigil.hub_client import Hub
 from gpuvigil.numbers_in_words import counted
@@ -22,7 +23,7 @@ def look(hub: Hub, moment: Moment, lately: timedelta, prices: Prices) -> Grid:
     found = board(hub, fleet, prices, lately)
     known = all(one.strip.holders_known for one in moment.clusters)
     table = grid(
-        found.running,
+        with_silence(found.running, moment.view.clusters),
         [one for one in found.over if one.cluster in shown],
         found.now,
         prices,

@@ -78,9 +78,8 @@ def _held_up(found: Board) -> Node:
     if not held:
         said = f"No incident holds up any of {many}." if found.running else "No job runs."
         said = "No incident holds up the one job that runs." if len(found.running) == 1 else said
-        return el(
-            "section", el("h2", said), _unheard(found), class_="story-head good", key="answer"
-        )
+        kind = "story-head good" if all(job.is_known for job in found.running) else "story-head"
+        return el("section", el("h2", said), _unheard(found), class_=kind, key="answer")
     gpus = sum(len(job.gpus) for job in held)
     worst = next(job.holds_up for job in held)
     return el(
@@ -94,7 +93,7 @@ def _held_up(found: Board) -> Node:
 
 def _unheard(found: Board) -> Node | None:
     """Of which jobs nothing is known, as their nodes are silent: they are not counted as held up."""
-    silent = [job for job in found.running if job.holds_up is None and job.unheard is not None]
+    silent = [job for job in found.running if job.holds_up is None and not job.is_known]
     if not silent:
         return None
     said = (

@@ -16,6 +16,7 @@ from gpuvigil.web import page_links
 from ..layout.tree import Node, each, el, wide
 from ..lists.job_losses import Reliability, advice
 from ..lists.jobs import JobNow
+from ..lists.not_reporting import not_reporting
 from ..lists.one_job_now import checkpoint_words
 from ..model.short_label import short_label
 from .job_query import Ending
@@ -30,7 +31,7 @@ _HOUR = timedelta(hours=1)
 def head(job: JobNow, now: datetime) -> Node:
     """What it is, whose, on what, since when; then why it is as it is."""
     up, found = job.holds_up, job.decision
-    kind = up.severity.value if up is not None else "" if job.unheard else "good"
+    kind = up.severity.value if up is not None else "good" if job.is_known else ""
     return el(
         "section",
         el(
@@ -89,6 +90,8 @@ def _calm(job: JobNow) -> Sequence[Node]:
             title,
             f" ({where}), since {time_of(silent.since)}: whether it runs there is not known.",
         )
+    if job.not_reporting:
+        return (not_reporting(job),)
     some = counted(len(job.incidents), "incident")
     return (f"No incident holds it up{f'; {some} on its nodes' if job.incidents else ''}.",)
 

@@ -22,6 +22,7 @@ from ..layout.tree import show
 from ..lists.job_board import Board, board, failures
 from ..lists.job_losses import Reliability
 from ..lists.jobs import Fleet, running
+from ..lists.not_reporting import with_silence
 from .drawing import page
 from .filters import Filters
 
@@ -71,7 +72,9 @@ def jobs(
         found = Board(now=now.now, running=without, over=())
         notes = [live.unanswered("What bounds each job is not known yet", error)]
     reliability, more = _failures(shared)
-    return replace(found, reliability=reliability), [*notes, *more]
+    # What the hub said may be older than the nodes' silence, which the page's warnings tell already.
+    heard = with_silence(found.running, snapshot.view().clusters)
+    return replace(found, running=heard, reliability=reliability), [*notes, *more]
 
 
 def _failures(shared: live.Shared) -> tuple[Sequence[Reliability], list[str]]:

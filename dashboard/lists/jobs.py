@@ -124,6 +124,8 @@ class JobNow:
     checkpoint_age: timedelta | None = None
     cost: float | None = None
     incidents: Sequence[Incident] = ()  # what holds it up first
+    # Its nodes that send nothing now, and when each was last heard.
+    not_reporting: Mapping[str, datetime | None] = field(default_factory=dict)
 
     @property
     def at_risk_gpu_hours(self) -> float | None:
@@ -153,6 +155,11 @@ class JobNow:
     def unheard(self) -> Incident | None:
         """The silence of its nodes, where that is all that is known: whether it computes is not."""
         return next(filter(is_only_silent, self.incidents), None)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether all of its nodes are heard: else nobody can say that it is well."""
+        return self.unheard is None and not self.not_reporting
 
     def _reaches(self, one: Incident) -> bool:
         """Whether it is on the way of this job: one node talks to itself without any port."""

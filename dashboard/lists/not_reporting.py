@@ -1,0 +1,49 @@
+"""Jobs on nodes that send nothing now: said as soon as pages call a node silent, before an incident stands."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from accounting.jobs.bound import Bound, Decision
+from gpuvigil.clock import moment as time_of
+from gpuvigil.numbers_in_words import counted
+
+from ..model.cluster import ClusterView
+from .jobs import JobNow
+
+
+def with_silence(jobs: Iterable[JobNow], clusters: Iterable[ClusterView]) -> list[JobNow]:
+    """Each with those of its nodes that are silent; of one that nobody hears nothing bounds it that is known."""
+    silent = {one.name: {it.name: it.heard_at for it in one.silent_nodes} for one in clusters}
+    return [_with(job, silent.get(job.cluster, {})) for job in jobs]
+
+
+def _with(job: JobNow, silent: Mapping[str, datetime | None]) -> JobNow:
+    quiet = {name: silent[name] for name in job.nodes if name in silent}
+    if not quiet:
+        return job
+    found = replace(job, not_reporting=quiet)
+    if job.decision is None or len(quiet) < len(job.nodes):
+        return found
+    unknown = Decision(bound=Bound.UNKNOWN, said=_nodes(found), confidence=0.0)
+    return replace(found, decision=unknown)
+
+
+def not_reporting(job: JobNow) -> str:
+    """`2 of its 4 nodes have not reported since ...`; empty where every node reports."""
+    if not job.not_reporting:
+        return ""
+    said = _nodes(job)
+    return f"{said[:1].upper()}{said[1:]}: whether it runs there is not known."
+
+
+def _nodes(job: JobNow) -> str:
+    names: Sequence[str] = [*job.not_reporting]
+    heard = [at for at in job.not_reporting.values() if at is not None]
+    have = "has" if len(names) == 1 else "have"
+    which = f"{len(names)} of its {counted(len(job.nodes), 'node')}"
+    if len(job.nodes) == 1:
+        which = f"its node {names[0]}"
+    if not heard:
+        return f"{which} {have} not reported yet"
+    return f"{which} {have} not reported since {time_of(min(heard))}"
